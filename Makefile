@@ -1,0 +1,64 @@
+# `make` alone lists the targets. Every target sets up .venv first if it has to.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.stamp
+
+SEEDS ?= 200
+START ?= 0
+MUTANT ?=
+PATCHES ?=
+
+# A make inside a make, as in a test, must not say "Leaving directory" after a documented last line.
+MAKEFLAGS += --no-print-directory
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test verify fix sim mutants coverage clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMP) ## create .venv with the pinned development tools
+	@echo "$(VENV) is ready"
+
+# The isolated build is pinned too: older pip reads the first name, newer pip the second.
+$(STAMP): export PIP_CONSTRAINT := constraints.txt
+$(STAMP): export PIP_BUILD_CONSTRAINT := constraints.txt
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "error: $(PYTHON) is not Python 3.11 or newer; set PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "error: $(PYTHON) lacks venv (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+test: verify ## verify, then run the tests
+	@$(PY) -m pytest -n 2 --dist worksteal
+
+verify: $(STAMP) ## lint, format check and types; changes nothing
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+
+fix: $(STAMP) ## apply lint fixes and format
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+sim: $(STAMP) ## simulate SEEDS=200 clusters from START=0 [MUTANT=name]
+	@$(PY) -m quorate.testing.sim --seeds $(SEEDS) --start $(START) $(if $(MUTANT),--mutant $(MUTANT))
+
+mutants: $(STAMP) ## check that the tests catch planted bugs [PATCHES=dir]
+	@$(PY) -m quorate.testing.mutants $(if $(PATCHES),--patches $(PATCHES))
+
+# One process and a longer timeout: tracing slows the simulator down several times.
+coverage: $(STAMP) ## branch coverage of the consensus core, at least 95 %
+	@$(PY) -m coverage erase
+	@$(PY) -m coverage run -m pytest --timeout 600
+	@$(PY) -m coverage combine --quiet
+	@$(PY) -m coverage report --include='*/quorate/raft/*' --fail-under=95
+
+clean: ## remove .venv, caches and coverage data
+	@rm -rf $(VENV) .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	@find src tests -type d -name __pycache__ -prune -exec rm -rf {} +

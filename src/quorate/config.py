@@ -1,0 +1,119 @@
+"""Every limit and timeout of a replica, with the parents' defaults beside ours.
+
+One frozen object per section; a value outside its range is refused with the field and the range.
+The consensus core counts ticks: :meth:`Timing.ticks` turns milliseconds into them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from quorate.errors import InvalidArgument
+
+__all__ = ["Config", "Limits", "Timing"]
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+def _bounded(default: int, low: int, high: int) -> int:
+    value: int = field(default=default, metadata={"range": (low, high)})
+    return value
+
+
+class _Section:
+    """Checks every field against its range when the section is made."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for item in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
+            low, high = item.metadata["range"]
+            value = getattr(self, item.name)
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                section = type(self).__name__.lower()
+                raise InvalidArgument(
+                    f"{section}.{item.name} = {value!r} is not a whole number "
+                    f"between {low} and {high}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Timing(_Section):
+    """Milliseconds."""
+
+    # The unit of the core's clock. DLedger: 10 ms state-maintainer loop. JRaft: wheel timers.
+    tick_ms: int = _bounded(10, 1, 1000)
+    # DLedger: 2000. JRaft: election timeout / 10 = 100.
+    heartbeat_ms: int = _bounded(100, 1, 60_000)
+    # A follower campaigns after one to two of these. DLedger: 3 x 2000 + 300..1000 between votes.
+    # JRaft: 1000 + random(1000).
+    election_ms: int = _bounded(1000, 10, 600_000)
+    # The oldest unacked append is older than this: compare again and resend from what the peer
+    # lacks. DLedger: 1000. JRaft: RPC time-out 5000, then one heartbeat interval of blocking.
+    resend_ms: int = _bounded(300, 1, 60_000)
+    # The leader's link closed and a reconnect was refused: stickiness ends after a random time
+    # between these two. Neither parent has it: both wait for the election timeout.
+    hint_min_ms: int = _bounded(30, 1, 60_000)
+    hint_max_ms: int = _bounded(150, 1, 60_000)
+    # A peer answers heartbeats and lacks entries, yet its match stands still: report and start
+    # over. Neither parent has it (JRaft #1271: 25 minutes of silent standstill).
+    watchdog_ms: int = _bounded(5000, 10, 600_000)
+    # A linearizable read that no leader confirmed in this time is refused. JRaft: 2000.
+    read_ms: int = _bounded(2000, 10, 600_000)
+
+    def __post_init__(self) -> None:
+        _Section.__post_init__(self)
+        if self.heartbeat_ms * 2 > self.election_ms:
+            raise InvalidArgument(
+                f"timing.heartbeat_ms = {self.heartbeat_ms} must be at most half of "
+                f"timing.election_ms = {self.election_ms}"
+            )
+        if self.hint_min_ms > self.hint_max_ms:
+            raise InvalidArgument(
+                f"timing.hint_min_ms = {self.hint_min_ms} must be at most "
+                f"timing.hint_max_ms = {self.hint_max_ms}"
+            )
+
+    def ticks(self, milliseconds: int) -> int:
+        """How many ticks make up ``milliseconds``: at least one."""
+        return max(1, -(-milliseconds // self.tick_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits(_Section):
+    """What is bounded, and the answer at the bound."""
+
+    # Bytes of one proposed batch; more is TOO_LARGE. DLedger: 4 MiB encode buffer, unchecked.
+    batch_bytes: int = _bounded(8 * MIB, 1, 512 * MIB)
+    # A turn's batches share one entry up to this size. DLedger: one body an entry. JRaft: the same.
+    entry_bytes: int = _bounded(1 * MIB, 1, 512 * MIB)
+    # Appends without an answer; more is BUSY. DLedger: 10,000. JRaft: ring of 16,384.
+    pending_appends: int = _bounded(16_384, 1, 10_000_000)
+    # Bytes of appends without an answer; more is BUSY. Neither parent bounds them by default.
+    pending_bytes: int = _bounded(64 * MIB, 1, 64 * 1024 * MIB)
+    # Bytes in the leader's log above committed; more is BUSY, so that a leader cut off from its
+    # majority stops growing. JRaft: maxLogsInMemoryBytes, off. DLedger: none.
+    uncommitted_bytes: int = _bounded(256 * MIB, 1, 64 * 1024 * MIB)
+    # Entries and bytes of one append message. JRaft: 1024 entries, 512 KiB. DLedger: 4 KiB.
+    append_entries: int = _bounded(1024, 1, 1_000_000)
+    append_bytes: int = _bounded(1 * MIB, 1, 512 * MIB)
+    # Unacked append messages and bytes per peer. DLedger: 1000 requests. JRaft: 256 messages.
+    window_messages: int = _bounded(256, 1, 100_000)
+    window_bytes: int = _bounded(16 * MIB, 1, 1024 * MIB)
+    # A peer this many entries behind is catching up and gets at most so many bytes a second.
+    # DLedger: 1000 entries, 20 MiB/s. JRaft: a throttle for snapshots only.
+    catchup_lag_entries: int = _bounded(10_000, 1, 1_000_000_000)
+    catchup_bytes_per_s: int = _bounded(64 * MIB, 1, 64 * 1024 * MIB)
+    # Messages that wait for a flush; the oldest beyond this is dropped as a network would.
+    held_messages: int = _bounded(4096, 16, 1_000_000)
+    # Linearizable reads without an answer; more is BUSY. JRaft: ring of 16,384.
+    pending_reads: int = _bounded(16_384, 1, 10_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that can be set about a replica."""
+
+    timing: Timing = Timing()
+    limits: Limits = Limits()

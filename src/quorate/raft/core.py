@@ -1,0 +1,245 @@
+"""The consensus core: takes inputs one by one, gives one output per turn.
+
+It is driven by the replica's engine: any number of :meth:`Core.step`, :meth:`Core.tick`,
+:meth:`Core.append`, :meth:`Core.read`, :meth:`Core.persisted` and link inputs, then one
+:meth:`Core.finish`. It knows nothing of disks and sockets; the engine holds messages back until
+what they depend on is durable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quorate.errors import InvalidArgument, check
+from quorate.raft.election import Election
+from quorate.raft.follower import Follower
+from quorate.raft.leader import Leader
+from quorate.raft.log import Log
+from quorate.raft.messages import (
+    Ack,
+    Append,
+    Compare,
+    Heartbeat,
+    HeartbeatReply,
+    Message,
+    Mismatch,
+    PreVote,
+    PreVoteReply,
+    ReadIndex,
+    ReadIndexReply,
+    Vote,
+    VoteReply,
+)
+from quorate.raft.output import Happening, Output, Refusal
+from quorate.raft.reads import Reads
+from quorate.raft.roles import Standing
+from quorate.types import BootId, EntryKind, Index, NodeId, Role, Term
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from random import Random
+
+    from quorate.config import Config
+    from quorate.entry import Entry
+
+__all__ = ["VOTERS_MAX", "Core"]
+
+VOTERS_MAX = 7
+
+# Answers count only from those who were asked. Questions and appends are judged by group, term and
+# log, never by the receiver's own idea of the membership (Raft § 6).
+REPLIES = frozenset({PreVoteReply, VoteReply, Ack, Mismatch, HeartbeatReply, ReadIndexReply})
+
+
+class Core:
+    """One replica's consensus, without anything that waits."""
+
+    __slots__ = (
+        "_boots", "_election", "_follower", "_from_leader", "_reads", "_requests", "_to_leader",
+        "leader", "standing",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        node: NodeId,
+        voters: tuple[NodeId, ...],
+        config: Config,
+        random: Random,
+        *,
+        boot: int,
+        term: Term,
+        vote: NodeId | None,
+        entries: Iterable[Entry] = (),
+        first_to_campaign: bool = False,
+    ) -> None:
+        if node not in voters or not 0 < len(voters) <= VOTERS_MAX:
+            raise InvalidArgument(f"{node} needs 1 to {VOTERS_MAX} voters, itself among them")
+        log = Log(entries)
+        check(term >= log.last.term, "the term is at least that of the last entry")
+        self.standing = Standing(node, voters, config, random, boot, term, vote, log)
+        self._election = Election(self.standing, first_to_campaign=first_to_campaign)
+        self._follower = Follower(self.standing)
+        self._reads = Reads(self.standing)
+        # The leadership at hand; None unless this node leads.
+        self.leader: Leader | None = None
+        # The newest boot of each peer that was heard: earlier ones are not listened to.
+        self._boots: dict[NodeId, BootId] = {}
+        self._requests: dict[type[Message], Callable[[NodeId, Any], None]] = {
+            PreVote: self._election.on_pre_vote,
+            PreVoteReply: self._election.on_pre_vote_reply,
+            Vote: self._election.on_vote,
+            VoteReply: self._election.on_vote_reply,
+            ReadIndex: self._reads.on_read_index,
+            ReadIndexReply: self._reads.on_read_index_reply,
+        }
+        self._from_leader: dict[type[Message], Callable[[NodeId, Any], None]] = {
+            Compare: self._follower.on_compare,
+            Append: self._follower.on_append,
+            Heartbeat: self._follower.on_heartbeat,
+        }
+        self._to_leader: dict[type[Message], Callable[[Leader, NodeId, Any], None]] = {
+            Ack: Leader.on_ack,
+            Mismatch: Leader.on_mismatch,
+            HeartbeatReply: Leader.on_heartbeat_reply,
+        }
+
+    # -- inputs --------------------------------------------------------------------------------
+
+    def step(self, source: NodeId, boot: BootId, message: Message) -> None:
+        """A message came in. Its shape was checked; whether it may count is decided here."""
+        standing = self.standing
+        if not self._boot_counts(source, boot):
+            return
+        kind = type(message)
+        if kind in REPLIES and source not in standing.voters:
+            standing.refuse(Refusal.UNKNOWN_PEER)
+            return
+        if message.term > standing.term and kind is not PreVote and kind is not Vote:
+            leader = source if kind in self._from_leader else None
+            standing.follow(message.term, leader, f"{source} has a higher term")
+            self._settle()
+        if kind in self._from_leader:
+            self._step_from_leader(source, message)
+        elif kind in self._to_leader:
+            self._step_to_leader(source, message)
+        else:
+            self._requests[kind](source, message)
+        self._settle()
+
+    def tick(self) -> None:
+        """One tick of time has passed."""
+        standing = self.standing
+        standing.clock += 1
+        if self.leader is None:
+            self._election.tick()
+        elif not self.leader.tick():
+            standing.follow(standing.term, None, "no majority answered for an election timeout")
+        elif self.leader.disk_too_slow():
+            standing.report(Happening.SLOW_DISK, index=standing.persisted)
+            standing.follow(standing.term, None, "a majority syncs faster than this node")
+            self._election.bar()
+        self._reads.tick()
+        self._settle()
+
+    def append(self, kind: EntryKind, body: bytes, count: int, runs: int) -> Entry:
+        """Add an entry as leader. It is sent and flushed with the rest of the turn."""
+        check(self.leader is not None, "only a leader appends")
+        assert self.leader is not None  # for the type checker
+        return self.leader.append(kind, body, count, runs)
+
+    def read(self, token: int) -> None:
+        """A linearizable read: its token comes back with an index, or refused."""
+        self._reads.read(token)
+
+    def persisted(self, index: Index, term: Term) -> None:
+        """The log up to ``index`` and the vote record of ``term`` are on this node's disk."""
+        standing = self.standing
+        check(index <= standing.log.last_index, "only what is in the log is persisted")
+        if index > standing.persisted and self.leader is not None:
+            self.leader.own_copy_moved()
+        standing.persisted = max(standing.persisted, index)
+        standing.persisted_term = max(standing.persisted_term, term)
+        self._election.vote_persisted()
+        self._settle()
+
+    def link_closed(self, peer: NodeId) -> None:
+        """The connection to ``peer`` ended."""
+        self._election.link_closed(peer)
+
+    def link_refused(self, peer: NodeId) -> None:
+        """A new connection to ``peer`` was refused: nobody listens there."""
+        self._election.link_refused(peer)
+
+    def finish(self) -> Output:
+        """End the turn: what to send, to write and to tell."""
+        standing = self.standing
+        leader = self.leader
+        if leader is not None:
+            leader.advance_commit()
+        self._reads.proceed(leader)
+        if leader is not None:
+            leader.feed()
+        output = standing.out
+        output.log_change = standing.log.take_change()
+        standing.out = Output()
+        return output
+
+    # -- what may count ------------------------------------------------------------------------
+
+    @property
+    def reads_waiting(self) -> int:
+        return self._reads.waiting
+
+    def _boot_counts(self, source: NodeId, boot: BootId) -> bool:
+        """Whether the sender's boot is the newest heard; a newer one voids what was acked."""
+        known = self._boots.get(source)
+        if known == boot:
+            return True
+        if known is not None and boot.counter <= known.counter:
+            earlier = boot.counter < known.counter
+            self.standing.refuse(Refusal.EARLIER_BOOT if earlier else Refusal.CLONED_BOOT)
+            return False
+        self._boots[source] = boot
+        if known is not None and self.leader is not None and source in self.leader.progress:
+            self.leader.peer_restarted(source)
+        return True
+
+    def _step_from_leader(self, source: NodeId, message: Message) -> None:
+        """Every message of a leader passes here: an old leader's changes nothing."""
+        standing = self.standing
+        if message.term < standing.term:
+            standing.refuse(Refusal.STALE_TERM)
+            # Tells the sender that its time is over.
+            standing.send(source, HeartbeatReply(standing.term, 0))
+            return
+        if standing.leader not in (None, source):
+            # Two leaders in one term cannot be. If they are, neither stays.
+            standing.report(Happening.SPLIT_LEADERS, source)
+            standing.follow(Term(standing.term + 1), None, "two leaders in one term")
+            standing.send(source, HeartbeatReply(standing.term, 0))
+            return
+        standing.follow(standing.term, source, f"{source} leads")
+        self._election.leader_heard()
+        self._from_leader[type(message)](source, message)
+
+    def _step_to_leader(self, source: NodeId, message: Message) -> None:
+        standing = self.standing
+        if message.term < standing.term:
+            standing.refuse(Refusal.STALE_TERM)
+        elif self.leader is None:
+            standing.refuse(Refusal.NOT_LEADING)
+        else:
+            self.leader.peer_heard(source)
+            self._to_leader[type(message)](self.leader, source, message)
+
+    def _settle(self) -> None:
+        """Bring the leadership in line with the role."""
+        standing = self.standing
+        leads = standing.role is Role.LEADER
+        if self.leader is not None and not (leads and self.leader.term == standing.term):
+            self.leader = None
+            self._reads.role_changed()
+            self._election.postpone()
+        if leads and self.leader is None:
+            self._reads.role_changed()
+            self.leader = Leader(standing)

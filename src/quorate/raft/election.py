@@ -1,0 +1,203 @@
+"""Finding a leader: pre-vote, vote, stickiness and the closed-link hint.
+
+A node that hears its leader helps nobody to replace it (stickiness). A node that does not asks
+first whether it could win (pre-vote) and only then raises its term: one that cannot reach a
+majority, or lacks entries, disturbs nobody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.raft.messages import PreVote, PreVoteReply, RequestId, Vote, VoteReply
+from quorate.raft.output import Happening, Refusal
+from quorate.types import NodeId, Position, Role
+
+if TYPE_CHECKING:
+    from quorate.raft.roles import Standing
+
+__all__ = ["Election"]
+
+
+class Election:
+    """The part of the core that acts while nobody, or somebody else, leads."""
+
+    __slots__ = (
+        "_barred_until", "_deadline", "_granted", "_heard_at", "_hint_at", "_hint_refused",
+        "_hint_term", "_request", "_standing",
+    )  # fmt: skip
+
+    def __init__(self, standing: Standing, *, first_to_campaign: bool) -> None:
+        self._standing = standing
+        # The clock at which this node starts looking for votes.
+        self._deadline = 0
+        # The clock at which the leader was last heard; stickiness counts from here.
+        self._heard_at = 0
+        # Who granted the round at hand.
+        self._granted: set[NodeId] = set()
+        # The newest pre-vote round of this boot.
+        self._request = 0
+        # The leader's link closed: the clock at which that is settled, and whether a reconnect
+        # was refused since.
+        self._hint_at: int | None = None
+        self._hint_refused = False
+        # The last term that had its hint: there is at most one per term.
+        self._hint_term = -1
+        # No campaign before this: the disk was found too slow to lead.
+        self._barred_until = 0
+        self.postpone()
+        if first_to_campaign:
+            self._deadline = 1
+
+    def postpone(self) -> None:
+        """Wait one to two election timeouts from now before campaigning."""
+        timeout = self._standing.ticks(self._standing.config.timing.election_ms)
+        self._deadline = self._standing.clock + timeout + self._standing.random.randrange(timeout)
+
+    def bar(self) -> None:
+        """Leave leading to others for two election timeouts."""
+        timeout = self._standing.ticks(self._standing.config.timing.election_ms)
+        self._barred_until = self._standing.clock + 2 * timeout
+
+    def leader_heard(self) -> None:
+        """Any message of the current leader renews it and settles a hint against it."""
+        self._heard_at = self._standing.clock
+        if self._hint_at is not None:
+            self._hint_at = None
+            self._standing.report(Happening.HINT_CANCELLED, self._standing.leader)
+        self.postpone()
+
+    @property
+    def leader_alive(self) -> bool:
+        """Whether there is a leader that this node must not help to replace."""
+        standing = self._standing
+        if standing.role is Role.LEADER:
+            return True  # check-quorum ends a leadership that deserves it
+        timeout = standing.ticks(standing.config.timing.election_ms)
+        return standing.leader is not None and standing.clock - self._heard_at < timeout
+
+    # -- the closed-link hint ------------------------------------------------------------------
+
+    def link_closed(self, peer: NodeId) -> None:
+        """The leader's link closed: its process may be gone, or the link only flapped."""
+        standing = self._standing
+        if peer != standing.leader or self._hint_term == standing.term:
+            return
+        timing = standing.config.timing
+        low, high = standing.ticks(timing.hint_min_ms), standing.ticks(timing.hint_max_ms)
+        self._hint_term = standing.term
+        self._hint_at = standing.clock + standing.random.randint(low, high)
+        self._hint_refused = False
+        standing.report(Happening.HINT_STARTED, peer)
+
+    def link_refused(self, peer: NodeId) -> None:
+        """Nobody listens at the peer's address: a host that is there, a process that is not."""
+        if self._hint_at is not None and peer == self._standing.leader:
+            self._hint_refused = True
+
+    def _settle_hint(self) -> None:
+        standing = self._standing
+        self._hint_at = None
+        if not self._hint_refused or standing.role is not Role.FOLLOWER:
+            return  # a link that can be had again deposes nobody
+        standing.report(Happening.HINT_ENDED_STICKINESS, standing.leader)
+        standing.leader = None
+        self._deadline = standing.clock
+
+    # -- campaigning ---------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        standing = self._standing
+        if self._hint_at is not None and standing.clock >= self._hint_at:
+            self._settle_hint()
+        if standing.role is not Role.LEADER and standing.clock >= self._deadline:
+            if standing.clock < self._barred_until:
+                self.postpone()
+            else:
+                self._pre_campaign()
+
+    def _pre_campaign(self) -> None:
+        """Raft thesis § 9.6. A candidate whose votes did not come starts over here, too."""
+        standing = self._standing
+        standing.pre_campaign()
+        self._hint_at = None
+        self._request += 1
+        self._granted = {standing.node}
+        self.postpone()
+        if len(self._granted) >= standing.quorum:
+            self._campaign()
+            return
+        request = RequestId(standing.boot, self._request)
+        for peer in standing.peers:
+            standing.send(peer, PreVote(standing.term, request, standing.log.last))
+
+    def _campaign(self) -> None:
+        """Raft § 5.2. The requests leave when term and vote are on disk: the engine sees to it."""
+        standing = self._standing
+        standing.campaign()
+        self._granted = set()
+        self.postpone()
+        for peer in standing.peers:
+            standing.send(peer, Vote(standing.term, standing.log.last))
+
+    def vote_persisted(self) -> None:
+        """The own vote counts once it is on disk, like everybody else's."""
+        standing = self._standing
+        if standing.role is Role.CANDIDATE and standing.persisted_term == standing.term:
+            self._count(standing.node)
+
+    def _count(self, voter: NodeId) -> None:
+        self._granted.add(voter)
+        if len(self._granted) >= self._standing.quorum:
+            self._standing.lead()
+
+    # -- answering -----------------------------------------------------------------------------
+
+    def _up_to_date(self, last: Position) -> bool:
+        """Raft § 5.4.1: the candidate's log ends no earlier than this one."""
+        own = self._standing.log.last
+        return (last.term, last.index) >= (own.term, own.index)
+
+    def on_pre_vote(self, source: NodeId, ask: PreVote) -> None:
+        standing = self._standing
+        granted = ask.term >= standing.term and not self.leader_alive and self._up_to_date(ask.last)
+        standing.send(source, PreVoteReply(standing.term, ask.request, granted))
+
+    def on_pre_vote_reply(self, source: NodeId, reply: PreVoteReply) -> None:
+        standing = self._standing
+        asked = RequestId(standing.boot, self._request)
+        if standing.role is not Role.PRE_CANDIDATE or reply.request != asked:
+            standing.refuse(Refusal.NOT_ASKED)
+            return
+        if reply.granted:
+            self._granted.add(source)
+            if len(self._granted) >= standing.quorum:
+                self._campaign()
+
+    def on_vote(self, source: NodeId, ask: Vote) -> None:
+        standing = self._standing
+        if ask.term < standing.term:
+            standing.refuse(Refusal.STALE_TERM)
+            standing.send(source, VoteReply(standing.term, granted=False))
+            return
+        if self.leader_alive:
+            # Raft thesis § 4.2.3: not even the candidate's term is taken over.
+            standing.refuse(Refusal.LEADER_ALIVE)
+            return
+        if ask.term > standing.term:
+            standing.follow(ask.term, None, "a candidate has a higher term")
+        granted = standing.vote in (None, source) and self._up_to_date(ask.last)
+        if granted and standing.vote is None:
+            standing.vote_for(source)
+        if granted:
+            self.postpone()
+        else:
+            standing.report(Happening.REFUSES_VOTE, source)
+        standing.send(source, VoteReply(standing.term, granted))
+
+    def on_vote_reply(self, source: NodeId, reply: VoteReply) -> None:
+        standing = self._standing
+        if reply.term < standing.term or standing.role is not Role.CANDIDATE:
+            standing.refuse(Refusal.NOT_ASKED)
+        elif reply.granted:
+            self._count(source)

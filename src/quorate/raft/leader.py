@@ -1,0 +1,293 @@
+"""Leading: one object per leadership, made when a term is won and dropped when it ends.
+
+Each peer is fed on its own: nothing here waits for anybody, so a hung peer costs the others
+nothing. Commit follows Raft § 5.4.2: only entries of the own term are counted, those before them
+come along.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.entry import Entry, make_entry
+from quorate.raft.messages import (
+    Ack,
+    Append,
+    Compare,
+    Heartbeat,
+    HeartbeatReply,
+    Mismatch,
+)
+from quorate.raft.output import Happening, Refusal
+from quorate.raft.progress import Progress, ProgressState
+from quorate.raft.quorum import reached_by_majority
+from quorate.types import EntryKind, Index, NodeId, Term
+
+if TYPE_CHECKING:
+    from quorate.raft.roles import Standing
+
+__all__ = ["Leader"]
+
+TICK_SECOND_MS = 1000
+
+
+class Leader:
+    """One leadership."""
+
+    __slots__ = (
+        "_beat_at", "_moved_at", "_quota_at", "_standing", "progress", "round", "start", "term",
+        "uncommitted_bytes",
+    )  # fmt: skip
+
+    def __init__(self, standing: Standing) -> None:
+        self._standing = standing
+        self.term: Term = standing.term
+        # The newest read round. Rounds are counted within the term, so an answer of another
+        # leadership cannot be taken for one of this.
+        self.round = 0
+        following = Index(standing.log.last_index + 1)
+        self.progress = {peer: Progress(peer, following, standing.clock) for peer in standing.peers}
+        self.uncommitted_bytes = standing.log.bytes_after(standing.committed)
+        self._beat_at = standing.clock
+        self._quota_at = standing.clock
+        # When the own disk last moved or had nothing to do.
+        self._moved_at = standing.clock
+        # The noop: entries of earlier terms commit only along with one of this term, and reads
+        # wait for it (Raft § 5.4.2, § 8).
+        self.start = self.append(EntryKind.NOOP, b"", 0, 0).index
+
+    # -- the log -------------------------------------------------------------------------------
+
+    def append(self, kind: EntryKind, body: bytes, count: int, runs: int) -> Entry:
+        """Add an entry. It leaves for disk and peers with the rest of the turn."""
+        standing = self._standing
+        log = standing.log
+        entry = make_entry(
+            log.last,
+            self.term,
+            kind,
+            body,
+            base_offset=log.next_offset,
+            count=count,
+            append_time=max(standing.wall_time, log.last_append_time),
+            runs=runs,
+        )
+        standing.log.append((entry,))
+        self.uncommitted_bytes += entry.size
+        return entry
+
+    @property
+    def ready(self) -> bool:
+        """Whether an entry of this term is committed: only then is committed up to date."""
+        return self._standing.committed >= self.start
+
+    def synced(self, index: Index) -> int:
+        """How many replicas have ``index`` on disk, as far as is known here."""
+        have = sum(peer.match >= index for peer in self.progress.values())
+        return have + (self._standing.persisted >= index)
+
+    def advance_commit(self) -> None:
+        """Raft § 5.3, § 5.4.2. The own copy counts only as far as it is on disk."""
+        standing = self._standing
+        copies = [peer.match for peer in self.progress.values()]
+        copies.append(standing.persisted)
+        agreed = Index(reached_by_majority(copies))
+        if agreed > standing.committed and standing.log.term_at(agreed) == self.term:
+            for entry in standing.log.entries(Index(standing.committed + 1), Index(agreed + 1)):
+                self.uncommitted_bytes -= entry.size
+            standing.commit(agreed)
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def peer_heard(self, peer: NodeId) -> None:
+        self.progress[peer].heard_at = self._standing.clock
+
+    def peer_restarted(self, peer: NodeId) -> None:
+        """Another boot: what the peer had acked before says nothing about it now."""
+        standing = self._standing
+        following = Index(standing.log.last_index + 1)
+        number = self.progress[peer].number
+        self.progress[peer] = Progress(peer, following, standing.clock, number)
+        standing.report(Happening.PEER_RESTARTED, peer)
+
+    def on_ack(self, source: NodeId, ack: Ack) -> None:
+        standing = self._standing
+        peer = self.progress[source]
+        if ack.match > standing.log.last_index or ack.number > peer.number:
+            standing.refuse(Refusal.IMPOSSIBLE_INDEX)
+            return
+        peer.acked(ack.match, standing.clock)
+        if peer.state is ProgressState.COMPARE and ack.number == peer.number:
+            peer.stream()
+            standing.report(Happening.PEER_STREAMS, source, ack.match)
+
+    def on_mismatch(self, source: NodeId, reply: Mismatch) -> None:
+        """One round trip per conflicting term, not per entry."""
+        standing = self._standing
+        peer = self.progress[source]
+        if reply.number != peer.number:
+            standing.refuse(Refusal.NOT_ASKED)
+            return
+        if not 0 < reply.hint_index <= reply.prev + 1 <= standing.log.last_index + 1:
+            standing.refuse(Refusal.IMPOSSIBLE_INDEX)
+            return
+        if reply.prev <= peer.match:
+            standing.refuse(Refusal.NOT_ASKED)  # overtaken by an ack
+            return
+        following = reply.hint_index
+        if 0 < reply.hint_term < standing.log.term_at(reply.prev):
+            # Above its own last entry of the peer's term or an earlier one, nothing can agree.
+            own = standing.log.last_index_up_to_term(reply.hint_term)
+            if standing.log.term_at(own) == reply.hint_term:
+                following = Index(own + 1)
+            else:
+                following = min(following, Index(own + 1))
+        peer.compare(min(following, reply.prev))
+        standing.report(Happening.PEER_COMPARES, source, peer.next)
+
+    def on_heartbeat_reply(self, source: NodeId, reply: HeartbeatReply) -> None:
+        standing = self._standing
+        peer = self.progress[source]
+        if reply.round > self.round:
+            standing.refuse(Refusal.NOT_ASKED)
+            return
+        peer.round = max(peer.round, reply.round)
+        if peer.state is ProgressState.COMPARE and self._overdue(
+            peer, standing.config.timing.heartbeat_ms
+        ):
+            peer.sent_at = None  # the question or its answer was lost and the peer is there: ask
+
+    def confirmed_round(self) -> int:
+        """The newest round that a majority, this node included, vouched for."""
+        rounds = [peer.round for peer in self.progress.values()]
+        rounds.append(self.round)
+        return reached_by_majority(rounds)
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def tick(self) -> bool:
+        """Do what is due. Returns False if this leadership should end."""
+        standing = self._standing
+        timing = standing.config.timing
+        if standing.clock >= self._quota_at:
+            self._quota_at = standing.clock + standing.ticks(TICK_SECOND_MS)
+            for peer in self.progress.values():
+                peer.quota = standing.config.limits.catchup_bytes_per_s
+                peer.throttled = False
+        for peer in self.progress.values():
+            if self._overdue(peer, timing.resend_ms):
+                self._resend(peer)
+            self._watch(peer)
+        if standing.clock >= self._beat_at:
+            self.beat()
+            return self._quorum_heard()
+        for peer in self.progress.values():
+            if peer.commit_sent < standing.committed:
+                self._beat(peer)  # nothing else carried the commit for a tick: push it alone
+        return True
+
+    def beat(self) -> None:
+        """Tell everybody who leads and what is committed."""
+        standing = self._standing
+        self._beat_at = standing.clock + standing.ticks(standing.config.timing.heartbeat_ms)
+        for peer in self.progress.values():
+            self._beat(peer)
+
+    def _beat(self, peer: Progress) -> None:
+        standing = self._standing
+        committed = standing.log.position(standing.committed)
+        standing.send(peer.node, Heartbeat(self.term, self.round, committed))
+        peer.commit_sent = standing.committed
+
+    def _quorum_heard(self) -> bool:
+        """Check-quorum: a leader that a majority has not answered for a timeout leads nobody."""
+        standing = self._standing
+        since = standing.clock - standing.ticks(standing.config.timing.election_ms)
+        heard = sum(peer.heard_at >= since for peer in self.progress.values())
+        return heard + 1 >= standing.quorum
+
+    def disk_too_slow(self) -> bool:
+        """The own oldest write is stuck while a majority of others has synced past it."""
+        standing = self._standing
+        if standing.persisted == standing.log.last_index:
+            self._moved_at = standing.clock
+            return False
+        limit = 2 * standing.ticks(standing.config.timing.election_ms)
+        ahead = sum(peer.match > standing.persisted for peer in self.progress.values())
+        return standing.clock - self._moved_at > limit and ahead >= standing.quorum
+
+    def own_copy_moved(self) -> None:
+        self._moved_at = self._standing.clock
+
+    def _overdue(self, peer: Progress, milliseconds: int) -> bool:
+        standing = self._standing
+        if peer.sent_at is None:
+            return False
+        return standing.clock - peer.sent_at >= standing.ticks(milliseconds)
+
+    def _resend(self, peer: Progress) -> None:
+        """No answer in time. Ask at the end of what was sent: if only the acks were lost nothing
+        needs to go twice, otherwise the answer names the first entry that does."""
+        peer.compare(peer.next)
+        self._standing.report(Happening.PEER_RESENT, peer.node, peer.next)
+
+    def _watch(self, peer: Progress) -> None:
+        """Notice a peer that answers heartbeats and still does not move."""
+        standing = self._standing
+        timing = standing.config.timing
+        if peer.match == standing.log.last_index or peer.throttled:
+            peer.moved_at = standing.clock
+            return
+        lively = standing.clock - peer.heard_at <= standing.ticks(timing.election_ms)
+        if lively and standing.clock - peer.moved_at >= standing.ticks(timing.watchdog_ms):
+            peer.moved_at = standing.clock
+            peer.compare(Index(peer.match + 1))
+            standing.report(Happening.PEER_STALLED, peer.node, peer.match)
+
+    # -- sending -------------------------------------------------------------------------------
+
+    def feed(self) -> None:
+        """Send each peer what its state allows: called once at the end of a turn."""
+        for peer in self.progress.values():
+            if peer.state is ProgressState.APPEND:
+                self._stream(peer)
+            elif peer.sent_at is None:
+                self._ask(peer)
+
+    def _ask(self, peer: Progress) -> None:
+        standing = self._standing
+        peer.number += 1
+        peer.sent_at = standing.clock
+        prev = standing.log.position(Index(peer.next - 1))
+        standing.send(peer.node, Compare(self.term, peer.number, prev))
+
+    def _stream(self, peer: Progress) -> None:
+        standing = self._standing
+        limits = standing.config.limits
+        log = standing.log
+        while (
+            peer.next <= log.last_index
+            and len(peer.inflight) < limits.window_messages
+            and peer.inflight_bytes < limits.window_bytes
+            and not self._over_quota(peer)
+        ):
+            prev = log.position(Index(peer.next - 1))
+            entries = log.slice(peer.next, limits.append_entries, limits.append_bytes)
+            size = sum(entry.size for entry in entries)
+            standing.send(
+                peer.node, Append(self.term, peer.number, prev, entries, standing.committed)
+            )
+            peer.commit_sent = min(standing.committed, entries[-1].index)
+            peer.sent(entries[-1].index, size, standing.clock)
+            peer.quota -= size
+
+    def _over_quota(self, peer: Progress) -> bool:
+        """A peer far behind gets a share of the bandwidth, so that catching up hurts nobody."""
+        standing = self._standing
+        lag = standing.log.last_index - peer.next
+        if lag < standing.config.limits.catchup_lag_entries or peer.quota > 0:
+            return False
+        if not peer.throttled:
+            peer.throttled = True
+            standing.report(Happening.PEER_THROTTLED, peer.node, peer.next)
+        return True

@@ -1,0 +1,211 @@
+"""What replicas say to each other. One class per message, never changed once sent.
+
+Every message carries its sender's term. :class:`Envelope` adds who speaks to whom, in which group
+and in which boot of the sender.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.types import BootId, GroupId, Index, NodeId, Position, Term
+
+if TYPE_CHECKING:
+    from quorate.entry import Entry
+
+__all__ = [
+    "TERM_MAX",
+    "Ack",
+    "Append",
+    "Compare",
+    "Envelope",
+    "Heartbeat",
+    "HeartbeatReply",
+    "Message",
+    "MessageKind",
+    "Mismatch",
+    "PreVote",
+    "PreVoteReply",
+    "ReadIndex",
+    "ReadIndexReply",
+    "RequestId",
+    "Vote",
+    "VoteReply",
+]
+
+# A term beyond this is a lie: no cluster lives through so many elections, and adopting one would
+# leave no room to elect anybody again.
+TERM_MAX = 1 << 56
+
+
+class MessageKind(IntEnum):
+    """The number of each message on the wire. Fixed for ever; later kinds have theirs reserved."""
+
+    PRE_VOTE = 1
+    PRE_VOTE_REPLY = 2
+    VOTE = 3
+    VOTE_REPLY = 4
+    COMPARE = 5
+    APPEND = 6
+    ACK = 7
+    MISMATCH = 8
+    HEARTBEAT = 9
+    HEARTBEAT_REPLY = 10
+    READ_INDEX = 11
+    READ_INDEX_REPLY = 12
+    TRANSFER = 13
+    FILL = 14
+    FILL_REPLY = 15
+
+
+class RequestId(NamedTuple):
+    """Names a question so that its answer cannot be taken for the answer to another one.
+
+    The boot counter belongs to it: numbers start again after a restart, late answers do not stop.
+    """
+
+    boot: int
+    number: int
+
+
+@dataclass(slots=True)
+class PreVote:
+    """Would you vote for me in term + 1? Nobody's term changes by asking."""
+
+    term: Term
+    request: RequestId
+    last: Position
+
+
+@dataclass(slots=True)
+class PreVoteReply:
+    term: Term
+    request: RequestId
+    granted: bool
+
+
+@dataclass(slots=True)
+class Vote:
+    """Vote for me in this term (Raft § 5.2)."""
+
+    term: Term
+    last: Position
+
+
+@dataclass(slots=True)
+class VoteReply:
+    term: Term
+    granted: bool
+
+
+@dataclass(slots=True)
+class Compare:
+    """Is your log the same as mine up to ``prev``? Opens stream ``number``."""
+
+    term: Term
+    number: int
+    prev: Position
+
+
+@dataclass(slots=True)
+class Append:
+    """``entries`` follow ``prev``. Part of the stream that Compare ``number`` opened."""
+
+    term: Term
+    number: int
+    prev: Position
+    entries: tuple[Entry, ...]
+    committed: Index
+
+    @property
+    def last_index(self) -> Index:
+        """The last index whose agreement with the leader this message proves."""
+        return Index(self.prev.index + len(self.entries))
+
+
+@dataclass(slots=True)
+class Ack:
+    """My log is yours up to ``match``, and up to there it is on my disk."""
+
+    term: Term
+    number: int
+    match: Index
+
+
+@dataclass(slots=True)
+class Mismatch:
+    """My log is not yours at ``prev``.
+
+    ``hint_term`` is the term of my entry there and ``hint_index`` the first index of that term in
+    my log; if my log ends before ``prev``, ``hint_term`` is 0 and ``hint_index`` is my last + 1.
+    """
+
+    term: Term
+    number: int
+    prev: Index
+    hint_index: Index
+    hint_term: Term
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """I lead. ``committed`` proves itself: it holds for whoever has that very position.
+
+    ``round`` is the newest read round: the reply vouches for all rounds up to it.
+    """
+
+    term: Term
+    round: int
+    committed: Position
+
+
+@dataclass(slots=True)
+class HeartbeatReply:
+    term: Term
+    round: int
+
+
+@dataclass(slots=True)
+class ReadIndex:
+    """From a follower: what must I have applied to answer a linearizable read?"""
+
+    term: Term
+    request: RequestId
+
+
+@dataclass(slots=True)
+class ReadIndexReply:
+    """``index`` is None if the leader cannot say now."""
+
+    term: Term
+    request: RequestId
+    index: Index | None
+
+
+Message = (
+    PreVote
+    | PreVoteReply
+    | Vote
+    | VoteReply
+    | Compare
+    | Append
+    | Ack
+    | Mismatch
+    | Heartbeat
+    | HeartbeatReply
+    | ReadIndex
+    | ReadIndexReply
+)
+
+
+@dataclass(slots=True)
+class Envelope:
+    """A message with the identities that every receiver checks before it looks inside."""
+
+    group: GroupId
+    source: NodeId
+    target: NodeId
+    boot: BootId
+    message: Message

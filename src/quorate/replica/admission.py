@@ -1,0 +1,68 @@
+"""The first look at a message: is it for this replica, and can it be true at all?
+
+Needs no state but the replica's own identity. What passes may still be old, late or unasked for:
+that is for the core to judge.
+"""
+
+from __future__ import annotations
+
+from quorate.entry import chain_holds
+from quorate.raft.messages import (
+    TERM_MAX,
+    Append,
+    Compare,
+    Envelope,
+    Heartbeat,
+    Message,
+    PreVote,
+    Vote,
+)
+from quorate.raft.output import Refusal
+from quorate.types import ORIGIN, GroupId, NodeId, Position, Term
+
+__all__ = ["refusal"]
+
+
+def refusal(envelope: Envelope, group: GroupId, node: NodeId) -> Refusal | None:
+    """Why ``envelope`` is put aside; None if it may go on."""
+    if envelope.group != group:
+        same_cluster = envelope.group.cluster == group.cluster
+        return Refusal.OTHER_INCARNATION if same_cluster else Refusal.OTHER_CLUSTER
+    if envelope.target != node:
+        return Refusal.NOT_ADDRESSED
+    if envelope.source == node:
+        return Refusal.FROM_SELF
+    message = envelope.message
+    if not 0 <= message.term <= TERM_MAX:
+        return Refusal.IMPOSSIBLE_TERM
+    return _impossible(message)
+
+
+def _impossible(message: Message) -> Refusal | None:
+    kind = type(message)
+    if kind is Append:
+        return _impossible_append(message)  # type: ignore[arg-type]  # narrowed by its exact type
+    if isinstance(message, Compare):
+        return _impossible_position(message.prev, message.term)
+    if isinstance(message, PreVote | Vote):
+        return _impossible_position(message.last, message.term)
+    if isinstance(message, Heartbeat):
+        return _impossible_position(message.committed, message.term)
+    return None
+
+
+def _impossible_append(message: Append) -> Refusal | None:
+    if message.committed < 0 or not message.entries:
+        return Refusal.IMPOSSIBLE_INDEX
+    problem = _impossible_position(message.prev, message.term)
+    if problem is not None:
+        return problem
+    if message.entries[-1].term > message.term:
+        return Refusal.IMPOSSIBLE_TERM
+    return None if chain_holds(message.prev, message.entries) else Refusal.BROKEN_CHAIN
+
+
+def _impossible_position(position: Position, term: Term) -> Refusal | None:
+    if position.index <= 0:
+        return None if position == ORIGIN else Refusal.IMPOSSIBLE_INDEX
+    return None if 0 < position.term <= term else Refusal.IMPOSSIBLE_TERM

@@ -1,0 +1,135 @@
+"""Persist, then answer: which flush a message needs, and what a finished flush proves.
+
+At most one flush is under way; what changes meanwhile goes into the next. Each has a write number,
+rising by one. A message that leaves carries its sender's term, so it needs the flush that holds
+the newest term and vote; an ack needs the flush that holds the entry it names as well.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from quorate.errors import check
+from quorate.raft.messages import Ack, Envelope
+from quorate.replica.exchange import Flush
+from quorate.storage.flusher import plan_flush
+from quorate.types import Index, NodeId, Term, VoteRecord
+
+if TYPE_CHECKING:
+    from quorate.entry import Entry
+    from quorate.raft.log import LogChange
+
+__all__ = ["Durability"]
+
+
+class Durability:
+    """What is on disk, what is on its way there, and who waits for it."""
+
+    __slots__ = (
+        "_entries", "_flying_number", "_flying_proves", "_flying_record", "_held", "_held_max",
+        "_next_number", "_record", "_record_dirty", "_truncate_from", "_vote_number", "flushed",
+        "persisted", "persisted_term",
+    )  # fmt: skip
+
+    def __init__(self, record: VoteRecord, persisted: Index, held_max: int) -> None:
+        self._record = record
+        self._record_dirty = False
+        # What the next flush will hold.
+        self._truncate_from: Index | None = None
+        self._entries: list[Entry] = []
+        self._next_number = 1
+        # The flush that is under way: 0 if none. What it will prove falls with every truncation.
+        self._flying_number = 0
+        self._flying_proves = persisted
+        self._flying_record = record
+        # The newest flush that holds a vote record.
+        self._vote_number = 0
+        # The newest finished flush and what it proves.
+        self.flushed = 0
+        self.persisted = persisted
+        self.persisted_term = record.term
+        # (write number, message): messages that wait, in the order in which they were made.
+        self._held: deque[tuple[int, Envelope]] = deque()
+        self._held_max = held_max
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    def stage_vote(self, term: Term, vote: NodeId | None) -> None:
+        """Term or vote changed: messages made from now on need the next flush."""
+        record = self._record
+        self._record = VoteRecord(record.number + 1, term, vote, record.boot)
+        self._record_dirty = True
+        self._vote_number = self._next_number
+
+    def stage_log(self, change: LogChange) -> None:
+        first = change.truncate_from
+        if first is not None:
+            # What was written before and is cut now is proved by nothing: a late completion of
+            # an overwritten entry must not count for the entry that took its place.
+            self.persisted = min(self.persisted, Index(first - 1))
+            self._flying_proves = min(self._flying_proves, Index(first - 1))
+            while self._entries and self._entries[-1].index >= first:
+                self._entries.pop()
+            if self._truncate_from is None or first < self._truncate_from:
+                self._truncate_from = first
+        self._entries.extend(change.entries)
+
+    def send(self, envelope: Envelope, ready: list[Envelope]) -> None:
+        """Put ``envelope`` into ``ready``, or hold it until the flush that it needs is done."""
+        need = self._need(envelope)
+        if need <= self.flushed:
+            ready.append(envelope)
+            return
+        if len(self._held) >= self._held_max:
+            self._held.popleft()  # as good as lost on the way: whoever needs it asks again
+        self._held.append((need, envelope))
+
+    def _need(self, envelope: Envelope) -> int:
+        message = envelope.message
+        if type(message) is not Ack or message.match <= self.persisted:
+            return self._vote_number
+        in_flight = self._flying_number and message.match <= self._flying_proves
+        return max(self._vote_number, self._flying_number if in_flight else self._next_number)
+
+    def next_flush(self) -> Flush | None:
+        """The next plan, if there is something to write and nothing is under way."""
+        dirty = self._record_dirty or self._entries or self._truncate_from is not None
+        if self._flying_number or not dirty:
+            return None
+        steps = plan_flush(
+            self._record if self._record_dirty else None,
+            self._truncate_from,
+            tuple(self._entries),
+        )
+        flush = Flush(self._next_number, tuple(steps))
+        self._flying_number = self._next_number
+        self._flying_record = self._record
+        self._flying_proves = self._entries[-1].index if self._entries else self.persisted
+        self._next_number += 1
+        self._record_dirty = False
+        self._truncate_from = None
+        self._entries = []
+        return flush
+
+    def finish(self, number: int, term: Term, ready: list[Envelope]) -> None:
+        """Flush ``number`` is done: count what it proves and let go what waited for it.
+
+        A held message of an earlier term is dropped: its receiver has to hear the newer one.
+        """
+        check(number == self._flying_number, "the flush under way is the one that finishes")
+        self._flying_number = 0
+        self.flushed = number
+        self.persisted = self._flying_proves
+        self.persisted_term = self._flying_record.term
+        waiting: deque[tuple[int, Envelope]] = deque()
+        for need, envelope in self._held:
+            if envelope.message.term < term:
+                continue
+            if need <= number:
+                ready.append(envelope)
+            else:
+                waiting.append((need, envelope))
+        self._held = waiting

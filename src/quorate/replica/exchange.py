@@ -1,0 +1,126 @@
+"""What goes into an engine's turn and what comes out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from quorate.errors import QuorateError
+    from quorate.raft.messages import Envelope
+    from quorate.raft.output import Event
+    from quorate.storage.steps import Step
+    from quorate.types import Index, NodeId, Term
+
+__all__ = [
+    "Answer",
+    "Deliver",
+    "Effects",
+    "Flush",
+    "FlushFailed",
+    "Flushed",
+    "Input",
+    "LinkClosed",
+    "LinkRefused",
+    "Propose",
+    "Read",
+    "ReadAnswer",
+    "Receipt",
+]
+
+
+@dataclass(slots=True)
+class Deliver:
+    """A message arrived."""
+
+    envelope: Envelope
+
+
+@dataclass(slots=True)
+class Propose:
+    """A client's batch of ``count`` records. ``token`` comes back with the answer.
+
+    With ``expected_term`` the batch is logged in that very term or not at all.
+    """
+
+    token: int
+    batch: bytes
+    count: int
+    expected_term: Term | None = None
+
+
+@dataclass(slots=True)
+class Read:
+    """A linearizable barrier: answered when what was acknowledged before it is applied here."""
+
+    token: int
+
+
+@dataclass(slots=True)
+class Flushed:
+    """The plan of flush ``number`` was carried out to its end."""
+
+    number: int
+
+
+@dataclass(slots=True)
+class FlushFailed:
+    """A step of flush ``number`` failed. There is no second try."""
+
+    number: int
+    error: str
+
+
+@dataclass(slots=True)
+class LinkClosed:
+    peer: NodeId
+
+
+@dataclass(slots=True)
+class LinkRefused:
+    peer: NodeId
+
+
+Input = Deliver | Propose | Read | Flushed | FlushFailed | LinkClosed | LinkRefused
+
+
+class Receipt(NamedTuple):
+    """Where an append went, and how many replicas were known to have it on disk."""
+
+    offset: int
+    count: int  # type: ignore[assignment]  # nobody calls tuple's own
+    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    term: Term
+    synced: int
+
+
+class ReadAnswer(NamedTuple):
+    """Everything acknowledged before the read was asked for is at or below ``index``."""
+
+    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    end_offset: int
+
+
+class Answer(NamedTuple):
+    """The one answer to a proposal or read."""
+
+    token: int
+    result: Receipt | ReadAnswer | QuorateError
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """A plan to carry out in order; then comes :class:`Flushed` with its number."""
+
+    number: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(slots=True)
+class Effects:
+    """All of this may be done at once and in any order: whatever had to wait is not in it."""
+
+    sends: list[Envelope] = field(default_factory=list)
+    flush: Flush | None = None
+    answers: list[Answer] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)

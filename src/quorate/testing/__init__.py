@@ -1,0 +1,1 @@
+"""Tools that try to break quorate: the simulator, scenario files and planted bugs."""

@@ -1,0 +1,30 @@
+"""Hooks shared by all tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+NOTE = "note"
+"""A property that a test records to have its text printed when the run ends."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the notes of all tests, also of those that ran in another process.
+
+    A note is no Python warning: those are errors here.
+    """
+    notes = [
+        str(text)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for name, text in report.user_properties
+        if name == NOTE
+    ]
+    if notes:
+        terminalreporter.section("notes")
+        for note in notes:
+            terminalreporter.write_line(note)
