@@ -180,11 +180,10 @@ class Leader:
             self._watch(peer)
         if standing.clock >= self._beat_at:
             self.beat()
-            return self._quorum_heard()
         for peer in self.progress.values():
             if peer.commit_sent < standing.committed:
                 self._beat(peer)  # nothing else carried the commit for a tick: push it alone
-        return True
+        return self._quorum_heard()
 
     def beat(self) -> None:
         """Tell everybody who leads and what is committed."""

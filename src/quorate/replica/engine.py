@@ -155,8 +155,9 @@ class Engine:
         core.standing.wall_time = wall_us
         for item in inputs:
             self._handlers[type(item)](item, effects)
-        if now_ms - self._ticked_at >= self.config.timing.tick_ms:
-            self._ticked_at = now_ms
+        elapsed_ms = now_ms - self._ticked_at
+        if elapsed_ms >= self.config.timing.tick_ms:
+            self._ticked_at = now_ms - elapsed_ms % self.config.timing.tick_ms
             core.tick()
         self._end_lost_leadership(effects)
         self._log_arrived()

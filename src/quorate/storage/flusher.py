@@ -12,12 +12,15 @@ if TYPE_CHECKING:
     from quorate.entry import Entry
     from quorate.types import Index, VoteRecord
 
-__all__ = ["plan_flush", "plan_vote"]
+__all__ = ["VOTE_COPIES", "plan_flush", "plan_vote"]
+
+# The vote record stands in both: whichever write a crash tears, the other copy is whole.
+VOTE_COPIES = (File.VOTE_A, File.VOTE_B)
 
 
 def plan_vote(record: VoteRecord) -> Iterator[Step]:
     """One copy after the other, each synced: at any moment one of them is whole."""
-    for file in (File.VOTE_A, File.VOTE_B):
+    for file in VOTE_COPIES:
         yield WriteVote(file, record)
         yield Sync(file)
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from quorate.entry import Entry, chain_holds
 from quorate.errors import DiskFailed
-from quorate.storage.flusher import plan_vote
+from quorate.storage.flusher import VOTE_COPIES, plan_vote
 from quorate.storage.steps import File, Step, Sync, Truncate, WriteEntries
 from quorate.types import ORIGIN, Index, Term, VoteRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["Image", "Recovered", "plan_open", "recover"]
 
@@ -25,9 +25,9 @@ __all__ = ["Image", "Recovered", "plan_open", "recover"]
 class Image:
     """What can be read from a disk. None stands for what is there and is not whole."""
 
-    votes: tuple[VoteRecord | None, VoteRecord | None]
+    # The copies of the vote record that exist.
+    votes: Mapping[File, VoteRecord | None]
     entries: Sequence[Entry | None]
-    fresh: bool  # the directory was just made: nothing was ever written
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,10 @@ def plan_open(recovered: Recovered) -> Iterator[Step]:
 
 
 def _newest_vote(image: Image) -> VoteRecord:
-    if image.fresh:
+    valid = [record for record in image.votes.values() if record is not None]
+    if not valid and len(image.votes) < len(VOTE_COPIES):
+        # Not even the first open came to its end: this node has never said a word.
         return VoteRecord(0, Term(0), None, 0)
-    valid = [record for record in image.votes if record is not None]
     if not valid:
         raise DiskFailed(
             "both copies of the vote record are unreadable: starting without them could vote "

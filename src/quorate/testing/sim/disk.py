@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quorate.storage.flusher import VOTE_COPIES
 from quorate.storage.recovery import Image
 from quorate.storage.steps import File, Step, Sync, Truncate, WriteEntries, WriteVote
 from quorate.types import ORIGIN, Index, Position, VoteRecord
@@ -21,20 +22,19 @@ __all__ = ["Disk", "Fate"]
 
 # What a power cut makes of one un-synced write: "kept", "lost" or "torn".
 Fate = str
-VOTE_FILES = (File.VOTE_A, File.VOTE_B)
 
 
 class Disk:
     """One node's disk, at the level of vote records and entries."""
 
     def __init__(self) -> None:
-        self._votes: dict[File, VoteRecord | None] = dict.fromkeys(VOTE_FILES)
-        self._durable_votes: dict[File, VoteRecord | None] = dict.fromkeys(VOTE_FILES)
+        # The copies that exist; None is one that is not whole.
+        self._votes: dict[File, VoteRecord | None] = {}
+        self._durable_votes: dict[File, VoteRecord | None] = {}
         # Slots by index - 1; None is a slot that holds no whole entry.
         self._log: list[Entry | None] = []
         self._durable_log: list[Entry | None] = []
         self._pending: dict[File, list[Step]] = {file: [] for file in File}
-        self._fresh = True
 
     # -- what the invariants ask ---------------------------------------------------------------
 
@@ -63,7 +63,6 @@ class Disk:
 
     def run(self, step: Step) -> None:
         """Carry out one step of a plan."""
-        self._fresh = False
         if isinstance(step, Sync):
             self._sync(step.file)
         elif isinstance(step, WriteVote):
@@ -75,14 +74,13 @@ class Disk:
 
     def image(self) -> Image:
         """What a process that opens the disk now can read."""
-        votes = (self._votes[File.VOTE_A], self._votes[File.VOTE_B])
-        return Image(votes, tuple(self._log), self._fresh)
+        return Image(dict(self._votes), tuple(self._log))
 
     def _sync(self, file: File) -> None:
         if file is File.LOG:
             for step in self._pending[file]:
                 _change_log(self._durable_log, step)
-        else:
+        elif file in self._votes:
             self._durable_votes[file] = self._votes[file]
         self._pending[file].clear()
 
@@ -90,12 +88,12 @@ class Disk:
 
     def power_cut(self, fate: Callable[[], Fate]) -> None:
         """Ask ``fate`` for every un-synced write, entry by entry; what it spares is durable."""
-        for file in VOTE_FILES:
+        for file in VOTE_COPIES:
             for step in self._pending[file]:
                 outcome = fate()
                 if isinstance(step, WriteVote) and outcome != "lost":
                     self._durable_votes[file] = step.record if outcome == "kept" else None
-            self._votes[file] = self._durable_votes[file]
+        self._votes = dict(self._durable_votes)
         for step in self._pending[File.LOG]:
             if isinstance(step, WriteEntries):
                 for entry in step.entries:

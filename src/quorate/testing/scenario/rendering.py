@@ -1,0 +1,232 @@
+"""How things look in a scenario file: short lines that a stranger can read.
+
+Nothing here shows what differs from run to run or says nothing about the rules: no boot ids, no
+chains, no clock.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from quorate.entry import unpack_batches
+from quorate.raft.messages import (
+    Ack,
+    Append,
+    Compare,
+    Heartbeat,
+    Message,
+    Mismatch,
+    PreVote,
+    PreVoteReply,
+    ReadIndexReply,
+    Vote,
+    VoteReply,
+)
+from quorate.raft.output import Event, Happening
+from quorate.replica.exchange import ReadAnswer, Receipt
+from quorate.testing.scenario.words import kind_of
+from quorate.types import EntryKind, Index, NodeId, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from quorate.entry import Entry
+    from quorate.errors import QuorateError
+    from quorate.raft.messages import Envelope
+    from quorate.raft.progress import Progress
+    from quorate.replica.engine import Engine
+    from quorate.testing.hand import HandNode
+    from quorate.types import Position
+
+__all__ = [
+    "PADDING",
+    "answer_line",
+    "event_line",
+    "log_table",
+    "message_line",
+    "peer_line",
+    "records_of",
+    "role_name",
+    "status_line",
+    "terms_of",
+]
+
+# Fills a record up to a wanted size; not part of its value.
+PADDING = "."
+COLUMNS_MAX = 20
+COMMITTED_MARK, UNSYNCED_MARK = "*", "?"
+
+EVENTS = {
+    Happening.FOLLOWS: "follows {peer} in term {term}",
+    Happening.PRE_CAMPAIGNS: "pre-campaigns in term {term}",
+    Happening.CAMPAIGNS: "campaigns in term {term}",
+    Happening.LEADS: "leads in term {term}",
+    Happening.STEPS_DOWN: "steps down, now in term {term}: {detail}",
+    Happening.VOTES: "votes for {peer} in term {term}",
+    Happening.REFUSES_VOTE: "refuses {peer} its vote in term {term}",
+    Happening.HINT_STARTED: "suspects {peer}: its link closed",
+    Happening.HINT_CANCELLED: "no longer suspects {peer}: it was heard",
+    Happening.HINT_ENDED_STICKINESS: "gives {peer} up: its link closed and nobody listens there",
+    Happening.SPLIT_LEADERS: "sees a second leader {peer} in term {term}",
+    Happening.TRUNCATES: "truncates from index {index}",
+    Happening.PEER_COMPARES: "compares lower with {peer}: below index {index}",
+    Happening.PEER_STREAMS: "agrees with {peer} up to index {index}",
+    Happening.PEER_RESENT: "had no answer of {peer}, compares below index {index}",
+    Happening.PEER_RESTARTED: "sees {peer} restarted",
+    Happening.PEER_THROTTLED: "throttles {peer}, far behind at index {index}",
+    Happening.PEER_STALLED: "finds {peer} stalled at index {index}",
+    Happening.SLOW_DISK: "has too slow a disk, stuck after index {index}",
+}
+
+
+def event_line(node: NodeId, event: Event) -> str:
+    text = EVENTS[event.happening].format(
+        peer=event.peer or "nobody", term=event.term, index=event.index, detail=event.detail
+    )
+    return f"{node}: {text}"
+
+
+def answer_line(label: str, result: Receipt | ReadAnswer | QuorateError) -> str:
+    if isinstance(result, Receipt):
+        place = f"offset {result.offset}, index {result.index}, term {result.term}"
+        return f"{label} -> {place}, on {result.synced} disks"
+    if isinstance(result, ReadAnswer):
+        return f"{label} -> end {result.end_offset}"
+    return f"{label} -> {result.code}"
+
+
+# -- messages ----------------------------------------------------------------------------------
+
+
+def message_line(envelope: Envelope) -> str:
+    message = envelope.message
+    link = f"{envelope.source}->{envelope.target}"
+    return f"{link} {kind_of(envelope)} term {message.term}{_content(message)}"
+
+
+def _content(message: Message) -> str:
+    match message:
+        case PreVote() | Vote():
+            return f": log ends at {_at(message.last)}"
+        case PreVoteReply() | VoteReply():
+            return ": granted" if message.granted else ": refused"
+        case Compare():
+            return f": at {_at(message.prev)}"
+        case Append():
+            after = f"after {_at(message.prev)}, committed {message.committed}"
+            return f": {terms_of(message.entries)} {after}"
+        case Ack():
+            return f": up to {message.match}"
+        case Mismatch():
+            return f": at {message.prev}, look below {message.hint_index} of term " + (
+                str(message.hint_term) if message.hint_term else "none"
+            )
+        case Heartbeat():
+            return f": committed {_at(message.committed)}"
+        case ReadIndexReply():
+            return ": no" if message.index is None else f": index {message.index}"
+        case _:
+            return ""
+
+
+def _at(position: Position) -> str:
+    return f"{position.index}/t{position.term}" if position.index else "the origin"
+
+
+def terms_of(entries: Sequence[Entry | None]) -> str:
+    """The terms in a row, runs of ten and more as ``2x30``."""
+    parts: list[str] = []
+    for term, run in groupby(entries, lambda entry: str(entry.term) if entry else "-"):
+        length = len(list(run))
+        parts += [f"{term}x{length}"] if length >= 10 else [term] * length
+    return " ".join(parts)
+
+
+# -- nodes -------------------------------------------------------------------------------------
+
+
+def role_name(engine: Engine | None) -> str:
+    return engine.role.name.lower().replace("_", "-") if engine is not None else "down"
+
+
+def status_line(node: HandNode) -> str:
+    engine = node.engine
+    if engine is None:
+        halted = f", halted: {type(node.halted).__name__}" if node.halted else ""
+        return f"{node.name}: down{halted}"
+    standing = engine.core.standing
+    known = f"of {standing.leader}" if standing.role is Role.FOLLOWER and standing.leader else ""
+    role = " ".join([role_name(engine), *([known] if known else [])])
+    return (
+        f"{node.name}: {role}, term {standing.term}, vote {standing.vote or 'none'}; "
+        f"last {standing.log.last_index}, persisted {standing.persisted}, "
+        f"committed {standing.committed}"
+    )
+
+
+def peer_line(peer: Progress) -> str:
+    return (
+        f"{peer.node}: {peer.state}, match {peer.match}, next {peer.next}, "
+        f"{len(peer.inflight)} in flight"
+    )
+
+
+def records_of(engine: Engine) -> list[str]:
+    """The values of all applied records, in order of their offsets."""
+    values: list[str] = []
+    for entry in engine.core.standing.log.entries(Index(1), Index(engine.applied + 1)):
+        if entry.kind is EntryKind.DATA:
+            values += [batch.decode().rstrip(PADDING) for batch, _ in unpack_batches(entry)]
+    return values
+
+
+# -- logs --------------------------------------------------------------------------------------
+
+
+def log_table(nodes: Sequence[HandNode]) -> list[str]:
+    """A row per node, a column per index; each cell is a term with its marks."""
+    rows = [_log_row(node) for node in nodes]
+    width = max(len(cells) for _, cells, _ in rows)
+    if width > COLUMNS_MAX:
+        return [_long_row(node) for node in nodes]
+    cell = max([3, *(len(text) + 1 for _, cells, _ in rows for text in cells)])
+    name = max(len(label) for label, _, _ in rows) + 2
+    header = "".join(f"{index:<{cell}}" for index in range(1, width + 1))
+    lines = [f"{'':{name}}{header}".rstrip()]
+    for label, cells, role in rows:
+        drawn = "".join(f"{text:<{cell}}" for text in cells)
+        lines.append(f"{label:{name}}{drawn:{cell * width}}{role}".rstrip())
+    used = "".join(text for _, cells, _ in rows for text in cells)
+    meanings = {COMMITTED_MARK: "known committed here", UNSYNCED_MARK: "not on this disk"}
+    legend = [f"{mark} {meaning}" for mark, meaning in meanings.items() if mark in used]
+    return [*lines, f"{'':{name}}{', '.join(legend)}"] if legend else lines
+
+
+def _log_row(node: HandNode) -> tuple[str, list[str], str]:
+    engine = node.engine
+    entries = _entries(node)
+    committed = engine.core.standing.committed if engine is not None else 0
+    cells = []
+    for index, entry in enumerate(entries, start=1):
+        text = str(entry.term) if entry is not None else "-"
+        durable = node.disk.durable_position(Index(index))
+        synced = entry is not None and durable == entry.position
+        marks = COMMITTED_MARK * (index <= committed) + UNSYNCED_MARK * (not synced)
+        cells.append(text + marks)
+    role = role_name(engine)
+    if engine is not None and engine.role is Role.LEADER:
+        role = f"leads in term {engine.core.standing.term}"
+    return node.name, cells, "" if role == "follower" else role
+
+
+def _long_row(node: HandNode) -> str:
+    committed = node.engine.core.standing.committed if node.engine is not None else 0
+    return f"{node.name}  {terms_of(_entries(node))}  committed {committed}"
+
+
+def _entries(node: HandNode) -> Sequence[Entry | None]:
+    if node.engine is None:
+        return node.disk.image().entries
+    log = node.engine.core.standing.log
+    return log.entries(Index(1), Index(log.last_index + 1))

@@ -1,0 +1,288 @@
+"""The rules that hold after every event, checked against what changed.
+
+Numbers are those of docs/rules.md. Everything is compared by position: the chain stands for all
+entries up to it, so one comparison covers a whole log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.raft.messages import Ack, Envelope, Vote, VoteReply
+from quorate.replica.exchange import Deliver, Effects, Input
+from quorate.testing.sim.violation import Violation
+from quorate.types import ORIGIN, Index, NodeId, Position, Role, Term
+
+if TYPE_CHECKING:
+    from quorate.entry import Entry
+    from quorate.raft.leader import Leader
+    from quorate.raft.roles import Standing
+    from quorate.replica.engine import Engine
+    from quorate.testing.sim.node import Node
+    from quorate.testing.sim.world import World
+
+__all__ = ["Invariants"]
+
+
+class _Seen:
+    """What one process looked like after its last turn."""
+
+    __slots__ = (
+        "acks", "applied", "boots", "committed", "heard", "leading", "log", "matches", "role",
+        "term",
+    )  # fmt: skip
+
+    def __init__(self, engine: Engine) -> None:
+        standing = engine.core.standing
+        self.term = standing.term
+        self.role = standing.role
+        self.committed = Index(0)
+        self.applied = Index(0)
+        self.log: list[Entry] = standing.log.entries(Index(1), Index(standing.log.last_index + 1))
+        # Per peer: the newest boot heard, what it acked in this leadership, when it was heard.
+        self.boots: dict[NodeId, int] = {}
+        self.acks: dict[NodeId, Index] = {}
+        self.heard: dict[NodeId, int] = {}
+        self.matches: dict[NodeId, Index] = {}
+        self.leading: Leader | None = None
+
+
+class Invariants:
+    """Global knowledge that no node has."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._seen: dict[NodeId, _Seen] = {}
+        # I1: the process that led each term.
+        self._leaders: dict[Term, tuple[NodeId, int]] = {}
+        # I2: the one chain that may stand at (index, term).
+        self._chains: dict[tuple[Index, Term], int] = {}
+        # I3, I8: all that was ever committed, and how far each term had committed.
+        self.committed: list[Entry] = []
+        self._committed_by: dict[Term, Index] = {}
+        # I6: votes and terms that others may have seen.
+        self._votes: dict[tuple[NodeId, Term], NodeId] = {}
+        self._terms_sent: dict[NodeId, Term] = {}
+        self._applied = 0
+        # Entries that an adversary put on a disk: no replica made them.
+        self.planted: set[Position] = set()
+
+    def started(self, node: Node) -> None:
+        """A process begins: it may have forgotten nothing that anybody has seen."""
+        engine = _engine(node)
+        seen = self._seen[node.name] = _Seen(engine)
+        known = self._terms_sent.get(node.name, Term(0))
+        if seen.term < known:
+            raise Violation("I6", f"{node.name} restarts in term {seen.term}, sent {known} before")
+        self._check_new_entries(node, seen.log)
+
+    def after_turn(self, node: Node, inputs: list[Input], effects: Effects) -> None:
+        engine = _engine(node)
+        seen = self._seen[node.name]
+        standing = engine.core.standing
+        for item in inputs:
+            if type(item) is Deliver:
+                self._note_delivery(seen, item.envelope, standing.clock)
+        if standing.term < seen.term:
+            raise Violation("I6", f"{node.name}: term {seen.term} -> {standing.term}")
+        self._check_log(node, seen, standing)
+        self._check_role(node, seen, engine)
+        self._check_marks(node, seen, engine)
+        for envelope in effects.sends:
+            self._check_send(node, envelope)
+        self._check_caps(node, engine)
+        seen.term = standing.term
+        seen.role = standing.role
+
+    # -- the log -------------------------------------------------------------------------------
+
+    def _check_log(self, node: Node, seen: _Seen, standing: Standing) -> None:
+        log = standing.log
+        before = seen.log
+        if log.last == (before[-1].position if before else ORIGIN):
+            return
+        common = min(len(before), log.last_index)
+        while common and log.position(Index(common)) != before[common - 1].position:
+            common -= 1
+        if common < len(before):
+            if seen.role is Role.LEADER and standing.term == seen.term:
+                raise Violation("I5", f"{node.name} leads term {seen.term} and cut its own log")
+            if common < seen.committed:
+                raise Violation("I8", f"{node.name} cut {common + 1}, committed {seen.committed}")
+            self._world.sometimes["suffix truncated"] += 1
+            del before[common:]
+        new = log.entries(Index(common + 1), Index(log.last_index + 1))
+        self._check_new_entries(node, new)
+        before.extend(new)
+
+    def _check_new_entries(self, node: Node, entries: list[Entry]) -> None:
+        for entry in entries:
+            if entry.position in self.planted:
+                continue
+            key = (entry.index, entry.term)
+            chain = self._chains.setdefault(key, entry.position.chain)
+            if chain != entry.position.chain:
+                raise Violation("I2", f"{node.name} has another log at (index, term) {key}")
+
+    # -- leading -------------------------------------------------------------------------------
+
+    def _check_role(self, node: Node, seen: _Seen, engine: Engine) -> None:
+        standing = engine.core.standing
+        leader = engine.core.leader
+        if leader is not seen.leading:
+            seen.leading = leader
+            seen.acks = {}
+            seen.matches = {}
+            seen.heard = dict.fromkeys(standing.peers, standing.clock)
+            if leader is not None:
+                self._check_new_leader(node, standing)
+        if leader is None:
+            return
+        for name, progress in leader.progress.items():
+            if progress.next <= progress.match:
+                raise Violation("I12", f"{node.name}: next {progress.next} of {name} is not new")
+            if progress.match != seen.matches.get(name, 0):
+                self._check_match(node, seen, name, progress.match, standing)
+        timing = self._world.config.timing
+        patience = timing.ticks(2 * timing.election_ms + timing.heartbeat_ms) + 2
+        heard = sum(standing.clock - at <= patience for at in seen.heard.values())
+        if heard + 1 < self._world.quorum:
+            raise Violation("check-quorum", f"{node.name} leads and heard only {heard} peers")
+
+    def _check_new_leader(self, node: Node, standing: Standing) -> None:
+        known = self._leaders.setdefault(standing.term, (node.name, node.life))
+        if known != (node.name, node.life):
+            raise Violation("I1", f"term {standing.term} is led by {known} and {node.name}")
+        committed = max(
+            (index for term, index in self._committed_by.items() if term < standing.term),
+            default=Index(0),
+        )
+        if committed and not standing.log.holds(self.committed[committed - 1].position):
+            raise Violation("I3", f"{node.name} leads {standing.term} without entry {committed}")
+
+    def _check_match(
+        self, node: Node, seen: _Seen, name: NodeId, match: Index, standing: Standing
+    ) -> None:
+        if match < seen.matches.get(name, 0) and match > 0:
+            raise Violation("I6", f"{node.name}: match of {name} went back to {match}")
+        seen.matches[name] = match
+        if match > seen.acks.get(name, 0):
+            raise Violation("I12", f"{node.name}: this boot of {name} never acked {match}")
+        durable = self._world.nodes[name].disk.durable_position(match)
+        if durable != standing.log.position(match):
+            raise Violation("I12", f"{node.name}: {name} has {durable} on disk at {match}")
+
+    def _note_delivery(self, seen: _Seen, envelope: Envelope, clock: int) -> None:
+        source = envelope.source
+        boot = envelope.boot.counter
+        known = seen.boots.get(source, 0)
+        if boot < known:
+            self._world.sometimes["message of an earlier boot"] += 1
+            return
+        if boot > known:
+            seen.boots[source] = boot
+            seen.acks.pop(source, None)
+            if known:
+                seen.matches.pop(source, None)
+        message = envelope.message
+        seen.heard[source] = clock
+        if type(message) is Ack and seen.leading is not None and message.term == seen.term:
+            seen.acks[source] = max(seen.acks.get(source, Index(0)), message.match)
+
+    # -- watermarks ----------------------------------------------------------------------------
+
+    def _check_marks(self, node: Node, seen: _Seen, engine: Engine) -> None:
+        standing = engine.core.standing
+        committed, applied = standing.committed, engine.applied
+        if committed < seen.committed or applied < seen.applied:
+            raise Violation("I6", f"{node.name}: committed {committed}, applied {applied} fell")
+        last = standing.log.last_index
+        if not applied <= committed <= last or standing.persisted > last:
+            raise Violation("I9", f"{node.name}: {applied} <= {committed} <= {last} is broken")
+        if committed > seen.committed:
+            self._check_commit(node, standing)
+            seen.committed = committed
+        if applied > seen.applied:
+            seen.applied = applied
+            self._note_applied(applied)
+
+    def _check_commit(self, node: Node, standing: Standing) -> None:
+        index = standing.committed
+        position = standing.log.position(index)
+        if index > len(self.committed):
+            if standing.role is not Role.LEADER:
+                raise Violation("I4", f"{node.name} follows and committed {index} first")
+            self._check_durable(node, position)
+            new = standing.log.entries(Index(len(self.committed) + 1), Index(index + 1))
+            if new[0].term < standing.term:
+                self._world.sometimes["entry of an earlier term committed along"] += 1
+            self.committed.extend(new)
+        if self.committed[index - 1].position != position:
+            raise Violation("I8", f"{node.name} committed another entry at {index}")
+        if standing.role is Role.LEADER:
+            self._committed_by[standing.term] = index
+
+    def _check_durable(self, node: Node, position: Position) -> None:
+        copies = sum(
+            other.disk.durable_position(position.index) == position
+            for other in self._world.nodes.values()
+        )
+        if copies < self._world.quorum:
+            raise Violation("I7", f"{node.name} committed {position}, {copies} copies on disk")
+
+    def _note_applied(self, applied: Index) -> None:
+        while self._applied < applied:
+            self._world.clients.applied(self.committed[self._applied])
+            self._applied += 1
+
+    # -- what leaves ---------------------------------------------------------------------------
+
+    def _check_send(self, node: Node, envelope: Envelope) -> None:
+        """I10: nothing leaves that depends on what a power cut could still take away."""
+        message = envelope.message
+        record = node.disk.durable_vote
+        if record is None or record.term < message.term:
+            raise Violation("I10", f"{node.name} speaks in term {message.term}, has {record}")
+        self._terms_sent[node.name] = max(self._terms_sent.get(node.name, Term(0)), message.term)
+        if type(message) is VoteReply and message.granted:
+            self._check_vote(node, message.term, envelope.target)
+        elif type(message) is Vote:
+            self._check_vote(node, message.term, node.name)
+        elif type(message) is Ack:
+            log = _engine(node).core.standing.log
+            durable = node.disk.durable_position(message.match)
+            if durable is None or durable != log.position(message.match):
+                raise Violation("I10", f"{node.name} acks {message.match}, has {durable} on disk")
+
+    def _check_vote(self, node: Node, term: Term, candidate: NodeId) -> None:
+        cast = self._votes.setdefault((node.name, term), candidate)
+        if cast != candidate:
+            raise Violation("I6", f"{node.name} voted for {cast} and {candidate} in term {term}")
+        record = node.disk.durable_vote
+        if record is None or (record.term, record.vote) != (term, candidate):
+            raise Violation("I10", f"{node.name} votes for {candidate} in {term}, has {record}")
+
+    # -- limits --------------------------------------------------------------------------------
+
+    def _check_caps(self, node: Node, engine: Engine) -> None:
+        """I15: no queue grows past its limit."""
+        limits = self._world.config.limits
+        leader = engine.core.leader
+        sizes = [
+            ("pending_appends", engine.pending_appends, limits.pending_appends),
+            ("pending_bytes", engine.pending_bytes, limits.pending_bytes),
+            ("held_messages", engine.durability.held, limits.held_messages),
+        ]
+        if leader is not None:
+            longest = max((len(peer.inflight) for peer in leader.progress.values()), default=0)
+            sizes.append(("window_messages", longest, limits.window_messages))
+        for name, size, limit in sizes:
+            if size > limit:
+                raise Violation("I15", f"{node.name}: {name} is {size}, limit {limit}")
+
+
+def _engine(node: Node) -> Engine:
+    engine = node.engine
+    if engine is None:
+        raise Violation("harness", f"{node.name} is down")
+    return engine

@@ -1,0 +1,120 @@
+"""What one seed turns on: cluster size, limits, fault classes and their rates.
+
+Swarm testing: each seed leaves most fault classes out. A run with every fault at once spends its
+time recovering; a run with two of them goes deep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from random import Random
+from typing import Any
+
+from quorate.config import Config, Limits, Timing
+
+__all__ = ["FAULTS", "NOISES", "Options", "swarm"]
+
+# What happens to nodes and links from time to time.
+FAULTS = (
+    "kill", "power", "power_all", "pause", "isolate", "split", "one_way", "bridge", "flap",
+    "slow_disk", "disk_error", "clock_rate", "clock_jump",
+)  # fmt: skip
+
+# What happens to single messages: the chance of each, if it is on.
+NOISES = ("loss", "duplicate", "reorder", "late")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything about a run but its choices."""
+
+    seed: int
+    nodes: int
+    incarnation: int
+    events: int
+    faults: tuple[str, ...]
+    # Mean time between two faults, in microseconds.
+    fault_gap_us: int
+    noise: dict[str, float]
+    # The usual time on the way; each message takes up to twice as long.
+    delay_us: int
+    # The usual time of one disk step.
+    disk_us: int
+    # How long a node gathers inputs before it takes a turn; 0: a turn for each.
+    gather_us: int
+    # Mean time between two client operations, and the share of reads among them.
+    client_gap_us: int
+    reads: float
+    batch_bytes: int
+    timing: dict[str, int] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)
+    adversary: str | None = None
+
+    def config(self) -> Config:
+        return Config(Timing(**self.timing), Limits(**self.limits))
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> Options:
+        return Options(**{**values, "faults": tuple(values["faults"])})
+
+
+def swarm(seed: int, events: int) -> Options:
+    """Draw the options of ``seed``: random faults only."""
+    random = Random(f"options/{seed}")
+    election = random.choice((100, 200, 400))
+    faults = tuple(fault for fault in FAULTS if random.random() < 0.3)
+    noise = {
+        "loss": random.choice((0.01, 0.05, 0.2)),
+        "duplicate": random.choice((0.01, 0.1)),
+        "reorder": random.choice((0.05, 0.3)),
+        "late": random.choice((0.002, 0.01)),
+    }
+    return Options(
+        seed=seed,
+        nodes=random.choice((1, 3, 3, 3, 3, 3, 5, 5, 5, 7)),
+        incarnation=random.randrange(100),
+        events=events,
+        faults=faults,
+        fault_gap_us=random.choice((1, 2, 5)) * election * 1000,
+        noise={name: chance for name, chance in noise.items() if random.random() < 0.4},
+        delay_us=random.choice((100, 500, 2000)),
+        disk_us=random.choice((50, 200, 2000)),
+        gather_us=random.choice((0, 0, 200)),
+        client_gap_us=random.choice((500, 2000, 10_000)),
+        reads=random.choice((0.1, 0.4)),
+        batch_bytes=random.choice((10, 100)),
+        timing=_timing(random, election),
+        limits=_limits(random),
+    )
+
+
+def _timing(random: Random, election: int) -> dict[str, int]:
+    return {
+        "election_ms": election,
+        "heartbeat_ms": election // random.choice((4, 10)),
+        "resend_ms": random.choice((30, 100, 300)),
+        "read_ms": 2 * election,
+        "watchdog_ms": 2000,
+    }
+
+
+def _limits(random: Random) -> dict[str, int]:
+    """Small limits reach the corners; each is left alone in about half of the seeds."""
+    tiny = {
+        "entry_bytes": random.choice((1, 200)),
+        "pending_appends": random.choice((1, 4, 20)),
+        "pending_bytes": random.choice((100, 1000)),
+        "uncommitted_bytes": random.choice((500, 2000)),
+        "append_entries": random.choice((1, 3)),
+        "append_bytes": random.choice((1, 300)),
+        "window_messages": random.choice((1, 2, 5)),
+        "window_bytes": random.choice((1, 500)),
+        "catchup_lag_entries": random.choice((1, 5)),
+        "catchup_bytes_per_s": random.choice((5_000, 50_000)),
+        "held_messages": 16,
+        "pending_reads": random.choice((1, 10)),
+    }
+    return {name: value for name, value in tiny.items() if random.random() < 0.3}

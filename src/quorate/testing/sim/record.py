@@ -1,0 +1,43 @@
+"""A failing run on file: its options and choices, so that it can be replayed and taken apart."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from quorate.testing.sim.options import Options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from quorate.testing.sim.decisions import Choice
+    from quorate.testing.sim.run import Outcome
+
+__all__ = ["load", "save"]
+
+FORMAT = 1
+
+
+def save(path: Path, outcome: Outcome) -> None:
+    """Write what is needed to have ``outcome`` again."""
+    violation = outcome.violation
+    record: dict[str, Any] = {
+        "format": FORMAT,
+        "violation": None if violation is None else [violation.rule, violation.detail],
+        "options": outcome.options.as_dict(),
+        "choices": outcome.choices,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # One choice a line: a shrunk record is read by people and reviewed as a diff.
+    text = json.dumps(record, indent=1)
+    path.write_text(text + "\n")
+
+
+def load(path: Path) -> tuple[Options, list[Choice], str | None]:
+    """Options, choices and the broken rule of a saved run."""
+    record = json.loads(path.read_text())
+    if record.get("format") != FORMAT:
+        raise ValueError(f"{path}: format {record.get('format')!r}, this release reads {FORMAT}")
+    choices = [(name, position, value) for name, position, value in record["choices"]]
+    violation = record["violation"]
+    return Options.from_dict(record["options"]), choices, violation[0] if violation else None

@@ -1,0 +1,145 @@
+"""The second phase: faults have stopped, and the cluster must come back by itself (C10, C11)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.testing.sim.violation import Violation
+from quorate.types import Index
+
+if TYPE_CHECKING:
+    from quorate.replica.engine import Engine
+    from quorate.testing.sim.node import Node
+    from quorate.testing.sim.world import World
+
+__all__ = ["recover_cluster"]
+
+# Timeouts are drawn between one and two election timeouts, so five of them take at most ten.
+LEADER_ELECTIONS = 10
+FED_WITHIN_US = 1_000_000
+CONVERGED_WITHIN_US = 60_000_000
+ANSWER_WITHIN_US = 5_000_000
+FRESH_APPENDS = 3
+
+
+def recover_cluster(world: World) -> None:
+    """Heal ``world`` and require everything that a healthy cluster owes its users."""
+    stalls = world.sometimes["event peer-stalled"]
+    world.heal()
+    _require_leader(world)
+    _require_feeding(world)
+    _require_answers(world)
+    _require_reads(world)
+    _require_convergence(world)
+    _require_appends(world)
+    _require_convergence(world)
+    if world.sometimes["event peer-stalled"] > stalls:
+        raise Violation("C11", "the watchdog had to free a peer of a healthy cluster")
+    world.sometimes["recovered"] += 1
+
+
+def _engines(world: World) -> list[Engine]:
+    return [node.engine for node in world.nodes.values() if node.engine is not None]
+
+
+def _led(world: World) -> bool:
+    """Whether every node is up and follows the same leader in the same term."""
+    engines = _engines(world)
+    if len(engines) < len(world.nodes):
+        return False
+    standings = [engine.core.standing for engine in engines]
+    return (
+        len({standing.term for standing in standings}) == 1
+        and len({standing.leader for standing in standings}) == 1
+        and standings[0].leader is not None
+    )
+
+
+def _require_leader(world: World) -> None:
+    election_us = world.config.timing.election_ms * 1000
+    # A disk step that was slow when the fault ended takes its time; the count starts after it.
+    healed = max([world.now, *(node.disk_busy_until for node in world.nodes.values())])
+    if not world.run_until(lambda: _led(world), healed + LEADER_ELECTIONS * election_us):
+        roles = [(e.node, e.role.name, e.core.standing.term) for e in _engines(world)]
+        raise Violation("C11", f"no leader in five election timeouts after healing: {roles}")
+
+
+def _leader(world: World) -> tuple[Node, Engine]:
+    node = world.leader()
+    if node is None or node.engine is None:
+        raise Violation("C11", "the leader of a healthy cluster was lost")
+    return node, node.engine
+
+
+def _require_feeding(world: World) -> None:
+    """Whoever lacks entries gets some within a second, however long it was cut off."""
+    _, engine = _leader(world)
+    leader = engine.core.leader
+    if leader is None:
+        raise Violation("C11", "the leader of a healthy cluster was lost")
+    last = engine.core.standing.log.last_index
+    before = {name: progress.match for name, progress in leader.progress.items()}
+
+    def fed() -> bool:
+        return all(
+            progress.match > before[name] or progress.match >= last
+            for name, progress in leader.progress.items()
+        )
+
+    busy = max(node.disk_busy_until for node in world.nodes.values())
+    if not world.run_until(fed, max(world.now, busy) + FED_WITHIN_US):
+        after = {name: progress.match for name, progress in leader.progress.items()}
+        raise Violation("C11", f"not fed within a second: last {last}, {before} -> {after}")
+
+
+def _require_answers(world: World) -> None:
+    """Whoever asked under fire has an answer by now, if only that none is known."""
+    if not world.run_until(lambda: world.clients.idle, world.now + ANSWER_WITHIN_US):
+        raise Violation("C11", "an operation of a live process got no answer")
+
+
+def _require_reads(world: World) -> None:
+    """Every node answers a read before anybody appends: the leader's noop must do for that."""
+    for node in world.nodes.values():
+        answered = world.clients.read
+        token = world.clients.ask(node)
+        if not world.run_until(
+            lambda token=token: not world.clients.open(token),  # type: ignore[misc]
+            world.now + ANSWER_WITHIN_US,
+        ):
+            raise Violation("C11", f"a read at {node.name} got no answer")
+        if world.clients.read == answered:
+            raise Violation("C11", f"a read at {node.name} was refused in a healthy cluster")
+
+
+def _require_appends(world: World) -> None:
+    for _ in range(FRESH_APPENDS):
+        node, _ = _leader(world)
+        acked = world.clients.acked
+        token = world.clients.append(node)
+        world.run_until(
+            lambda token=token: not world.clients.open(token),  # type: ignore[misc]
+            world.now + ANSWER_WITHIN_US,
+        )
+        if world.clients.acked == acked:
+            raise Violation("C11", f"an append at {node.name} was not acked in a healthy cluster")
+
+
+def _require_convergence(world: World) -> None:
+    def equal() -> bool:
+        _, leader = _leader(world)
+        last = leader.core.standing.log.last_index
+        return all(
+            engine.applied == last and engine.core.standing.persisted == last
+            for engine in _engines(world)
+        )
+
+    if not world.run_until(equal, world.now + CONVERGED_WITHIN_US):
+        marks = [(engine.node, engine.applied) for engine in _engines(world)]
+        raise Violation("C11", f"copies do not become equal: {marks}")
+    states = {(engine.state.end, engine.state.hash) for engine in _engines(world)}
+    if len(states) > 1:
+        raise Violation("C10", f"equal logs, other states: {sorted(states)}")
+    _, leader = _leader(world)
+    if not leader.core.standing.log.holds(world.invariants.committed[-1].position):
+        raise Violation("C1", f"{Index(len(world.invariants.committed))} was committed and is gone")

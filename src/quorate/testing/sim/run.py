@@ -1,0 +1,76 @@
+"""Runs one seed, or the recorded choices of one, and tells what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from quorate.testing.sim.adversaries import ADVERSARIES, SETTINGS
+from quorate.testing.sim.decisions import Choice, Decisions
+from quorate.testing.sim.options import swarm
+from quorate.testing.sim.recovery_phase import recover_cluster
+from quorate.testing.sim.violation import Violation
+from quorate.testing.sim.world import World
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from quorate.testing.sim.options import Options
+
+__all__ = ["Outcome", "options_of", "run"]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one run gave."""
+
+    options: Options
+    events: int
+    virtual_us: int
+    trace: int
+    violation: Violation | None
+    acked: int
+    reads: int
+    faults: int
+    choices: list[Choice] = field(repr=False)
+    sometimes: Counter[str] = field(repr=False)
+
+
+# Of ten seeds, so many are given to a scripted adversary instead of random faults.
+ADVERSARIES_IN_TEN = 3
+
+
+def options_of(seed: int, events: int, *, adversaries: bool = True) -> Options:
+    """What ``seed`` stands for."""
+    options = swarm(seed, events)
+    if not adversaries or seed % 10 >= ADVERSARIES_IN_TEN:
+        return options
+    turn = seed // 10 * ADVERSARIES_IN_TEN + seed % 10
+    name = list(ADVERSARIES)[turn % len(ADVERSARIES)]
+    settings = {"nodes": 3, "faults": (), "adversary": name, **SETTINGS.get(name, {})}
+    return replace(options, **settings)
+
+
+def run(options: Options, choices: list[Choice] | None = None) -> Outcome:
+    """Run ``options`` with drawn choices, or with recorded ones."""
+    world = World(options, Decisions(str(options.seed), choices))
+    violation = None
+    try:
+        world.under_fire()
+        recover_cluster(world)
+    except Violation as found:
+        violation = found
+    for node in world.nodes.values():
+        world.note_refusals(node)
+    return Outcome(
+        options=options,
+        events=world.events,
+        virtual_us=world.now,
+        trace=world.trace,
+        violation=violation,
+        acked=world.clients.acked,
+        reads=world.clients.read,
+        faults=world.faults.injected,
+        choices=world.decisions.noted(),
+        sometimes=world.sometimes,
+    )

@@ -1,0 +1,14 @@
+"""What the simulator reports when a rule is broken."""
+
+from __future__ import annotations
+
+__all__ = ["Violation"]
+
+
+class Violation(Exception):
+    """One broken rule: its name, and what was seen."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(f"{rule}: {detail}")
+        self.rule = rule
+        self.detail = detail

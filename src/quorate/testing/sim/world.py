@@ -1,0 +1,172 @@
+"""The simulated world: virtual time, nodes, network, clients and faults, in one loop.
+
+A run has two phases. Under fire, safety is checked after every event. Then everything is healed
+and the cluster must come back by itself: a leader, reads, appends, equal copies (C11, C10).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from crc32c import crc32c
+
+from quorate.errors import DiskFailed, ReplicaHalted
+from quorate.raft.quorum import majority
+from quorate.replica.exchange import Deliver, LinkClosed, LinkRefused
+from quorate.testing.sim.adversaries import ADVERSARIES
+from quorate.testing.sim.clients import Clients
+from quorate.testing.sim.faults import Faults
+from quorate.testing.sim.invariants import Invariants
+from quorate.testing.sim.network import Network
+from quorate.testing.sim.node import Node
+from quorate.testing.sim.script import Stage, play
+from quorate.testing.sim.violation import Violation
+from quorate.types import GroupId, NodeId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quorate.raft.messages import Envelope
+    from quorate.testing.sim.decisions import Decisions
+    from quorate.testing.sim.options import Options
+
+__all__ = ["World"]
+
+# A run that does not reach its events in this virtual time ends all the same.
+VIRTUAL_US_MAX = 3_600_000_000
+RECONNECT_US = 2_000
+RESTART_AFTER_HALT_US = 50_000
+
+
+class World:
+    """One run."""
+
+    def __init__(self, options: Options, decisions: Decisions) -> None:
+        self.options = options
+        self.decisions = decisions
+        self.config = options.config()
+        self.now = 0
+        self.events = 0
+        # Stands for everything that happened, in order: equal for equal runs.
+        self.trace = 0
+        self.sometimes: Counter[str] = Counter()
+        self._heap: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
+        self._sequence = 0
+        self.names = tuple(NodeId(f"n{number + 1}") for number in range(options.nodes))
+        self.quorum = majority(options.nodes)
+        self.group = GroupId("sim", options.incarnation)
+        self.network = Network(options, decisions)
+        self.invariants = Invariants(self)
+        self.clients = Clients(self)
+        self.faults = Faults(self)
+        self.nodes = {name: Node(self, name) for name in self.names}
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def after(self, delay_us: int, call: Callable[..., Any], *arguments: Any) -> None:
+        """Let ``call`` happen ``delay_us`` from now."""
+        self._sequence += 1
+        heapq.heappush(self._heap, (self.now + delay_us, self._sequence, call, arguments))
+
+    def run_until(self, done: Callable[[], bool], deadline: int) -> bool:
+        """Let time pass until ``done``; False if the deadline came first."""
+        heap = self._heap
+        while not done():
+            if not heap or heap[0][0] > deadline:
+                self.now = max(self.now, deadline)
+                return done()
+            self.now, _, call, arguments = heapq.heappop(heap)
+            call(*arguments)
+        return True
+
+    def count_event(self, kind: str, name: NodeId) -> None:
+        self.events += 1
+        self.trace = crc32c(f"{self.now} {kind} {name}".encode(), self.trace)
+
+    def under_fire(self) -> None:
+        """The first phase: until the options' number of events was reached."""
+        for node in self.nodes.values():
+            node.start()
+        self.clients.start()
+        self.faults.start()
+        if self.options.adversary is not None:
+            play(self, ADVERSARIES[self.options.adversary](Stage(self)))
+        self.run_until(lambda: self.events >= self.options.events, VIRTUAL_US_MAX)
+
+    def heal(self) -> None:
+        """Stop everything that goes wrong. What is on its way still arrives."""
+        self.faults.stop()
+        self.clients.stop()
+        self.network.calm = True
+        self.network.cuts.clear()
+        self.network.intercept = None
+        for node in self.nodes.values():
+            node.heal()
+
+    # -- nodes and links -----------------------------------------------------------------------
+
+    def node_at(self, position: int) -> Node:
+        return self.nodes[self.names[position % len(self.names)]]
+
+    def leader(self) -> Node | None:
+        """Whoever leads in the highest term."""
+        leaders = [node for node in self.nodes.values() if node.leads]
+        return max(leaders, key=lambda node: node.term, default=None)
+
+    def links_between(self, left: list[NodeId], right: list[NodeId]) -> list[tuple[NodeId, NodeId]]:
+        """All links between two sides, both ways."""
+        out = [(one, other) for one in left for other in right]
+        return out + [(other, one) for one, other in out]
+
+    def send(self, envelope: Envelope) -> None:
+        arrivals = self.network.arrivals(envelope)
+        if len(arrivals) > 1:
+            self.sometimes["message duplicated"] += 1
+        elif not arrivals:
+            self.sometimes["message lost"] += 1
+        for delay in arrivals:
+            self.after(delay, self.arrive, envelope)
+
+    def arrive(self, envelope: Envelope) -> None:
+        node = self.nodes[envelope.target]
+        self.count_event(type(envelope.message).__name__, envelope.target)
+        node.give(Deliver(envelope))
+
+    def process_died(self, node: Node) -> None:
+        """Its clients wait in vain; its peers see the connection close, unless it is cut."""
+        self.clients.process_died(node)
+        self.note_refusals(node)
+        for name in self.names:
+            if name != node.name and self.network.passes(node.name, name):
+                self.after(self.options.delay_us, self._link_closed, name, node.name)
+
+    def note_refusals(self, node: Node) -> None:
+        """Count what a process had put aside, when it ends or the run does."""
+        if node.engine is not None:
+            for reason, count in node.engine.core.standing.refused.items():
+                self.sometimes[f"refused {reason}"] += count
+
+    def close_link(self, one: NodeId, other: NodeId) -> None:
+        self._link_closed(one, other)
+        self._link_closed(other, one)
+
+    def _link_closed(self, name: NodeId, peer: NodeId) -> None:
+        self.count_event("link closed", name)
+        self.nodes[name].give(LinkClosed(peer))
+        self.after(RECONNECT_US, self._reconnect, name, peer)
+
+    def _reconnect(self, name: NodeId, peer: NodeId) -> None:
+        """Refused if the host is reached and no process listens; a cut link just hangs."""
+        if self.nodes[peer].engine is None and self.network.passes(name, peer):
+            self.count_event("link refused", name)
+            self.nodes[name].give(LinkRefused(peer))
+
+    def halted(self, node: Node, halt: ReplicaHalted) -> None:
+        """A replica stopped itself. It may do so for a failed disk, and for nothing else here."""
+        if not isinstance(halt, DiskFailed):
+            raise Violation("halt", f"{node.name} stopped: {type(halt).__name__}: {halt}")
+        self.sometimes["stopped for a failed disk"] += 1
+        node.kill()
+        self.after(RESTART_AFTER_HALT_US, node.start_if_down, node.life)
