@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quorate.raft.messages import Envelope, PreVote
 from quorate.replica.exchange import Propose, ReadAnswer, Receipt
 from quorate.testing.hand import HandCluster
-from quorate.types import Index
+from quorate.types import BootId, Index, NodeId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from quorate.config import Config
     from quorate.entry import Entry
     from quorate.errors import QuorateError
-    from quorate.raft.messages import Envelope
+    from quorate.raft.messages import Message
     from quorate.raft.output import Event, Happening
     from quorate.raft.progress import Progress
     from quorate.raft.roles import Standing
@@ -47,6 +48,16 @@ def log_of(cluster: HandCluster, name: str) -> list[Entry]:
     return log.entries(Index(1), Index(log.last_index + 1))
 
 
+def envelope(
+    cluster: HandCluster, source: str, target: str, message: Message, boot: BootId | None = None
+) -> Envelope:
+    """A message as it would travel, in the sender's own boot unless another is given."""
+    if boot is None:
+        node = cluster.nodes[NodeId(source)]
+        boot = node.engine.boot if node.engine is not None else BootId(1, 0)
+    return Envelope(cluster.group, NodeId(source), NodeId(target), boot, message)
+
+
 def happened(cluster: HandCluster, name: str, happening: Happening) -> list[Event]:
     events = next(node.events for node in cluster.nodes.values() if node.name == name)
     return [event for event in events if event.happening is happening]
@@ -73,6 +84,41 @@ def run_until(cluster: HandCluster, reached: Callable[[], bool], ticks_max: int)
         cluster.run(1)
     assert reached(), f"not reached in {ticks_max} ticks"
     return ticks_max
+
+
+def settle_losing(
+    cluster: HandCluster, lose: Callable[[Envelope], bool], hung: tuple[str, ...] = ()
+) -> None:
+    """Deliver until nothing moves, but never what ``lose`` picks; the disks of ``hung`` nodes
+    do nothing. No time passes."""
+    while True:
+        for name in cluster.voters:
+            if name not in hung:
+                cluster.flush(name)
+        cluster.take(lose)
+        if not cluster.table:
+            return
+        cluster.deliver_all()
+
+
+def elect(
+    cluster: HandCluster,
+    name: str,
+    ticks_max: int = 1000,
+    lose: Callable[[Envelope], bool] = lambda _: False,
+) -> None:
+    """Let time pass, and nobody but ``name`` ask for votes, until it leads."""
+
+    def lost(envelope: Envelope) -> bool:
+        others_ask = isinstance(envelope.message, PreVote) and envelope.source != name
+        return others_ask or lose(envelope)
+
+    for _ in range(ticks_max):
+        cluster.tick()
+        settle_losing(cluster, lost)
+        if cluster.leader() == name:
+            return
+    raise AssertionError(f"{name} did not win in {ticks_max} ticks")
 
 
 def run_delayed(cluster: HandCluster, ticks: int, delay: int) -> None:

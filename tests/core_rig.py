@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from quorate.raft.leader import Leader
     from quorate.raft.output import Event, Happening, Refusal
+    from quorate.raft.progress import Progress
     from quorate.raft.roles import Standing
 
 Sent = list[tuple[NodeId, Message]]
@@ -213,6 +214,10 @@ class CoreRig:
         last = self.standing.log.last_index
         return [entry.term for entry in self.standing.log.entries(Index(1), Index(last + 1))]
 
+    def progress(self, peer: str) -> Progress:
+        """What this leader knows of ``peer``."""
+        return self.leader.progress[NodeId(peer)]
+
     def refused(self, reason: Refusal) -> int:
         return self.standing.refused[reason]
 
@@ -290,7 +295,7 @@ class CoreRig:
 
     def confirm(self, peer: str, match: int | None = None) -> Sent:
         """As leader: the peer acks up to ``match``, or everything, in the stream at hand."""
-        number = self.leader.progress[NodeId(peer)].number
+        number = self.progress(peer).number
         last = self.standing.log.last_index if match is None else match
         return self.hear(peer, ack(self.standing.term, last, number))
 

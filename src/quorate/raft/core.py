@@ -200,7 +200,7 @@ class Core:
             self.standing.refuse(Refusal.EARLIER_BOOT if earlier else Refusal.CLONED_BOOT)
             return False
         self._boots[source] = boot
-        if known is not None and self.leader is not None and source in self.leader.progress:
+        if known is not None and self.leader is not None:
             self.leader.peer_restarted(source)
         return True
 

@@ -105,6 +105,8 @@ class Leader:
     def peer_restarted(self, peer: NodeId) -> None:
         """Another boot: what the peer had acked before says nothing about it now."""
         standing = self._standing
+        if peer not in self.progress:
+            return
         following = Index(standing.log.last_index + 1)
         number = self.progress[peer].number
         self.progress[peer] = Progress(peer, following, standing.clock, number)
@@ -281,9 +283,12 @@ class Leader:
             peer.quota -= size
 
     def _over_quota(self, peer: Progress) -> bool:
-        """A peer far behind gets a share of the bandwidth, so that catching up hurts nobody."""
+        """A peer far behind gets a share of the bandwidth, so that catching up hurts nobody.
+
+        Far behind what is committed: entries above that may need this very peer for their commit.
+        """
         standing = self._standing
-        lag = standing.log.last_index - peer.next
+        lag = standing.committed - peer.next
         if lag < standing.config.limits.catchup_lag_entries or peer.quota > 0:
             return False
         if not peer.throttled:

@@ -7,15 +7,15 @@ held back or lost by rule; all else is :class:`quorate.testing.hand.HandCluster`
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 from typing import TYPE_CHECKING
 
 from quorate.raft.output import Happening
 from quorate.replica.exchange import FlushFailed, LinkClosed, LinkRefused, Receipt
 from quorate.testing.hand import HandCluster
 from quorate.testing.scenario.parser import ScenarioError
-from quorate.testing.scenario.rendering import PADDING, answer_line, event_line
+from quorate.testing.scenario.rendering import answer_line, event_line
 from quorate.testing.scenario.watch import Watch
-from quorate.testing.scenario.words import Selection, kind_of
 from quorate.types import NodeId, Role
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from quorate.config import Config
     from quorate.raft.messages import Envelope
     from quorate.replica.exchange import Input
+    from quorate.testing.scenario.words import Selection
 
 __all__ = ["Loss", "ScenarioCluster"]
 
@@ -31,18 +32,19 @@ CAMPAIGNS_MAX = 4
 
 
 class Loss:
-    """A lossy network: of the messages it selects every ``every``-th one never arrives."""
+    """A lossy network: of the messages it selects one in so many never arrives.
 
-    def __init__(self, selected: Selection, every: int) -> None:
+    Which ones is drawn, always in the same way: counting would fall into step with what is sent
+    again, and lose the same message for ever.
+    """
+
+    def __init__(self, selected: Selection, one_in: int) -> None:
         self._selected = selected
-        self._every = every
-        self._seen = 0
+        self._one_in = one_in
+        self._random = Random(one_in)
 
     def takes(self, envelope: Envelope) -> bool:
-        if not self._selected(envelope):
-            return False
-        self._seen += 1
-        return self._seen % self._every == 0
+        return self._selected(envelope) and self._random.randrange(self._one_in) == 0
 
 
 class ScenarioCluster(HandCluster):
@@ -62,8 +64,8 @@ class ScenarioCluster(HandCluster):
         self.held: list[Envelope] = []
         # Copies that were made of messages, by name, to be put on the table as often as wanted.
         self.copies: dict[str, list[Envelope]] = {}
-        # Every message that was ever put on the table.
-        self.sent: list[Envelope] = []
+        # Every message that reached its target.
+        self.arrived: list[Envelope] = []
         self.happened: Counter[tuple[NodeId, Happening]] = Counter()
         self.labels: dict[int, str] = {}
         self._tokens: dict[str, int] = {}
@@ -81,13 +83,12 @@ class ScenarioCluster(HandCluster):
             self.paused[node].extend(inputs)
             return
         was_up = self.nodes[node].engine is not None
-        known = len(self.table)
         self._now_ms = self.clocks[node]
         super().turn(name, inputs)
         self._report(node)
-        if was_up and self.nodes[node].halted is not None:
-            self._transcript.append(f"{node}: halts: {type(self.nodes[node].halted).__name__}")
-        del known
+        halted = self.nodes[node].halted
+        if was_up and halted is not None:
+            self._transcript.append(f"{node}: halts: {type(halted).__name__}")
 
     def tick(self, name: str | None = None, ticks: int = 1) -> None:
         for _ in range(ticks):
@@ -120,8 +121,10 @@ class ScenarioCluster(HandCluster):
             return
         if any(selected(envelope) for selected in self.holds):
             self.held.append(envelope)
-        else:
-            super().deliver(envelope)
+            return
+        if (envelope.source, envelope.target) not in self.cuts:
+            self.arrived.append(envelope)
+        super().deliver(envelope)
 
     # -- what goes wrong -----------------------------------------------------------------------
 
@@ -138,12 +141,7 @@ class ScenarioCluster(HandCluster):
         node = NodeId(name)
         if self.nodes[node].flush is None:
             raise ScenarioError(f"{name} has nothing to flush")
-        stuck = node in self.stuck
-        self.stuck.discard(node)
-        flush = self.nodes[node].flush
-        self.stuck.add(node) if stuck else None
-        del flush
-        HandCluster.flush(self, name, steps)
+        super().flush(name, steps)
 
     def pause(self, name: str) -> None:
         self.paused.setdefault(NodeId(name), [])
@@ -175,10 +173,11 @@ class ScenarioCluster(HandCluster):
         raise ScenarioError(f"{name} does not campaign")
 
     def elect(self, name: str) -> None:
-        """Nobody hears a leader for an election timeout, then ``name`` is the first to move."""
+        """Whoever follows hears nothing for an election timeout; ``name`` moves first."""
         timing = self.config.timing
         for other, node in self.nodes.items():
-            if other != name and node.engine is not None and node.engine.role is not Role.LEADER:
+            followed = node.engine.core.standing.leader if node.engine is not None else None
+            if other != name and followed not in (None, other):
                 self.tick(other, timing.ticks(timing.election_ms))
         for _ in range(CAMPAIGNS_MAX):
             self.campaign(name)
@@ -215,9 +214,20 @@ class ScenarioCluster(HandCluster):
 
     # -- the transcript ------------------------------------------------------------------------
 
+    def forget(self) -> None:
+        """Count and tell from here on: what came before was only to get here."""
+        self.take_transcript()
+        self.happened.clear()
+        self.arrived.clear()
+
     def take_transcript(self) -> list[str]:
-        """What happened since the last call; last of all who knows of more committed entries."""
-        lines, self._transcript = self._transcript, []
+        """What happened since the last call; last of all who knows of more committed entries.
+
+        What happened again and again is told once, where it happened first.
+        """
+        times = Counter(self._transcript)
+        lines = [line if n == 1 else f"{line} (repeatedly)" for line, n in times.items()]
+        self._transcript = []
         risen = []
         for name, node in self.nodes.items():
             if node.engine is None:
@@ -229,27 +239,17 @@ class ScenarioCluster(HandCluster):
         return [*lines, f"committed: {', '.join(risen)}"] if risen else lines
 
     def _report(self, name: NodeId) -> None:
+        self.watch.node_turned(name)
         node = self.nodes[name]
         for event in node.events:
             self.happened[name, event.happening] += 1
-            self._transcript.append(event_line(name, event))
+            # Why a node left its role is told by what else it did in that turn, if anything.
+            leaderless = event.happening is Happening.FOLLOWS and event.peer is None
+            if not leaderless or len(node.events) == 1:
+                self._transcript.append(event_line(name, event))
         node.events.clear()
         for token, result in self.answers.items():
             if token not in self._reported:
                 self._reported.add(token)
                 self._transcript.append(answer_line(self.labels[token], result))
                 self.watch.answered(token, result)
-        self.watch.node_turned(name)
-
-
-def padded(value: str, size: int) -> bytes:
-    """The record of ``value``, at least ``size`` bytes long."""
-    return value.ljust(size, PADDING).encode()
-
-
-def count_sent(envelopes: Iterable[Envelope], selected: Selection) -> int:
-    return sum(selected(envelope) for envelope in envelopes)
-
-
-__all__ += ["count_sent", "padded"]
-_ = kind_of

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PADDING",
     "answer_line",
+    "entries_of",
     "event_line",
     "log_table",
     "message_line",
@@ -119,9 +120,9 @@ def _content(message: Message) -> str:
         case Ack():
             return f": up to {message.match}"
         case Mismatch():
-            return f": at {message.prev}, look below {message.hint_index} of term " + (
-                str(message.hint_term) if message.hint_term else "none"
-            )
+            if not message.hint_term:
+                return f": at {message.prev}, log ends at {message.hint_index - 1}"
+            return f": at {message.prev}, has term {message.hint_term} from {message.hint_index} on"
         case Heartbeat():
             return f": committed {_at(message.committed)}"
         case ReadIndexReply():
@@ -205,7 +206,7 @@ def log_table(nodes: Sequence[HandNode]) -> list[str]:
 
 def _log_row(node: HandNode) -> tuple[str, list[str], str]:
     engine = node.engine
-    entries = _entries(node)
+    entries = entries_of(node)
     committed = engine.core.standing.committed if engine is not None else 0
     cells = []
     for index, entry in enumerate(entries, start=1):
@@ -222,10 +223,11 @@ def _log_row(node: HandNode) -> tuple[str, list[str], str]:
 
 def _long_row(node: HandNode) -> str:
     committed = node.engine.core.standing.committed if node.engine is not None else 0
-    return f"{node.name}  {terms_of(_entries(node))}  committed {committed}"
+    return f"{node.name}  {terms_of(entries_of(node))}  committed {committed}"
 
 
-def _entries(node: HandNode) -> Sequence[Entry | None]:
+def entries_of(node: HandNode) -> Sequence[Entry | None]:
+    """The log of a node, read from its disk while it is down."""
     if node.engine is None:
         return node.disk.image().entries
     log = node.engine.core.standing.log

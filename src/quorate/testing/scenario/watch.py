@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from quorate.errors import InvariantBroken
 from quorate.raft.quorum import majority
 from quorate.replica.exchange import ReadAnswer, Receipt
 from quorate.testing.scenario.parser import ScenarioError
@@ -39,7 +40,8 @@ class Watch:
         self._floors: dict[int, int] = {}
 
     def node_turned(self, name: NodeId) -> None:
-        engine = self._nodes[name].engine
+        engine, halted = self._nodes[name].engine, self._nodes[name].halted
+        _hold(not isinstance(halted, InvariantBroken), f"{name}: {halted}")
         if engine is None:
             return
         standing = engine.core.standing

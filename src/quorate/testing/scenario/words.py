@@ -125,5 +125,11 @@ class Selection:
 def selection(words: Sequence[str], nodes: Sequence[str], term: str | None = None) -> Selection:
     """``n1->n2 append ack``: messages of these kinds on these links."""
     kinds = [word for word in words if word in KINDS]
-    chosen = links([word for word in words if word not in KINDS], nodes)
+    others = [word for word in words if word not in KINDS]
+    strange = [word for word in others if _LINK.fullmatch(word) is None]
+    if strange:
+        raise ScenarioError(
+            f"{strange[0]!r} is neither a link such as n1->n2 nor one of: {', '.join(KINDS)}"
+        )
+    chosen = links(others, nodes)
     return Selection(frozenset(chosen), frozenset(kinds), None if term is None else whole(term))

@@ -19,7 +19,7 @@ from quorate.raft.messages import (
 )
 from quorate.testing.sim.script import Script, Stage, Until, carries_entries
 from quorate.testing.sim.violation import Violation
-from quorate.types import EntryKind, Index
+from quorate.types import EntryKind, Index, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -327,6 +327,64 @@ def hung_follower(stage: Stage) -> Script:
         yield stage.election_us
 
 
+def forged_append(stage: Stage) -> Script:
+    """A message that could only come from a broken leader: another entry where one is committed.
+
+    The follower must stop; it must not truncate what was committed.
+    """
+    world = stage.world
+    while True:
+        yield stage.within(20, stage.led)
+        yield stage.election_us
+        leader = world.leader()
+        victim = stage.others(leader)[stage.pick(2)] if leader is not None else None
+        if leader is None or leader.engine is None or victim is None or victim.engine is None:
+            continue
+        standing = victim.engine.core.standing
+        if standing.leader != leader.name or not standing.committed:
+            continue
+        before = standing.log.position(Index(standing.committed - 1))
+        forged = make_entry(before, standing.term, EntryKind.NOOP, b"forged")
+        lie = Append(standing.term, 0, before, (forged,), Index(0))
+        victim.lied_to = True
+        world.arrive(Envelope(world.group, leader.name, victim.name, leader.engine.boot, lie))
+        yield stage.election_us
+
+
+def behind_campaigner(stage: Stage) -> Script:
+    """A node that lacks entries may ask for pre-votes and must not get them."""
+    world = stage.world
+    while True:
+        stage.mend()
+        stage.raise_all()
+        yield stage.within(20, stage.led)
+        leader = world.leader()
+        if leader is None:
+            continue
+        behind, ahead = stage.others(leader)[:2]
+        yield stage.within(5, lambda: _equal(stage, list(world.nodes.values())))
+        stage.only([leader, ahead])
+        stage.append(leader, 2)
+        last = stage.last(behind)
+        yield stage.within(2, lambda ahead=ahead, last=last: stage.last(ahead) > last)  # type: ignore[misc]
+        yield stage.election_us // 4
+        leader.kill()
+        if stage.last(ahead) == last:
+            continue
+        stage.only([behind, ahead])
+        term = max(behind.term, ahead.term)
+        yield stage.within(
+            6,
+            lambda ahead=ahead, behind=behind: ahead.leads or _campaigns(behind),  # type: ignore[misc]
+        )
+        if _campaigns(behind) and behind.term == term + 1 and ahead.term <= behind.term:
+            raise Violation("S5", f"{behind.name} lacks entries and was let campaign")
+
+
+def _campaigns(node: Node) -> bool:
+    return node.engine is not None and node.engine.role is Role.CANDIDATE
+
+
 def _match(leader: Node, peer: Node) -> Index:
     led = leader.engine.core.leader if leader.engine is not None else None
     return led.progress[peer.name].match if led is not None else Index(0)
@@ -358,6 +416,8 @@ ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
         foreign_entry,
         cut_off_follower,
         hung_follower,
+        forged_append,
+        behind_campaigner,
     )
 }
 
@@ -369,5 +429,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "foreign_entry": {**QUIET, "limits": {}},
     "cut_off_follower": {**QUIET, "limits": {"window_messages": 2, "append_entries": 1}},
     "hung_follower": {**QUIET, "limits": {}},
+    "forged_append": QUIET,
+    "behind_campaigner": {**QUIET, "limits": {}},
     "answer_of_an_earlier_boot": {**QUIET, "limits": {}},
 }

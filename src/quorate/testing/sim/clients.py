@@ -91,7 +91,8 @@ class Clients:
         self._token += 1
         token = self._token
         mark = str(token).encode() + PAYLOAD_MARK
-        self._appends[token] = node
+        if node.engine is not None:  # nobody listens otherwise: nothing was asked
+            self._appends[token] = node
         batch = mark + bytes(max(0, self._world.options.batch_bytes - len(mark)))
         node.give(Propose(token, batch, count, expected_term))
         return token
@@ -99,8 +100,9 @@ class Clients:
     def ask(self, node: Node) -> int:
         """A linearizable read at ``node``."""
         self._token += 1
-        self._reads[self._token] = (node, self._shown)
         token = self._token
+        if node.engine is not None:
+            self._reads[token] = (node, self._shown)
         node.give(Read(token))
         return token
 

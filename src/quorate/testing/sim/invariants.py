@@ -157,8 +157,15 @@ class Invariants:
             (index for term, index in self._committed_by.items() if term < standing.term),
             default=Index(0),
         )
-        if committed and not standing.log.holds(self.committed[committed - 1].position):
+        if committed and not self.has_committed(standing, committed):
             raise Violation("I3", f"{node.name} leads {standing.term} without entry {committed}")
+
+    def has_committed(self, standing: Standing, index: Index) -> bool:
+        """Whether the log of ``standing`` holds what was committed at ``index``."""
+        log = standing.log
+        return index <= log.last_index and (
+            log.position(index) == self.committed[index - 1].position
+        )
 
     def _check_match(
         self, node: Node, seen: _Seen, name: NodeId, match: Index, standing: Standing

@@ -6,10 +6,12 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from quorate.errors import ReplicaHalted
+from quorate.raft.output import Happening
 from quorate.replica.engine import Engine
 from quorate.replica.exchange import Effects, Flush, Flushed, FlushFailed, Input
 from quorate.storage.recovery import plan_open, recover
 from quorate.testing.sim.disk import Disk
+from quorate.testing.sim.violation import Violation
 from quorate.types import NodeId, Role
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ class Node:
         self.disk_fails = False
         # The step under way is done by then, however slow the disk.
         self.disk_busy_until = 0
+        # An adversary forged a message to this node: it may stop rather than believe it.
+        self.lied_to = False
         self._disk_choices = world.decisions.stream(f"disk {name}")
 
     # -- life ----------------------------------------------------------------------------------
@@ -55,7 +59,10 @@ class Node:
         """Open the disk, step by step; the engine runs once everything found is durable."""
         self.life += 1
         self.wanted_up = True
-        recovered = recover(self.disk.image())
+        try:
+            recovered = recover(self.disk.image())
+        except ReplicaHalted as halt:
+            raise Violation("halt", f"{self.name} cannot open a sound disk: {halt}") from halt
         self._open_step(self.life, recovered, plan_open(recovered))
 
     def _open_step(self, life: int, recovered: Recovered, plan: Iterator[Step]) -> None:
@@ -167,6 +174,8 @@ class Node:
         except ReplicaHalted as halt:
             self.world.halted(self, halt)
             return
+        except Exception as error:
+            raise Violation("crash", f"{self.name}: {error!r}") from error
         self.world.invariants.after_turn(self, inputs, effects)
         self._carry_out(effects)
 
@@ -176,6 +185,8 @@ class Node:
             world.send(envelope)
         for event in effects.events:
             world.sometimes[f"event {event.happening}"] += 1
+            if event.happening is Happening.SPLIT_LEADERS:
+                raise Violation("I1", f"{self.name} met two leaders in term {event.term}")
         if effects.answers:
             world.clients.answered(self, effects.answers)
         if effects.flush is not None:

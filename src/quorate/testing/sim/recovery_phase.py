@@ -28,9 +28,9 @@ def recover_cluster(world: World) -> None:
     world.heal()
     _require_leader(world)
     _require_feeding(world)
+    _require_convergence(world)
     _require_answers(world)
     _require_reads(world)
-    _require_convergence(world)
     _require_appends(world)
     _require_convergence(world)
     if world.sometimes["event peer-stalled"] > stalls:
@@ -58,8 +58,8 @@ def _led(world: World) -> bool:
 def _require_leader(world: World) -> None:
     election_us = world.config.timing.election_ms * 1000
     # A disk step that was slow when the fault ended takes its time; the count starts after it.
-    healed = max([world.now, *(node.disk_busy_until for node in world.nodes.values())])
-    if not world.run_until(lambda: _led(world), healed + LEADER_ELECTIONS * election_us):
+    world.run_until(lambda: False, max(node.disk_busy_until for node in world.nodes.values()))
+    if not world.run_until(lambda: _led(world), world.now + LEADER_ELECTIONS * election_us):
         roles = [(e.node, e.role.name, e.core.standing.term) for e in _engines(world)]
         raise Violation("C11", f"no leader in five election timeouts after healing: {roles}")
 
@@ -86,8 +86,7 @@ def _require_feeding(world: World) -> None:
             for name, progress in leader.progress.items()
         )
 
-    busy = max(node.disk_busy_until for node in world.nodes.values())
-    if not world.run_until(fed, max(world.now, busy) + FED_WITHIN_US):
+    if not world.run_until(fed, world.now + FED_WITHIN_US):
         after = {name: progress.match for name, progress in leader.progress.items()}
         raise Violation("C11", f"not fed within a second: last {last}, {before} -> {after}")
 
@@ -141,5 +140,6 @@ def _require_convergence(world: World) -> None:
     if len(states) > 1:
         raise Violation("C10", f"equal logs, other states: {sorted(states)}")
     _, leader = _leader(world)
-    if not leader.core.standing.log.holds(world.invariants.committed[-1].position):
-        raise Violation("C1", f"{Index(len(world.invariants.committed))} was committed and is gone")
+    committed = Index(len(world.invariants.committed))
+    if not world.invariants.has_committed(leader.core.standing, committed):
+        raise Violation("C1", f"entry {committed} was committed and is gone")

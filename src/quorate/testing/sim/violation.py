@@ -9,6 +9,9 @@ class Violation(Exception):
     """One broken rule: its name, and what was seen."""
 
     def __init__(self, rule: str, detail: str) -> None:
-        super().__init__(f"{rule}: {detail}")
+        super().__init__(rule, detail)
         self.rule = rule
         self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.detail}"

@@ -1,0 +1,109 @@
+"""Plants every bug in turn and requires that the simulator finds it.
+
+``python -m quorate.testing.mutants [--patches DIR] [--only NAME ...]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.testing.mutants.apply import DoesNotApply, environment, mutated, patched
+from quorate.testing.mutants.catalogue import MUTANTS
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+SEEDS = 5_000
+SWARM_SEEDS = 500
+NEVER = "-"
+
+
+class _Candidate(NamedTuple):
+    name: str
+    breaks: str
+    copy: AbstractContextManager[Path]
+
+
+class _Catch(NamedTuple):
+    """How the simulator noticed: which seed, which rule; no seed if it did not."""
+
+    seed: str
+    rule: str
+
+    @property
+    def caught(self) -> bool:
+        return self.seed != NEVER
+
+
+def main() -> int:
+    parsed = _parser().parse_args()
+    candidates = _candidates(parsed)
+    if isinstance(candidates, str):
+        print(f"error: {candidates}", file=sys.stderr)
+        return 2
+    caught = 0
+    print(f"{'mutant':40} {'seed':>6} {'rule':14} {'swarm alone':>12}", flush=True)
+    for candidate in candidates:
+        try:
+            with candidate.copy as root:
+                found = _hunt(root, parsed.seeds)
+                alone = _hunt(root, min(parsed.swarm_seeds, parsed.seeds), "--no-adversaries")
+        except DoesNotApply as problem:
+            print(f"{candidate.name:40} does not apply: {problem}", flush=True)
+            continue
+        caught += found.caught
+        print(f"{candidate.name:40} {found.seed:>6} {found.rule:14} {alone.seed:>12}", flush=True)
+    print(f"mutants: {caught} of {len(candidates)} caught")
+    return 0 if caught == len(candidates) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m quorate.testing.mutants", description=__doc__)
+    parser.add_argument("--patches", type=Path, help="try the *.patch files of this folder instead")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="try only these mutants")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds until one survives")
+    parser.add_argument(
+        "--swarm-seeds", type=int, default=SWARM_SEEDS, help="seeds for the column 'swarm alone'"
+    )
+    return parser
+
+
+def _candidates(parsed: argparse.Namespace) -> list[_Candidate] | str:
+    if parsed.patches is not None:
+        patches = sorted(parsed.patches.glob("*.patch"))
+        if not patches:
+            return f"{parsed.patches} holds no *.patch file"
+        return [_Candidate(patch.stem, "", patched(patch)) for patch in patches]
+    known = {mutant.name for mutant in MUTANTS}
+    unknown = set(parsed.only or ()) - known
+    if unknown:
+        return f"no mutant {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}"
+    chosen = [mutant for mutant in MUTANTS if not parsed.only or mutant.name in parsed.only]
+    return [_Candidate(mutant.name, mutant.breaks, mutated(mutant)) for mutant in chosen]
+
+
+def _hunt(root: Path, seeds: int, *flags: str) -> _Catch:
+    """Run seeds in the copy until one fails."""
+    command = [
+        sys.executable, "-m", "quorate.testing.sim", "--seeds", str(seeds), "--stop-at-first",
+        "--failures", str(root / "failures"), *flags,
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, env=environment(root), cwd=root, capture_output=True, text=True, check=False
+    )
+    failed = re.search(r"^seed (\d+) .*?\): ([\w-]+):", done.stdout, re.MULTILINE)
+    if failed:
+        return _Catch(failed[1], failed[2])
+    if done.returncode != 0:
+        # The copy does not even run: that, too, cannot be overlooked.
+        return _Catch("start", (done.stderr.strip().splitlines() or ["?"])[-1][:14])
+    return _Catch(NEVER, "survived")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Makes a copy of the package with a bug planted in it, and runs the simulator there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import quorate
+from quorate.testing.mutants.catalogue import MUTANTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quorate.testing.mutants.catalogue import Mutant
+
+__all__ = ["DoesNotApply", "mutated", "patched", "rerun_in_mutant"]
+
+PACKAGE = Path(quorate.__file__).parent
+
+
+class DoesNotApply(Exception):
+    """The source no longer has the text that the mutant replaces."""
+
+
+@contextmanager
+def _copied() -> Iterator[Path]:
+    """A folder that holds ``src/quorate`` as the project's root does; removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="quorate-mutant-") as folder:
+        root = Path(folder)
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(PACKAGE, root / "src" / "quorate", ignore=ignored)
+        yield root
+
+
+@contextmanager
+def mutated(mutant: Mutant) -> Iterator[Path]:
+    """The copy with ``mutant`` in it."""
+    with _copied() as root:
+        path = root / "src" / "quorate" / mutant.file
+        text = path.read_text()
+        if text.count(mutant.find) != 1:
+            raise DoesNotApply(
+                f"{mutant.name}: {mutant.file} has its text {text.count(mutant.find)} times, not "
+                f"once; bring the catalogue in line with the source"
+            )
+        path.write_text(text.replace(mutant.find, mutant.replace))
+        yield root
+
+
+@contextmanager
+def patched(patch: Path) -> Iterator[Path]:
+    """The copy with a patch from outside applied, as ``git apply -p1`` does at the root."""
+    with _copied() as root:
+        command = ["git", "apply", "-p1", str(patch.resolve())]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise DoesNotApply(f"{patch.name}: {done.stderr.strip() or 'git apply failed'}")
+        yield root
+
+
+def environment(root: Path) -> dict[str, str]:
+    """The environment in which Python finds the copy first."""
+    return {**os.environ, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def rerun_in_mutant(name: str, module: str, arguments: list[str]) -> int:
+    """Run ``module`` again with the same arguments, but within the mutant ``name``."""
+    known = {mutant.name: mutant for mutant in MUTANTS}
+    if name not in known:
+        print(f"error: no mutant {name!r}; there are: {', '.join(known)}", file=sys.stderr)
+        return 2
+    kept = _without_option(arguments, "--mutant")
+    with mutated(known[name]) as root:
+        command = [sys.executable, "-m", module, *kept]
+        return subprocess.run(command, env=environment(root), check=False).returncode
+
+
+def _without_option(arguments: list[str], option: str) -> list[str]:
+    kept = []
+    skip = False
+    for argument in arguments:
+        if skip:
+            skip = False
+        elif argument == option:
+            skip = True
+        elif not argument.startswith(f"{option}="):
+            kept.append(argument)
+    return kept

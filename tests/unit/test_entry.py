@@ -1,0 +1,224 @@
+"""An entry's bytes: the format does not drift, no flipped bit goes unseen, the chain ties all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core_rig import FUZZ, chain, end
+from quorate.entry import (
+    HEADER_BYTES,
+    RUNS_MAX,
+    Entry,
+    chain_holds,
+    decode_header,
+    make_entry,
+    pack_batches,
+    unpack_batches,
+)
+from quorate.errors import InvalidArgument
+from quorate.types import ORIGIN, EntryKind, Index, Position, Term
+
+BEFORE = Position(Index(41), Term(6), 0xDEADBEEF)
+BATCHES = [(b"alpha", 2), (b"", 1)]
+# Worked out once and written down: disks and peers of every later release must read it.
+GOLDEN_HEADER = bytes.fromhex(
+    "5152454e010102002a0000000000000007000000000000001500000003000000"
+    "e80300000000000000401e18240a06008add2581e9200bfeb6e38062"
+)
+GOLDEN_BODY = bytes.fromhex("05000000020000000000000001000000616c706861")
+GOLDEN_NOOP = bytes.fromhex(
+    "5152454e01020000010000000000000001000000000000000000000000000000"
+    "000000000000000000000000000000000000000002791201c74b6748"
+)
+
+
+def golden() -> Entry:
+    return make_entry(
+        BEFORE,
+        Term(7),
+        EntryKind.DATA,
+        pack_batches(BATCHES),
+        base_offset=1000,
+        count=3,
+        append_time=1_700_000_000_000_000,
+        runs=2,
+    )
+
+
+# -- the header --------------------------------------------------------------------------------
+
+
+def test_header_and_body_are_the_written_down_bytes() -> None:
+    entry = golden()
+    assert entry.header.hex() == GOLDEN_HEADER.hex()
+    assert entry.body.hex() == GOLDEN_BODY.hex()
+    assert make_entry(ORIGIN, Term(1), EntryKind.NOOP).header.hex() == GOLDEN_NOOP.hex()
+
+
+def test_a_header_decodes_to_the_entry_that_made_it() -> None:
+    entry = golden()
+    assert decode_header(entry.header, entry.body) == entry
+    assert entry.position == Position(entry.index, entry.term, entry.position.chain)
+    assert entry.size == len(entry.header) + len(entry.body)
+    assert len(entry.header) == HEADER_BYTES
+
+
+@FUZZ
+@given(
+    term=st.integers(1, 2**64 - 1),
+    index=st.integers(0, 2**64 - 2),
+    seed=st.integers(0, 2**32 - 1),
+    kind=st.sampled_from(EntryKind),
+    body=st.binary(max_size=64),
+    offset=st.integers(0, 2**64 - 1),
+    count=st.integers(0, 2**32 - 1),
+    time=st.integers(0, 2**64 - 1),
+    runs=st.integers(0, RUNS_MAX),
+)
+def test_every_entry_survives_its_encoding(
+    term: int,
+    index: int,
+    seed: int,
+    kind: EntryKind,
+    body: bytes,
+    offset: int,
+    count: int,
+    time: int,
+    runs: int,
+) -> None:
+    entry = make_entry(
+        Position(Index(index), Term(term), seed),
+        Term(term),
+        kind,
+        body,
+        base_offset=offset,
+        count=count,
+        append_time=time,
+        runs=runs,
+    )
+    assert decode_header(entry.header, entry.body) == entry
+
+
+@pytest.mark.parametrize("bit", range(8 * HEADER_BYTES))
+def test_every_flipped_bit_of_the_header_is_caught(bit: int) -> None:
+    entry = golden()
+    with pytest.raises(InvalidArgument):
+        decode_header(flip(entry.header, bit), entry.body)
+
+
+def test_every_flipped_bit_of_the_body_is_caught() -> None:
+    entry = golden()
+    for bit in range(8 * len(entry.body)):
+        with pytest.raises(InvalidArgument, match="body at index 42 does not match"):
+            decode_header(entry.header, flip(entry.body, bit))
+
+
+def flip(data: bytes, bit: int) -> bytes:
+    flipped = bytearray(data)
+    flipped[bit // 8] ^= 1 << bit % 8
+    return bytes(flipped)
+
+
+@pytest.mark.parametrize("length", [0, 1, HEADER_BYTES - 1, HEADER_BYTES + 1])
+def test_a_header_of_another_length_is_refused(length: int) -> None:
+    with pytest.raises(InvalidArgument, match=f"has {length} bytes, not 60"):
+        decode_header(bytes(length), b"")
+
+
+@pytest.mark.parametrize("body", [b"", b"\0" * 20, b"\0" * 22])
+def test_a_body_of_another_length_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidArgument, match="does not match its header"):
+        decode_header(golden().header, body)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        (slice(0, 4), b"QREX", "not an entry of version 1"),
+        (slice(4, 5), b"\2", "not an entry of version 1"),
+        (slice(5, 6), b"\0", "entry kind 0 is not known"),
+        (slice(5, 6), b"\x63", "entry kind 99 is not known"),
+    ],
+    ids=["magic", "version", "kind 0", "kind 99"],
+)
+def test_a_whole_header_of_another_kind_is_refused_by_name(
+    field: slice, value: bytes, message: str
+) -> None:
+    """A header whose CRC holds and that this release cannot read: it says what it is."""
+    forged = bytearray(golden().header)
+    forged[field] = value
+    with pytest.raises(InvalidArgument, match=message):
+        decode_header(sealed(forged), golden().body)
+
+
+def sealed(header: bytearray) -> bytes:
+    """``header`` with the CRC that makes it whole."""
+    header[-4:] = crc32c(bytes(header[:-4])).to_bytes(4, "little")
+    return bytes(header)
+
+
+# -- the chain ---------------------------------------------------------------------------------
+
+
+def test_a_chain_holds_link_by_link() -> None:
+    entries = chain(1, 1, 2, 5)
+    assert chain_holds(ORIGIN, entries)
+    assert chain_holds(end(entries[:2]), entries[2:])
+    assert chain_holds(ORIGIN, ())
+
+
+def test_a_chain_is_broken_by_a_gap_an_order_or_a_swap() -> None:
+    entries = chain(1, 1, 2, 5)
+    assert not chain_holds(ORIGIN, entries[1:])
+    assert not chain_holds(ORIGIN, (entries[0], entries[2]))
+    assert not chain_holds(ORIGIN, (entries[1], entries[0]))
+    assert not chain_holds(end(entries), entries)
+
+
+def test_terms_of_a_chain_never_fall() -> None:
+    (later,) = chain(3)
+    (earlier,) = chain(2, after=later.position)
+    assert not chain_holds(ORIGIN, (later, earlier))
+    assert not chain_holds(Position(Index(0), Term(9), 0), (later,))
+
+
+def test_a_chain_starts_from_what_came_before() -> None:
+    """The same entry after another history is another position."""
+    one, other = chain(1, 2), chain(1, 2, stamp=7)
+    assert one[1].position != other[1].position
+    follower = chain(2, after=end(one))
+    assert chain_holds(end(one), follower)
+    assert not chain_holds(end(other), follower)
+
+
+@pytest.mark.parametrize("bit", range(8 * 52))
+def test_every_chained_bit_of_a_header_enters_the_chain(bit: int) -> None:
+    (entry,) = chain(1)
+    assert not chain_holds(ORIGIN, (replace(entry, header=flip(entry.header, bit)),))
+
+
+def test_the_body_enters_the_chain_by_its_crc() -> None:
+    one = make_entry(ORIGIN, Term(1), EntryKind.DATA, b"one")
+    two = make_entry(ORIGIN, Term(1), EntryKind.DATA, b"two")
+    assert one.position.chain != two.position.chain
+
+
+# -- batches -----------------------------------------------------------------------------------
+
+
+@FUZZ
+@given(st.lists(st.tuples(st.binary(max_size=40), st.integers(1, 2**32 - 1)), max_size=20))
+def test_batches_come_out_as_they_went_in(batches: list[tuple[bytes, int]]) -> None:
+    body = pack_batches(batches)
+    entry = make_entry(ORIGIN, Term(1), EntryKind.DATA, body, runs=len(batches))
+    assert unpack_batches(entry) == batches
+    assert len(body) == sum(8 + len(batch) for batch, _ in batches)
+
+
+def test_a_noop_has_no_batches() -> None:
+    assert unpack_batches(make_entry(ORIGIN, Term(1), EntryKind.NOOP)) == []
