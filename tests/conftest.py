@@ -11,6 +11,14 @@ NOTE = "note"
 """A property that a test records to have its text printed when the run ends."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write the output of scenario files anew; what they expect must hold all the same",
+    )
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the notes of all tests, also of those that ran in another process.
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from core_rig import FUZZ, chain, end
 from quorate.entry import (
+    CHAINED_BYTES,
     HEADER_BYTES,
     RUNS_MAX,
     Entry,
@@ -104,11 +105,11 @@ def test_every_entry_survives_its_encoding(
     assert decode_header(entry.header, entry.body) == entry
 
 
-@pytest.mark.parametrize("bit", range(8 * HEADER_BYTES))
-def test_every_flipped_bit_of_the_header_is_caught(bit: int) -> None:
+def test_every_flipped_bit_of_the_header_is_caught() -> None:
     entry = golden()
-    with pytest.raises(InvalidArgument):
-        decode_header(flip(entry.header, bit), entry.body)
+    for bit in range(8 * HEADER_BYTES):
+        with pytest.raises(InvalidArgument, match="header CRC does not match"):
+            decode_header(flip(entry.header, bit), entry.body)
 
 
 def test_every_flipped_bit_of_the_body_is_caught() -> None:
@@ -196,10 +197,10 @@ def test_a_chain_starts_from_what_came_before() -> None:
     assert not chain_holds(end(other), follower)
 
 
-@pytest.mark.parametrize("bit", range(8 * 52))
-def test_every_chained_bit_of_a_header_enters_the_chain(bit: int) -> None:
+def test_every_bit_before_the_chain_enters_the_chain() -> None:
     (entry,) = chain(1)
-    assert not chain_holds(ORIGIN, (replace(entry, header=flip(entry.header, bit)),))
+    for bit in range(8 * CHAINED_BYTES):
+        assert not chain_holds(ORIGIN, (replace(entry, header=flip(entry.header, bit)),))
 
 
 def test_the_body_enters_the_chain_by_its_crc() -> None:

@@ -14,7 +14,8 @@ from quorate.raft.output import Happening
 from quorate.replica.exchange import FlushFailed, LinkClosed, LinkRefused, Receipt
 from quorate.testing.hand import HandCluster
 from quorate.testing.scenario.parser import ScenarioError
-from quorate.testing.scenario.rendering import answer_line, event_line
+from quorate.testing.scenario.rendering import answer_line, event_text
+from quorate.testing.scenario.transcript import Transcript
 from quorate.testing.scenario.watch import Watch
 from quorate.types import NodeId, Role
 
@@ -50,7 +51,7 @@ class Loss:
 class ScenarioCluster(HandCluster):
     """Keeps, besides, what happened since it was last asked."""
 
-    def __init__(self, size: int, config: Config, *, seed: int = 0) -> None:
+    def __init__(self, size: int, config: Config) -> None:
         names = [NodeId(f"n{number}") for number in range(1, size + 1)]
         self.clocks = dict.fromkeys(names, 0)
         # What arrived for a process that is stopped: its sockets keep it.
@@ -70,9 +71,9 @@ class ScenarioCluster(HandCluster):
         self.labels: dict[int, str] = {}
         self._tokens: dict[str, int] = {}
         self._reported: set[int] = set()
-        self._transcript: list[str] = []
+        self._transcript = Transcript()
         self._committed = dict.fromkeys(names, 0)
-        super().__init__(size, config, seed=seed)
+        super().__init__(size, config)
         self.watch = Watch(self.nodes)
 
     # -- what is different ---------------------------------------------------------------------
@@ -82,13 +83,9 @@ class ScenarioCluster(HandCluster):
         if node in self.paused:
             self.paused[node].extend(inputs)
             return
-        was_up = self.nodes[node].engine is not None
         self._now_ms = self.clocks[node]
         super().turn(name, inputs)
         self._report(node)
-        halted = self.nodes[node].halted
-        if was_up and halted is not None:
-            self._transcript.append(f"{node}: halts: {type(halted).__name__}")
 
     def tick(self, name: str | None = None, ticks: int = 1) -> None:
         for _ in range(ticks):
@@ -103,8 +100,11 @@ class ScenarioCluster(HandCluster):
         self._committed[node] = 0
 
     def crash(self, name: str, fate: Callable[[], str] | None = None) -> None:
-        node = NodeId(name)
-        self.paused.pop(node, None)
+        node = self.nodes[NodeId(name)]
+        if node.engine is not None and node.halted is not None:
+            self._report(node.name)
+            self._transcript.tell(name, f"halts: {type(node.halted).__name__}")
+        self.paused.pop(node.name, None)
         super().crash(name, fate)
 
     def flush(self, name: str, steps: int | None = None) -> None:
@@ -173,12 +173,14 @@ class ScenarioCluster(HandCluster):
         raise ScenarioError(f"{name} does not campaign")
 
     def elect(self, name: str) -> None:
-        """Whoever follows hears nothing for an election timeout; ``name`` moves first."""
+        """Whoever follows hears nothing for an election timeout; ``name`` is heard first."""
         timing = self.config.timing
+        on_their_way = list(self.table)
         for other, node in self.nodes.items():
             followed = node.engine.core.standing.leader if node.engine is not None else None
             if other != name and followed not in (None, other):
                 self.tick(other, timing.ticks(timing.election_ms))
+        self.table = on_their_way
         for _ in range(CAMPAIGNS_MAX):
             self.campaign(name)
             self.settle()
@@ -221,13 +223,8 @@ class ScenarioCluster(HandCluster):
         self.arrived.clear()
 
     def take_transcript(self) -> list[str]:
-        """What happened since the last call; last of all who knows of more committed entries.
-
-        What happened again and again is told once, where it happened first.
-        """
-        times = Counter(self._transcript)
-        lines = [line if n == 1 else f"{line} (repeatedly)" for line, n in times.items()]
-        self._transcript = []
+        """What happened since the last call; last of all who knows of more committed entries."""
+        lines = self._transcript.take()
         risen = []
         for name, node in self.nodes.items():
             if node.engine is None:
@@ -246,10 +243,10 @@ class ScenarioCluster(HandCluster):
             # Why a node left its role is told by what else it did in that turn, if anything.
             leaderless = event.happening is Happening.FOLLOWS and event.peer is None
             if not leaderless or len(node.events) == 1:
-                self._transcript.append(event_line(name, event))
+                self._transcript.tell(name, event_text(event))
         node.events.clear()
         for token, result in self.answers.items():
             if token not in self._reported:
                 self._reported.add(token)
-                self._transcript.append(answer_line(self.labels[token], result))
+                self._transcript.answered(self.labels[token], result)
                 self.watch.answered(token, result)

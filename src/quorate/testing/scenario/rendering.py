@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from quorate.entry import unpack_batches
+from quorate.errors import QuorateError
 from quorate.raft.messages import (
     Ack,
     Append,
@@ -26,13 +27,12 @@ from quorate.raft.messages import (
 from quorate.raft.output import Event, Happening
 from quorate.replica.exchange import ReadAnswer, Receipt
 from quorate.testing.scenario.words import kind_of
-from quorate.types import EntryKind, Index, NodeId, Role
+from quorate.types import EntryKind, Index, Role
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from quorate.entry import Entry
-    from quorate.errors import QuorateError
     from quorate.raft.messages import Envelope
     from quorate.raft.progress import Progress
     from quorate.replica.engine import Engine
@@ -41,9 +41,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PADDING",
+    "Result",
     "answer_line",
+    "disks",
     "entries_of",
-    "event_line",
+    "event_text",
     "log_table",
     "message_line",
     "peer_line",
@@ -81,20 +83,27 @@ EVENTS = {
 }
 
 
-def event_line(node: NodeId, event: Event) -> str:
-    text = EVENTS[event.happening].format(
+def event_text(event: Event) -> str:
+    return EVENTS[event.happening].format(
         peer=event.peer or "nobody", term=event.term, index=event.index, detail=event.detail
     )
-    return f"{node}: {text}"
 
 
-def answer_line(label: str, result: Receipt | ReadAnswer | QuorateError) -> str:
+Result = Receipt | ReadAnswer | QuorateError
+
+
+def answer_line(label: str, result: Result) -> str:
+    """One answer; its place in the log only if it has one."""
     if isinstance(result, Receipt):
         place = f"offset {result.offset}, index {result.index}, term {result.term}"
-        return f"{label} -> {place}, on {result.synced} disks"
+        return f"{label} -> {place}, on {disks(result)}"
     if isinstance(result, ReadAnswer):
         return f"{label} -> end {result.end_offset}"
     return f"{label} -> {result.code}"
+
+
+def disks(receipt: Receipt) -> str:
+    return f"{receipt.synced} disk{'s' if receipt.synced > 1 else ''}"
 
 
 # -- messages ----------------------------------------------------------------------------------

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["play", "run_file"]
 
-START = "cluster"
+# Begins anew with another cluster; and: what happens up to the end of the block is not told.
+START, QUIET = "cluster", "quiet"
+# The output of a block in which nothing happened.
 NOTHING = "ok"
 
 
@@ -42,37 +44,55 @@ def run_file(path: Path, *, rewrite: bool = False) -> None:
 
 def play(scenario: Scenario) -> list[list[str]]:
     """The output of every block."""
-    cluster: ScenarioCluster | None = None
-    outputs: list[list[str]] = []
+    player = _Player()
+    outputs = []
     for block in scenario.blocks:
-        output: list[str] = []
+        player.begin()
         for command in block.commands:
             try:
-                if command.name == START:
-                    cluster = make_cluster(command)
-                else:
-                    output += _carry_out(cluster, command)
-            except (ScenarioError, InvalidArgument, LookupError, ValueError) as problem:
-                so_far = [*output, *(cluster.take_transcript() if cluster is not None else [])]
-                place = f"{scenario.name}:{command.line}"
-                raise ScenarioError(
-                    "\n".join([f"{place}: {_explain(command, problem)}", *so_far])
-                ) from problem
-        outputs.append(output or [NOTHING])
+                player.carry_out(command)
+            except (ScenarioError, InvalidArgument, LookupError, RuntimeError) as problem:
+                place = f"{scenario.name}:{command.line}: {command.name}"
+                so_far = "\n".join(player.output)
+                raise ScenarioError(f"{place}: {problem}\n{so_far}".rstrip()) from problem
+        outputs.append(player.output or [NOTHING])
     return outputs
 
 
-def _carry_out(cluster: ScenarioCluster | None, command: Command) -> list[str]:
-    if command.name not in COMMANDS:
-        raise ScenarioError(f"unknown command; known: {', '.join([START, *COMMANDS])}")
-    if cluster is None:
-        raise ScenarioError(f"{START} comes first")
-    shown = COMMANDS[command.name](cluster, command)
-    return [*cluster.take_transcript(), *shown]
+class _Player:
+    """The cluster at hand and the output of the block at hand."""
 
+    def __init__(self) -> None:
+        self.output: list[str] = []
+        self._cluster: ScenarioCluster | None = None
+        self._quiet = False
 
-def _explain(command: Command, problem: Exception) -> str:
-    """A wrong number of words is told by how the command is written."""
-    if isinstance(problem, ValueError):
-        return f"{command.name}: {COMMANDS[command.name].__doc__}"
-    return f"{command.name}: {problem}"
+    def begin(self) -> None:
+        """Another block begins."""
+        self.output = []
+        self._quiet = False
+
+    def carry_out(self, command: Command) -> None:
+        if command.name == START:
+            self._cluster = make_cluster(command)
+        elif command.name == QUIET:
+            self._quiet = True
+        elif command.name not in COMMANDS:
+            known = ", ".join([START, QUIET, *COMMANDS])
+            raise ScenarioError(f"unknown command; known: {known}")
+        elif self._cluster is None:
+            raise ScenarioError(f"{START} comes first")
+        else:
+            self._carry_out(self._cluster, command)
+
+    def _carry_out(self, cluster: ScenarioCluster, command: Command) -> None:
+        act = COMMANDS[command.name]
+        try:
+            shown = act(cluster, command)
+        except ValueError as problem:  # a wrong number of words
+            raise ScenarioError(f"is written as {act.__doc__}") from problem
+        finally:
+            happened = cluster.take_transcript()
+            if not self._quiet:
+                self.output += happened
+        self.output += shown

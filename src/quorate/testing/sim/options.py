@@ -97,6 +97,8 @@ def _timing(random: Random, election: int) -> dict[str, int]:
         "heartbeat_ms": election // random.choice((4, 10)),
         "resend_ms": random.choice((30, 100, 300)),
         "read_ms": 2 * election,
+        "hint_min_ms": 10,
+        "hint_max_ms": random.choice((20, 150)),
         "watchdog_ms": 2000,
     }
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.raft.messages import Append
-
 if TYPE_CHECKING:
     from quorate.raft.messages import Envelope
     from quorate.testing.sim.node import Node
     from quorate.testing.sim.world import World
-    from quorate.types import Index, NodeId
+    from quorate.types import Index
 
 __all__ = ["Script", "Stage", "Until", "play"]
 
@@ -70,12 +68,26 @@ class Stage:
     def within(self, elections: int, condition: Callable[[], bool]) -> Until:
         return Until(condition, elections * self.election_us)
 
-    def leader_among(self, names: tuple[NodeId, ...]) -> Node | None:
-        led = [self.world.nodes[name] for name in names if self.world.nodes[name].leads]
-        return max(led, key=lambda node: node.term, default=None)
+    def leader_of(self, nodes: list[Node]) -> Node | None:
+        """Whoever of ``nodes`` leads, in the highest term."""
+        return max((node for node in nodes if node.leads), key=lambda node: node.term, default=None)
 
-    def led(self) -> bool:
-        """Whether somebody leads and its noop is committed."""
+    def until_led_by(self, nodes: list[Node]) -> Until:
+        return self.within(8, lambda: self.leader_of(nodes) is not None)
+
+    def until_longer(self, node: Node, last: Index) -> Until:
+        """Until more than ``last`` entries are durable at ``node``."""
+        return self.within(2, lambda: node.disk.durable_last > last)
+
+    def until_equal(self, nodes: list[Node]) -> Until:
+        """Until as many entries are durable at each of ``nodes``."""
+        return self.within(8, lambda: len({node.disk.durable_last for node in nodes}) == 1)
+
+    def until_led(self) -> Until:
+        """Until somebody leads and its noop is committed."""
+        return self.within(20, self._ready)
+
+    def _ready(self) -> bool:
         node = self.world.leader()
         engine = node.engine if node is not None else None
         leader = engine.core.leader if engine is not None else None
@@ -84,9 +96,9 @@ class Stage:
     def others(self, *nodes: Node) -> list[Node]:
         return [node for node in self.world.nodes.values() if node not in nodes]
 
-    def last(self, node: Node) -> Index:
-        """The last index that is durable at ``node``."""
-        return node.disk.durable_last
+    @property
+    def all(self) -> list[Node]:
+        return list(self.world.nodes.values())
 
     def only(self, *groups: list[Node]) -> None:
         """Let messages pass within each group and nowhere else."""
@@ -102,9 +114,9 @@ class Stage:
         self.world.network.cuts.clear()
         self.world.network.intercept = None
 
-    def raise_all(self) -> None:
-        """Start whoever is down."""
-        for node in self.world.nodes.values():
+    def start(self, *nodes: Node) -> None:
+        """Start those of ``nodes`` that are down."""
+        for node in nodes:
             if not node.wanted_up:
                 node.start()
 
@@ -135,7 +147,3 @@ class Stage:
     def append(self, node: Node, count: int = 1) -> None:
         for _ in range(count):
             self.world.clients.append(node)
-
-
-def carries_entries(envelope: Envelope) -> bool:
-    return type(envelope.message) is Append

@@ -1,0 +1,72 @@
+"""Scripted adversaries: one for each deep case that random faults hardly ever reach.
+
+Each repeats its play until the run has its events. ``SETTINGS`` says what a play needs of the
+options; everything else is drawn as for any other seed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quorate.testing.sim.adversaries.elections import (
+    behind_campaigner,
+    flapping_link,
+    late_vote,
+    lost_vote,
+)
+from quorate.testing.sim.adversaries.reads import answer_of_an_earlier_boot, stale_read
+from quorate.testing.sim.adversaries.replication import (
+    cut_off_follower,
+    delayed_control,
+    figure_8,
+    foreign_entry,
+    forged_append,
+    hung_follower,
+    overwritten_suffix,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quorate.testing.sim.script import Script, Stage
+
+__all__ = ["ADVERSARIES", "SETTINGS"]
+
+ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
+    script.__name__: script
+    for script in (
+        figure_8,
+        overwritten_suffix,
+        delayed_control,
+        lost_vote,
+        stale_read,
+        answer_of_an_earlier_boot,
+        flapping_link,
+        foreign_entry,
+        cut_off_follower,
+        hung_follower,
+        forged_append,
+        behind_campaigner,
+        late_vote,
+    )
+}
+
+QUIET: dict[str, Any] = {"noise": {}}
+PLAIN: dict[str, Any] = {**QUIET, "limits": {}}
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "figure_8": {**QUIET, "nodes": 5, "limits": {"append_entries": 1}},
+    # Nothing else may cancel the hint: few heartbeats, few appends, a short wait.
+    "flapping_link": {
+        **PLAIN,
+        "client_gap_us": 200_000,
+        "timing": {"election_ms": 400, "heartbeat_ms": 100, "hint_min_ms": 10, "hint_max_ms": 20},
+    },
+    "foreign_entry": PLAIN,
+    "cut_off_follower": {**QUIET, "limits": {"window_messages": 2, "append_entries": 1}},
+    "hung_follower": PLAIN,
+    "forged_append": QUIET,
+    "behind_campaigner": PLAIN,
+    "late_vote": PLAIN,
+    "answer_of_an_earlier_boot": PLAIN,
+}

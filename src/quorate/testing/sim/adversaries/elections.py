@@ -1,0 +1,140 @@
+"""Adversaries of elections: votes lost, late or undeserved, and links that only look dead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.raft.messages import Envelope, Vote, VoteReply
+from quorate.testing.sim.violation import Violation
+from quorate.types import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quorate.testing.sim.node import Node
+    from quorate.testing.sim.script import Script, Stage
+
+__all__ = ["behind_campaigner", "flapping_link", "late_vote", "lost_vote"]
+
+
+def lost_vote(stage: Stage) -> Script:
+    """The only node that two candidates reach votes, loses power and is asked again."""
+    world = stage.world
+    nodes = stage.all
+    while True:
+        stage.mend()
+        world.faults.inject("power_all", nodes[0], 1, 0)
+        shift = stage.pick(len(nodes))
+        voter, one, other = (nodes[shift:] + nodes[:shift])[:3]
+        stage.only([voter, one], [voter, other])
+        winners: list[Node] = []
+        world.network.intercept = _note_votes(stage, voter, winners)
+        yield stage.within(6, lambda seen=winners: bool(seen))  # type: ignore[misc]
+        if winners:
+            stage.power_cut(voter, 1)
+            yield world.options.delay_us * 3
+            stage.only([voter, other if winners[0] is one else one])
+            yield stage.election_us * 3
+        stage.mend()
+        yield stage.election_us * 2
+
+
+def _note_votes(stage: Stage, voter: Node, winners: list[Node]) -> Callable[[Envelope], bool]:
+    """Lets everything pass and notes whom ``voter`` votes for."""
+
+    def watch(envelope: Envelope) -> bool:
+        message = envelope.message
+        if envelope.source == voter.name and type(message) is VoteReply and message.granted:
+            winners.append(stage.world.nodes[envelope.target])
+        return False
+
+    return watch
+
+
+def late_vote(stage: Stage) -> Script:
+    """A candidate's request arrives when more was committed without it.
+
+    It won the pre-vote while nobody heard the leader; before its request for votes arrives the
+    leader, whose clock is slow, commits another entry with the very node that is asked.
+    """
+    while True:
+        stage.held.clear()
+        stage.mend()
+        for node in stage.all:
+            node.set_clock_rate(1.0)
+        yield stage.until_led()
+        leader = stage.world.leader()
+        if leader is None:
+            continue
+        followers = stage.others(leader)
+        yield stage.until_equal(stage.all)
+        leader.set_clock_rate(0.5)
+        for node in followers:
+            node.set_clock_rate(2.0)
+        stage.only(followers)
+        stage.hold(lambda envelope: type(envelope.message) is Vote)
+        yield stage.within(2, lambda: bool(stage.held))
+        if not stage.held or not leader.leads:
+            continue
+        candidate = stage.world.nodes[stage.held[0].source]
+        voter = next(node for node in followers if node is not candidate)
+        stage.only([leader, voter])
+        stage.append(leader)
+        yield stage.until_longer(voter, voter.disk.durable_last)
+        yield stage.election_us // 4
+        stage.only([candidate, voter])
+        yield stage.election_us * 3 // 4
+        stage.world.network.intercept = None
+        stage.release()
+        yield stage.election_us
+
+
+def behind_campaigner(stage: Stage) -> Script:
+    """A node that lacks entries may ask for pre-votes and must not get them."""
+    while True:
+        stage.mend()
+        stage.start(*stage.all)
+        yield stage.until_led()
+        leader = stage.world.leader()
+        if leader is None:
+            continue
+        behind, ahead = stage.others(leader)[:2]
+        yield stage.until_equal(stage.all)
+        stage.only([leader, ahead])
+        last = behind.disk.durable_last
+        stage.append(leader, 2)
+        yield stage.until_longer(ahead, last)
+        yield stage.election_us // 4
+        leader.kill()
+        if ahead.disk.durable_last == last:
+            continue
+        stage.only([behind, ahead])
+        term = max(behind.term, ahead.term)
+        yield stage.within(6, _one_of(behind, ahead))
+        if _campaigns(behind) and behind.term == term + 1 and ahead.term <= behind.term:
+            raise Violation("S5", f"{behind.name} lacks entries and was let campaign")
+
+
+def _one_of(behind: Node, ahead: Node) -> Callable[[], bool]:
+    return lambda: ahead.leads or _campaigns(behind)
+
+
+def _campaigns(node: Node) -> bool:
+    return node.engine is not None and node.engine.role is Role.CANDIDATE
+
+
+def flapping_link(stage: Stage) -> Script:
+    """Links to the leader close and can be had again at once: nobody may be deposed by that."""
+    world = stage.world
+    yield stage.until_led()
+    yield stage.election_us * 2
+    leader = world.leader()
+    if leader is None:
+        raise Violation("S35", "a quiet cluster has no leader")
+    term = leader.term
+    while True:
+        for other in stage.others(leader):
+            world.close_link(leader.name, other.name)
+        yield 1 + stage.pick(stage.election_us // 4)
+        if not leader.leads or leader.term != term:
+            raise Violation("S35", f"{leader.name} lost term {term} to a flapping link")

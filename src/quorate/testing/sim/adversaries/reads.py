@@ -1,0 +1,87 @@
+"""Adversaries of linearizable reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.raft.messages import ReadIndexReply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quorate.raft.messages import Envelope
+    from quorate.testing.sim.node import Node
+    from quorate.testing.sim.script import Script, Stage
+
+__all__ = ["answer_of_an_earlier_boot", "stale_read"]
+
+
+def stale_read(stage: Stage) -> Script:
+    """A leader that was replaced and does not know it is asked to read."""
+    while True:
+        stage.mend()
+        yield stage.until_led()
+        old = stage.world.leader()
+        if old is None:
+            continue
+        others = stage.others(old)
+        stage.only([old], others)
+        if stage.pick(2):
+            old.pause()
+        yield stage.until_led_by(others)
+        new = stage.leader_of(others)
+        if new is not None:
+            stage.append(new, 2)
+            stage.world.clients.ask(old)
+            yield stage.election_us // 4
+            stage.world.clients.ask(old)
+        old.resume()
+        yield stage.election_us // 4
+        stage.world.clients.ask(old)
+
+
+def answer_of_an_earlier_boot(stage: Stage) -> Script:
+    """A read's answer arrives when the asker has restarted and asked again by the same number."""
+    while True:
+        stage.held.clear()
+        stage.mend()
+        yield stage.until_led()
+        leader = stage.world.leader()
+        if leader is None:
+            continue
+        asker = stage.others(leader)[0]
+        asker.kill()
+        asker.start()
+        yield stage.within(4, _caught_up(asker))
+        stage.hold(_read_answer(asker))
+        stage.world.clients.ask(asker)
+        yield stage.within(2, lambda: bool(stage.held))
+        asker.kill()
+        asker.start()
+        yield stage.within(4, _caught_up(asker))
+        stage.lose(_any_to(asker))
+        stage.append(leader)
+        yield stage.election_us // 4
+        stage.world.clients.ask(asker)
+        yield 2 * stage.world.options.delay_us
+        stage.release()
+        yield stage.election_us // 2
+
+
+def _read_answer(asker: Node) -> Callable[[Envelope], bool]:
+    def picked(envelope: Envelope) -> bool:
+        return envelope.target == asker.name and type(envelope.message) is ReadIndexReply
+
+    return picked
+
+
+def _any_to(node: Node) -> Callable[[Envelope], bool]:
+    return lambda envelope: envelope.target == node.name
+
+
+def _caught_up(node: Node) -> Callable[[], bool]:
+    def caught_up() -> bool:
+        engine = node.engine
+        return engine is not None and 0 < engine.core.standing.log.last_index == engine.applied
+
+    return caught_up

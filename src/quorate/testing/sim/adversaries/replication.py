@@ -1,0 +1,255 @@
+"""Adversaries of replication and commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.entry import make_entry
+from quorate.raft.messages import Append, Compare, Envelope, Heartbeat
+from quorate.testing.sim.script import Until
+from quorate.testing.sim.violation import Violation
+from quorate.types import EntryKind, Index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quorate.testing.sim.node import Node
+    from quorate.testing.sim.script import Script, Stage
+
+__all__ = [
+    "cut_off_follower",
+    "delayed_control",
+    "figure_8",
+    "foreign_entry",
+    "forged_append",
+    "hung_follower",
+    "overwritten_suffix",
+]
+
+FED_WITHIN_US = 1_000_000
+
+
+def figure_8(stage: Stage) -> Script:
+    """An entry of an earlier term is on a majority and must still not count as committed.
+
+    a leads and gives an entry to b alone; e leads c and d with an entry of its own that nobody
+    else gets; a leads again and completes the majority of its old entry with c, but cannot send
+    anything of its new term; e comes back, wins with its later term and overwrites the entry.
+    """
+    while True:
+        stage.mend()
+        stage.start(*stage.all)
+        yield stage.until_led()
+        a = stage.world.leader()
+        if a is None:
+            continue
+        b, *rest = stage.others(a)
+        yield stage.until_equal([a, *rest])
+        stage.only([a, b])
+        last = b.disk.durable_last
+        stage.append(a)
+        yield stage.until_longer(b, last)
+        a.kill()
+        stage.only(rest)
+        stage.lose(lambda envelope: type(envelope.message) is Append)
+        yield stage.until_led_by(rest)
+        e = stage.leader_of(rest)
+        if e is None:
+            continue
+        yield stage.election_us // 4  # its noop reaches its own disk
+        e.kill()
+        stage.start(a)
+        c, d = (node for node in rest if node is not e)
+        stage.only([a, b, c, d])
+        stage.lose(_all_but_old_entries_to(c))
+        yield stage.until_led_by([a, b])
+        yield stage.election_us // 2
+        a.kill()
+        b.kill()
+        stage.world.network.intercept = None
+        stage.start(e)
+        stage.only(rest)
+        yield stage.until_led_by(rest)
+        yield stage.election_us
+
+
+def _all_but_old_entries_to(target: Node) -> Callable[[Envelope], bool]:
+    """Picks the appends that carry an entry of their sender's own term or go to anybody else."""
+
+    def lost(envelope: Envelope) -> bool:
+        message = envelope.message
+        if type(message) is not Append:
+            return False
+        return envelope.target != target.name or message.entries[-1].term == message.term
+
+    return lost
+
+
+def overwritten_suffix(stage: Stage) -> Script:
+    """A leader cut off with a long suffix comes back, and loses power while it is overwritten."""
+    while True:
+        stage.mend()
+        stage.start(*stage.all)
+        yield stage.until_led()
+        old = stage.world.leader()
+        if old is None:
+            continue
+        others = stage.others(old)
+        stage.only([old], others)
+        stage.append(old, 1 + stage.pick(5))
+        yield stage.until_led_by(others)
+        new = stage.leader_of(others)
+        if new is None:
+            continue
+        yield stage.election_us // 4
+        stage.append(new, 1 + stage.pick(5))
+        yield stage.election_us // 4
+        stage.append(old, 1 + stage.pick(3))  # under way to its disk when it is told to truncate
+        stage.mend()
+        yield 1 + stage.pick(20 * (stage.world.options.delay_us + stage.world.options.disk_us))
+        stage.power_cut(old, stage.election_us // 4)
+        yield stage.election_us
+
+
+def delayed_control(stage: Stage) -> Script:
+    """Everything that an old leader sent to a follower arrives after a new election."""
+    while True:
+        stage.mend()
+        yield stage.until_led()
+        old = stage.world.leader()
+        if old is None:
+            continue
+        others = stage.others(old)
+        victim = others[stage.pick(len(others))]
+        stage.hold(_sent_by_leader(old, victim))
+        stage.append(old, 3)
+        yield stage.election_us // 2
+        stage.only([old], others)
+        stage.append(old, 2)
+        yield stage.until_led_by(others)
+        new = stage.leader_of(others)
+        if new is not None:
+            yield stage.election_us // 4
+            stage.append(new, 3)
+            yield stage.election_us // 2
+            stage.release()
+            yield stage.election_us // 2
+
+
+def _sent_by_leader(source: Node, target: Node) -> Callable[[Envelope], bool]:
+    def picked(envelope: Envelope) -> bool:
+        link = (envelope.source, envelope.target)
+        kind = type(envelope.message)
+        return link == (source.name, target.name) and kind in (Append, Compare, Heartbeat)
+
+    return picked
+
+
+def foreign_entry(stage: Stage) -> Script:
+    """A follower's disk holds, at an index and term that the leader used, another entry.
+
+    Only the chain tells them apart: index and term agree.
+    """
+    world = stage.world
+    while True:
+        stage.mend()
+        stage.start(*stage.all)
+        yield stage.until_led()
+        leader = world.leader()
+        engine = leader.engine if leader is not None else None
+        if leader is None or engine is None:
+            continue
+        victim, third = stage.others(leader)[:2]
+        yield stage.until_equal(stage.all)
+        stage.only([leader, third])
+        victim.kill()
+        last = victim.disk.durable_last
+        stage.append(leader)
+        yield stage.until_longer(third, last)
+        before = victim.disk.durable_position(last)
+        log = engine.core.standing.log
+        if before is not None and log.last_index > last and log.position(last) == before:
+            term = log.term_at(Index(last + 1))
+            foreign = make_entry(before, term, EntryKind.NOOP, b"another", append_time=1)
+            victim.disk.plant(foreign)
+            world.invariants.planted.add(foreign.position)
+        stage.start(victim)
+        stage.mend()
+        yield stage.election_us
+
+
+def cut_off_follower(stage: Stage) -> Script:
+    """A follower misses more than any window holds; the link heals; it must be fed in a second."""
+    world = stage.world
+    while True:
+        stage.mend()
+        yield stage.until_led()
+        leader = world.leader()
+        engine = leader.engine if leader is not None else None
+        if leader is None or engine is None:
+            continue
+        victim = stage.others(leader)[stage.pick(2)]
+        stage.only(stage.others(victim))
+        for _ in range(stage.pick(60)):
+            stage.append(leader)
+            yield 4 * world.options.delay_us
+        stage.mend()
+        match = _match(leader, victim)
+        yield Until(_moved(leader, victim, match), FED_WITHIN_US)
+        behind = _match(leader, victim) < engine.core.standing.committed
+        if leader.leads and _match(leader, victim) <= match and behind:
+            raise Violation("C11", f"{victim.name} was cut off and is not fed after a second")
+
+
+def hung_follower(stage: Stage) -> Script:
+    """A follower takes everything and answers nothing: appends go on without it."""
+    world = stage.world
+    while True:
+        yield stage.until_led()
+        leader = world.leader()
+        if leader is None:
+            continue
+        victim = stage.others(leader)[stage.pick(2)]
+        victim.pause()
+        yield stage.election_us
+        acked = world.clients.acked
+        for _ in range(20):
+            stage.append(leader)
+            yield 10 * (world.options.delay_us + world.options.disk_us)
+        if leader.leads and world.clients.acked == acked:
+            raise Violation("S49", f"{victim.name} hangs and nothing is acked any more")
+        victim.resume()
+        yield stage.election_us
+
+
+def _moved(leader: Node, peer: Node, match: Index) -> Callable[[], bool]:
+    return lambda: _match(leader, peer) > match
+
+
+def _match(leader: Node, peer: Node) -> Index:
+    led = leader.engine.core.leader if leader.engine is not None else None
+    return led.progress[peer.name].match if led is not None else Index(0)
+
+
+def forged_append(stage: Stage) -> Script:
+    """A message that could only come from a broken leader: another entry where one is committed.
+
+    The follower must stop; it must not truncate what was committed.
+    """
+    world = stage.world
+    while True:
+        yield stage.until_led()
+        yield stage.election_us
+        leader = world.leader()
+        victim = stage.others(leader)[stage.pick(2)] if leader is not None else None
+        if leader is None or leader.engine is None or victim is None or victim.engine is None:
+            continue
+        standing = victim.engine.core.standing
+        if standing.leader != leader.name or not standing.committed:
+            continue
+        before = standing.log.position(Index(standing.committed - 1))
+        forged = make_entry(before, standing.term, EntryKind.NOOP, b"forged")
+        lie = Append(standing.term, 0, before, (forged,), Index(0))
+        victim.lied_to = True
+        world.arrive(Envelope(world.group, leader.name, victim.name, leader.engine.boot, lie))
+        yield stage.election_us
