@@ -9,7 +9,7 @@ from dataclasses import fields
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from quorate.config import Config, Limits, Timing
 from quorate.entry import Entry, make_entry
@@ -49,6 +49,7 @@ FUZZ = settings(
     database=None,
     deadline=None,
     max_examples=100,
+    phases=[Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),
 )
 

@@ -9,6 +9,7 @@ import pytest
 from quorate.testing.scenario import ScenarioError, run_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 RIGHT = """\
@@ -153,20 +154,27 @@ def test_output_needs_a_command(tmp_path: Path) -> None:
     assert problem == "some.txt:1: there is no command above ----"
 
 
+ALONE = "cluster nodes=3 leader=n1\nisolate n1\npropose n1 a\nsettle\n"
+DUEL = "cluster nodes=3\ncampaign n1 n2\n"
+DEPOSED = "cluster nodes=3 leader=n1\nisolate n1\nelect n2\npropose n2 a\nsettle\nread n1 as r\n"
+
+
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("rule", "broken", "commands", "said"),
     [
-        ("quorate.raft.leader.reached_by_majority", "index 2 was acknowledged and is on 1 disks"),
-        ("quorate.raft.roles.majority", "n1 and n2 both lead in term 1"),
+        ("leader.reached_by_majority", max, ALONE, "index 2 was acknowledged and is on 1 of 3"),
+        ("roles.majority", lambda _: 1, DUEL, "n1 and n2 both lead in term 1"),
+        ("leader.Leader.confirmed_round", lambda leader: leader.round, DEPOSED, "a read says that"),
     ],
+    ids=["one copy is a majority", "one vote is a majority", "nobody vouches for a read"],
 )
 def test_a_broken_rule_fails_without_any_expectation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, said: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rule: str,
+    broken: Callable[..., int],
+    commands: str,
+    said: str,
 ) -> None:
-    """One copy, or one vote, taken for a majority."""
-    monkeypatch.setattr(broken, max if broken.endswith("reached_by_majority") else lambda _: 1)
-    text = (
-        "cluster nodes=3\ncampaign n1\ncut n1--n2\nsettle\npropose n1 a\n"
-        "campaign n2\nsettle\nrun 100ms\n----\n"
-    )
-    assert f"RULE BROKEN: {said}" in problem_of(tmp_path, text, rewrite=True)
+    monkeypatch.setattr(f"quorate.raft.{rule}", broken)
+    assert f"RULE BROKEN: {said}" in problem_of(tmp_path, f"{commands}----\n", rewrite=True)

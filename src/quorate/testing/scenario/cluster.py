@@ -10,6 +10,7 @@ from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING
 
+from quorate.errors import ReplicaHalted
 from quorate.raft.output import Happening
 from quorate.replica.exchange import FlushFailed, LinkClosed, LinkRefused, Receipt
 from quorate.testing.hand import HandCluster
@@ -63,7 +64,7 @@ class ScenarioCluster(HandCluster):
         # Messages that match one of these are put aside instead of delivered.
         self.holds: list[Selection] = []
         self.held: list[Envelope] = []
-        # Copies that were made of messages, by name, to be put on the table as often as wanted.
+        # Copies that were made of messages, by name, to arrive as often as wanted.
         self.copies: dict[str, list[Envelope]] = {}
         # Every message that reached its target.
         self.arrived: list[Envelope] = []
@@ -96,8 +97,12 @@ class ScenarioCluster(HandCluster):
     def restart(self, name: str) -> None:
         node = NodeId(name)
         self._now_ms = self.clocks[node]
-        super().restart(name)
         self._committed[node] = 0
+        try:
+            super().restart(name)
+        except ReplicaHalted as halt:
+            self.nodes[node].halted = halt
+            self._transcript.tell(name, f"does not start: {type(halt).__name__}")
 
     def crash(self, name: str, fate: Callable[[], str] | None = None) -> None:
         node = self.nodes[NodeId(name)]
@@ -172,15 +177,22 @@ class ScenarioCluster(HandCluster):
                 return
         raise ScenarioError(f"{name} does not campaign")
 
-    def elect(self, name: str) -> None:
-        """Whoever follows hears nothing for an election timeout; ``name`` is heard first."""
+    def doubt(self, names: Iterable[str]) -> None:
+        """These hear of no leader for an election timeout; what they say meanwhile is lost."""
         timing = self.config.timing
         on_their_way = list(self.table)
-        for other, node in self.nodes.items():
-            followed = node.engine.core.standing.leader if node.engine is not None else None
-            if other != name and followed not in (None, other):
-                self.tick(other, timing.ticks(timing.election_ms))
+        for name in names:
+            self.tick(name, timing.ticks(timing.election_ms))
         self.table = on_their_way
+
+    def elect(self, name: str) -> None:
+        """Whoever follows a leader doubts it, and ``name`` is the first to stand."""
+        leaders = {
+            other: node.engine.core.standing.leader
+            for other, node in self.nodes.items()
+            if node.engine is not None and other != name
+        }
+        self.doubt(other for other, leader in leaders.items() if leader not in (None, other))
         for _ in range(CAMPAIGNS_MAX):
             self.campaign(name)
             self.settle()

@@ -100,8 +100,14 @@ def _campaign(cluster: ScenarioCluster, command: Command) -> Output:
     return []
 
 
+def _doubt(cluster: ScenarioCluster, command: Command) -> Output:
+    """``doubt n2 n3``: these hear of no leader for a timeout; what they say meanwhile is lost."""
+    cluster.doubt(named_nodes(cluster, command.words))
+    return []
+
+
 def _elect(cluster: ScenarioCluster, command: Command) -> Output:
-    """``elect n2``: nobody but a leader hears from one for a timeout, then n2 campaigns."""
+    """``elect n2``: whoever follows a leader doubts it; n2 is the first to stand, and wins."""
     (name,) = named_nodes(cluster, command.words)
     cluster.elect(name)
     return []
@@ -243,6 +249,7 @@ COMMANDS: dict[str, Act] = {
     "campaign": _campaign,
     "crash": _crash,
     "disk": _disk,
+    "doubt": _doubt,
     "elect": _elect,
     "expect": _expect,
     "flush": _flush,

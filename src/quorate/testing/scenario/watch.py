@@ -6,7 +6,6 @@ the simulator has the full set.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from quorate.errors import InvariantBroken
@@ -66,12 +65,13 @@ class Watch:
     def answered(self, token: int, result: Receipt | ReadAnswer | QuorateError) -> None:
         if isinstance(result, Receipt):
             position = self._committed[result.index - 1]
-            disks = Counter(
+            disks = sum(
                 node.disk.durable_position(result.index) == position
                 for node in self._nodes.values()
-            )[True]
-            enough = disks >= majority(len(self._nodes))
-            _hold(enough, f"index {result.index} was acknowledged and is on {disks} disks")
+            )
+            voters = len(self._nodes)
+            told = f"index {result.index} was acknowledged and is on {disks} of {voters} disks"
+            _hold(disks >= majority(voters), told)
             self._acknowledged = max(self._acknowledged, result.offset + result.count)
         elif isinstance(result, ReadAnswer):
             floor = self._floors[token]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorate.raft.messages import Ack, Envelope, Vote, VoteReply
+from quorate.raft.output import Event, Happening
 from quorate.replica.exchange import Deliver, Effects, Input
 from quorate.testing.sim.violation import Violation
 from quorate.types import ORIGIN, Index, NodeId, Position, Role, Term
@@ -268,6 +269,17 @@ class Invariants:
         record = node.disk.durable_vote
         if record is None or (record.term, record.vote) != (term, candidate):
             raise Violation("I10", f"{node.name} votes for {candidate} in {term}, has {record}")
+
+    # -- what a node reports -------------------------------------------------------------------
+
+    def check_events(self, node: Node, events: list[Event]) -> None:
+        for event in events:
+            if event.happening is Happening.SPLIT_LEADERS:
+                raise Violation("I1", f"{node.name} met two leaders in term {event.term}")
+            if event.happening is Happening.PEER_THROTTLED:
+                committed = _engine(node).core.standing.committed
+                if event.index is None or event.index > committed:
+                    raise Violation("throttle", f"{node.name} throttles above {committed}")
 
     # -- limits --------------------------------------------------------------------------------
 

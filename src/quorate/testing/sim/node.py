@@ -6,7 +6,6 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from quorate.errors import ReplicaHalted
-from quorate.raft.output import Happening
 from quorate.replica.engine import Engine
 from quorate.replica.exchange import Effects, Flush, Flushed, FlushFailed, Input
 from quorate.storage.recovery import plan_open, recover
@@ -185,8 +184,8 @@ class Node:
             world.send(envelope)
         for event in effects.events:
             world.sometimes[f"event {event.happening}"] += 1
-            if event.happening is Happening.SPLIT_LEADERS:
-                raise Violation("I1", f"{self.name} met two leaders in term {event.term}")
+        if effects.events:
+            world.invariants.check_events(self, effects.events)
         if effects.answers:
             world.clients.answered(self, effects.answers)
         if effects.flush is not None:

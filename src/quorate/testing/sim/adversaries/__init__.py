@@ -18,6 +18,7 @@ from quorate.testing.sim.adversaries.reads import answer_of_an_earlier_boot, sta
 from quorate.testing.sim.adversaries.replication import (
     cut_off_follower,
     delayed_control,
+    eager_leader,
     figure_8,
     foreign_entry,
     forged_append,
@@ -48,6 +49,7 @@ ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
         forged_append,
         behind_campaigner,
         late_vote,
+        eager_leader,
     )
 }
 
@@ -62,11 +64,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "client_gap_us": 200_000,
         "timing": {"election_ms": 400, "heartbeat_ms": 100, "hint_min_ms": 10, "hint_max_ms": 20},
     },
-    "foreign_entry": PLAIN,
+    # One entry a message: the leader works its way up to the foreign entry from far below it.
+    "foreign_entry": {**QUIET, "limits": {"append_entries": 1}},
     "cut_off_follower": {**QUIET, "limits": {"window_messages": 2, "append_entries": 1}},
     "hung_follower": PLAIN,
     "forged_append": QUIET,
     "behind_campaigner": PLAIN,
     "late_vote": PLAIN,
+    "eager_leader": QUIET,
     "answer_of_an_earlier_boot": PLAIN,
 }

@@ -13,12 +13,14 @@ from quorate.types import EntryKind, Index
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from quorate.raft.log import Log
     from quorate.testing.sim.node import Node
     from quorate.testing.sim.script import Script, Stage
 
 __all__ = [
     "cut_off_follower",
     "delayed_control",
+    "eager_leader",
     "figure_8",
     "foreign_entry",
     "forged_append",
@@ -27,6 +29,8 @@ __all__ = [
 ]
 
 FED_WITHIN_US = 1_000_000
+# As slow as a disk of the simulator gets.
+SLOW = 1_000_000
 
 
 def figure_8(stage: Stage) -> Script:
@@ -86,7 +90,10 @@ def _all_but_old_entries_to(target: Node) -> Callable[[Envelope], bool]:
 
 
 def overwritten_suffix(stage: Stage) -> Script:
-    """A leader cut off with a long suffix comes back, and loses power while it is overwritten."""
+    """A leader cut off with a long suffix comes back, and loses power while it is overwritten.
+
+    Every other time its disk is so slow that the suffix is still on its way there.
+    """
     while True:
         stage.mend()
         stage.start(*stage.all)
@@ -96,19 +103,68 @@ def overwritten_suffix(stage: Stage) -> Script:
             continue
         others = stage.others(old)
         stage.only([old], others)
+        slow = bool(stage.pick(2))
+        if slow:
+            old.disk_factor = SLOW
         stage.append(old, 1 + stage.pick(5))
         yield stage.until_led_by(others)
+        old.disk_factor = 1
         new = stage.leader_of(others)
         if new is None:
             continue
         yield stage.election_us // 4
         stage.append(new, 1 + stage.pick(5))
         yield stage.election_us // 4
-        stage.append(old, 1 + stage.pick(3))  # under way to its disk when it is told to truncate
         stage.mend()
+        if slow:
+            yield stage.election_us * 2
         yield 1 + stage.pick(20 * (stage.world.options.delay_us + stage.world.options.disk_us))
         stage.power_cut(old, stage.election_us // 4)
         yield stage.election_us
+
+
+def eager_leader(stage: Stage) -> Script:
+    """A deposed leader gets true appends of the new one while its disk is busy with the new term.
+
+    Nobody asked it to compare first: what a message says is true, so it has to cope.
+    """
+    world = stage.world
+    while True:
+        stage.mend()
+        stage.start(*stage.all)
+        yield stage.until_led()
+        old = world.leader()
+        if old is None:
+            continue
+        others = stage.others(old)
+        stage.only([old], others)
+        stage.append(old, 1 + stage.pick(5))
+        yield stage.until_led_by(others)
+        yield stage.election_us // 4
+        new = stage.leader_of(others)
+        if new is None or new.engine is None or old.engine is None:
+            continue
+        led = new.engine.core.leader
+        standing = new.engine.core.standing
+        log = standing.log
+        common = _common_index(old.engine.core.standing.log, log)
+        if led is None or common == log.last_index:
+            continue
+        number = led.progress[old.name].number
+        entries = log.slice(Index(common + 1), 1 + stage.pick(4), 1000)
+        beat = Heartbeat(led.term, led.round, log.position(standing.committed))
+        append = Append(led.term, number, log.position(common), entries, standing.committed)
+        for message in (beat, append):
+            world.arrive(Envelope(world.group, new.name, old.name, new.engine.boot, message))
+            yield 1 + stage.pick(4 * world.options.disk_us)
+
+
+def _common_index(one: Log, other: Log) -> Index:
+    """How far two logs agree."""
+    index = min(one.last_index, other.last_index)
+    while one.position(index) != other.position(index):
+        index = Index(index - 1)
+    return index
 
 
 def delayed_control(stage: Stage) -> Script:

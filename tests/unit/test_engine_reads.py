@@ -1,0 +1,160 @@
+"""Linearizable reads at the engine: how many may wait, for how long, and what they are told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cluster_rig import append_many, led, read_answer, refused, run_until, settle_losing, standing
+from core_rig import (
+    READ_TICKS,
+    CoreRig,
+    append,
+    chain,
+    config,
+    leading,
+    only,
+    read_index,
+    read_index_reply,
+)
+from quorate.errors import Busy, NoQuorum
+from quorate.raft.messages import Append, Envelope, Heartbeat, ReadIndex, ReadIndexReply
+from quorate.raft.output import Refusal
+from quorate.types import Role
+
+if TYPE_CHECKING:
+    from quorate.testing.hand import HandCluster
+
+
+def test_reads_that_wait_are_bounded() -> None:
+    cluster = led(3, config(pending_reads=2))
+    waiting = [cluster.read("n1") for _ in range(2)]
+    message = refused(cluster, cluster.read("n1"), Busy)
+    assert message == "2 reads wait already (limits.pending_reads)"
+    cluster.settle()
+    assert all(token in cluster.answers for token in waiting)
+    assert cluster.read("n1") not in cluster.answers
+
+
+def test_confirmed_reads_that_wait_for_their_index_count_too() -> None:
+    cluster = led(3, config(pending_reads=1))
+    lagging_read(cluster)
+    assert cluster.engine("n3").core.reads_waiting == 0
+    refused(cluster, cluster.read("n3"), Busy)
+
+
+def test_a_leader_with_too_many_reads_tells_its_peers_to_ask_later() -> None:
+    rig = leading(config=config(pending_reads=1))
+    rig.read(1)
+    reply = only(rig.hear("n2", read_index(1, number=4)), ReadIndexReply)
+    assert reply == read_index_reply(1, None, number=4)
+
+
+def test_a_peers_newer_question_replaces_its_older_one() -> None:
+    rig = leading(settled=False)
+    rig.hear("n2", read_index(1, number=4))
+    rig.hear("n2", read_index(1, number=5))
+    rig.hear("n3", read_index(1, number=1))
+    assert rig.core.reads_waiting == 2
+
+
+def test_a_read_that_nobody_confirms_ends_with_no_quorum() -> None:
+    cluster = led(3)
+    cluster.isolate("n3")
+    token = cluster.read("n3")
+    cluster.tick("n3", ticks=READ_TICKS - 1)
+    assert token not in cluster.answers
+    cluster.tick("n3")
+    assert refused(cluster, token, NoQuorum) == "no leader confirmed the read in 2000 ms"
+
+
+def test_reads_expire_one_by_one() -> None:
+    rig = CoreRig(term=1)
+    rig.read(1)
+    rig.tick(5)
+    rig.read(2)
+    rig.tick(READ_TICKS - 5)
+    assert (rig.reads_refused, rig.core.reads_waiting) == ([1], 1)
+    rig.tick(5)
+    assert (rig.reads_refused, rig.core.reads_waiting) == ([1, 2], 0)
+
+
+def test_reads_in_a_round_expire_and_the_rest_of_it_stays() -> None:
+    rig = leading(config=config(read_ms=50))
+    rig.read(1)
+    rig.hear("n2", read_index(1))
+    rig.tick(5)
+    assert rig.reads_refused == [1]
+    assert rig.core.reads_waiting == 1  # the peer's question: the peer has its own clock
+    rig.hear("n3", read_index(1))
+    assert rig.core.reads_waiting == 2
+
+
+def test_a_question_that_is_out_expires_with_its_reads() -> None:
+    rig = CoreRig(term=1)
+    rig.hear("n2", append(1, chain(1)))
+    rig.read(1)
+    rig.tick(READ_TICKS)
+    rig.hear("n2", read_index_reply(1, 1))
+    assert (rig.reads_refused, rig.confirmed) == ([1], [])
+    assert rig.refused(Refusal.NOT_ASKED) == 1
+
+
+def lagging_read(cluster: HandCluster) -> int:
+    """A read at n3 that the leader confirmed, at an index that n3 does not have."""
+
+    def entries_for_n3(item: Envelope) -> bool:
+        return item.target == "n3" and isinstance(item.message, Append)
+
+    cluster.propose("n1", b"x")
+    settle_losing(cluster, entries_for_n3)
+    token = cluster.read("n3")
+    settle_losing(cluster, entries_for_n3)
+    assert token not in cluster.answers
+    return token
+
+
+def test_a_follower_answers_when_it_has_applied_the_index() -> None:
+    cluster = led(3)
+    token = lagging_read(cluster)
+    run_until(cluster, lambda: token in cluster.answers, READ_TICKS)
+    assert read_answer(cluster, token).index == 2
+
+
+def test_a_confirmed_read_that_cannot_be_applied_is_given_up_in_time() -> None:
+    """The follower is cut off between the leader's word and the entry: its caller is answered all
+    the same, and the read does not count as waiting for ever."""
+    cluster = led(3)
+    token = lagging_read(cluster)
+    cluster.isolate("n3")
+    cluster.run(3 * READ_TICKS)
+    refused(cluster, token, NoQuorum)
+
+
+def test_a_follower_whose_leader_stepped_down_does_not_storm_it() -> None:
+    """The leader stepped down and this follower does not know yet: its read is refused, and asked
+    again when time has passed or another leader is known, not as fast as messages travel."""
+    cluster = led(3)
+    cluster.cut("n2", "n1")
+    cluster.cut("n3", "n1")
+    run_until(cluster, lambda: cluster.engine("n1").role is not Role.LEADER, 200)
+    assert standing(cluster, "n2").leader == "n1"
+    cluster.heal()
+    cluster.read("n2")
+    asked = 0
+    for _ in range(20):
+        asked += sum(isinstance(item.message, ReadIndex) for item in cluster.table)
+        cluster.deliver_all()
+    assert asked == 1
+
+
+def test_many_reads_take_one_round() -> None:
+    cluster = led(3)
+    append_many(cluster, "n1", 1)
+    cluster.run(1)
+    tokens = [cluster.read("n2") for _ in range(10)]
+    said = 0
+    while cluster.table:
+        said += sum(isinstance(item.message, Heartbeat) for item in cluster.table)
+        cluster.deliver_all()
+    assert {read_answer(cluster, token) for token in tokens} == {(2, 1)}
+    assert said <= 2 * 2  # the first read's round, and one for the nine that came after it

@@ -1,0 +1,149 @@
+"""Well-typed messages of chance: refused or handled, but never more than that.
+
+Nothing lowers committed or touches what is committed; nothing is raised but Damaged, and that
+exactly when the message contradicts a committed entry.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core_rig import FUZZ, chain, end, heartbeat
+from engine_rig import EngineRig
+from quorate.entry import Entry
+from quorate.errors import Damaged
+from quorate.raft.messages import (
+    TERM_MAX,
+    Ack,
+    Append,
+    Compare,
+    Heartbeat,
+    HeartbeatReply,
+    Message,
+    Mismatch,
+    PreVote,
+    PreVoteReply,
+    ReadIndex,
+    ReadIndexReply,
+    RequestId,
+    Vote,
+    VoteReply,
+)
+from quorate.replica.exchange import LinkClosed, LinkRefused, Propose, Read
+from quorate.types import BootId, Index, NodeId, Position, Term
+
+LOG = chain(1, 1, 2, 2, 3)
+COMMITTED = 2
+# Logs that agree with LOG up to some index and go on in another way, and one that never agrees.
+BRANCHES = [
+    (*LOG[:shared], *chain(*terms, after=end(LOG[:shared]), stamp=9))
+    for shared in range(6)
+    for terms in ((3,), (3, 4), (4, 4, 5))
+]
+
+terms = st.one_of(
+    st.integers(1, 6), st.sampled_from([-1, 0, TERM_MAX - 1, TERM_MAX, TERM_MAX + 1])
+).map(Term)
+indexes = st.integers(-2, 10).map(Index)
+numbers = st.integers(-1, 5)
+requests = st.builds(RequestId, st.integers(4, 6), st.integers(0, 3))
+branches = st.sampled_from([LOG, *BRANCHES])
+
+
+@st.composite
+def positions(draw: st.DrawFn) -> Position:
+    if draw(st.integers(0, 9)) == 0:
+        return Position(draw(indexes), draw(terms), draw(st.integers(0, 3)))
+    branch = draw(branches)
+    return end(branch[: draw(st.integers(0, len(branch)))])
+
+
+@st.composite
+def appends(draw: st.DrawFn) -> Append:
+    branch = draw(branches)
+    start = draw(st.integers(0, len(branch)))
+    stop = draw(st.integers(start, len(branch)))
+    entries: tuple[Entry, ...] = branch[start:stop]
+    prev = draw(positions()) if draw(st.integers(0, 9)) == 0 else end(branch[:start])
+    return Append(draw(terms), draw(numbers), prev, entries, draw(indexes))
+
+
+messages: st.SearchStrategy[Message] = st.one_of(
+    st.builds(PreVote, terms, requests, positions()),
+    st.builds(PreVoteReply, terms, requests, st.booleans()),
+    st.builds(Vote, terms, positions()),
+    st.builds(VoteReply, terms, st.booleans()),
+    st.builds(Compare, terms, numbers, positions()),
+    appends(),
+    appends(),
+    st.builds(Ack, terms, numbers, indexes),
+    st.builds(Mismatch, terms, numbers, indexes, indexes, terms),
+    st.builds(Heartbeat, terms, numbers, positions()),
+    st.builds(HeartbeatReply, terms, numbers),
+    st.builds(ReadIndex, terms, requests),
+    st.builds(ReadIndexReply, terms, requests, st.one_of(st.none(), indexes)),
+)
+sources = st.sampled_from(["n1", "n2", "n3", "n9"])
+boots = st.sampled_from([BootId(5, 0), BootId(5, 0), BootId(4, 0), BootId(5, 1), BootId(6, 0)])
+inputs = st.lists(
+    st.tuples(sources, boots, messages, st.sampled_from([0, 0, 1, 12, 130])),
+    min_size=12,
+    max_size=30,
+)
+
+
+def contradicts(rig: EngineRig, message: Message) -> bool:
+    """Whether ``message`` says of a committed entry that it is another one."""
+    standing = rig.standing
+    claimed: list[Position] = []
+    if isinstance(message, Compare | Append):
+        claimed.append(message.prev)
+    if isinstance(message, Append):
+        claimed += [entry.position for entry in message.entries]
+    if isinstance(message, Heartbeat):
+        claimed.append(message.committed)
+    return any(
+        0 < position.index <= standing.committed and not standing.log.holds(position)
+        for position in claimed
+    )
+
+
+def with_commits(role: str) -> EngineRig:
+    rig = EngineRig(LOG, term=3, held_messages=16)
+    rig.hear("n2", heartbeat(3, end(LOG[:COMMITTED])))
+    if role == "leader":
+        rig.lead()
+        rig.turn(Propose(1, b"", 1), Read(2))
+    elif role == "reading":
+        rig.turn(Read(2), LinkClosed(NodeId("n2")), LinkRefused(NodeId("n2")))
+    assert rig.standing.committed == COMMITTED
+    return rig
+
+
+@pytest.mark.parametrize("role", ["follower", "reading", "leader"])
+@FUZZ
+@given(inputs)
+def test_messages_of_chance_do_no_harm(
+    role: str, schedule: list[tuple[str, BootId, Message, int]]
+) -> None:
+    rig = with_commits(role)
+    for source, boot, message, ticks in schedule:
+        standing = rig.standing
+        committed = standing.log.position(standing.committed)
+        term, vote = standing.term, standing.vote
+        contradiction = contradicts(rig, message)
+        try:
+            rig.hear(source, message, boot=boot)
+            rig.tick(ticks)
+        except Damaged:
+            assert contradiction
+            assert standing.log.holds(committed)
+            return
+        assert standing.committed >= committed.index
+        assert standing.log.holds(committed)
+        assert standing.term >= term
+        assert standing.term > term or vote is None or standing.vote == vote
+        assert rig.engine.applied == standing.committed
+        assert rig.engine.durability.held <= 16
