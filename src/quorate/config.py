@@ -110,6 +110,15 @@ class Limits(_Section):
     # Linearizable reads without an answer; more is BUSY. JRaft: ring of 16,384.
     pending_reads: int = _bounded(16_384, 1, 10_000_000)
 
+    def __post_init__(self) -> None:
+        _Section.__post_init__(self)
+        for name in ("pending_bytes", "uncommitted_bytes"):
+            if getattr(self, name) < self.batch_bytes:
+                raise InvalidArgument(
+                    f"limits.{name} = {getattr(self, name)} must be at least limits.batch_bytes "
+                    f"= {self.batch_bytes}: a batch of that size would be BUSY for ever"
+                )
+
 
 @dataclass(frozen=True, slots=True)
 class Config:

@@ -33,6 +33,8 @@ from quorate.errors import InvalidArgument
 from quorate.types import EntryKind, Index, Position, Term
 
 __all__ = [
+    "CHAINED_BYTES",
+    "COUNT_MAX",
     "HEADER_BYTES",
     "RUNS_MAX",
     "Entry",
@@ -48,6 +50,7 @@ VERSION = 1
 HEADER_BYTES = 60
 CHAINED_BYTES = 52
 RUNS_MAX = 0xFFFF
+COUNT_MAX = 0xFFFF_FFFF
 
 _CHAINED = struct.Struct("<4sBBHQQIIQQI")
 _PROOF = struct.Struct("<II")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quorate.config import Config, Limits, Timing
+from quorate.config import MIB, Config, Limits, Timing
 from quorate.errors import InvalidArgument
 
 Section = type[Timing] | type[Limits]
@@ -18,6 +18,9 @@ COMPANIONS: dict[tuple[str, int], dict[str, int]] = {
     ("election_ms", 10): {"heartbeat_ms": 5},
     ("hint_min_ms", 60_000): {"hint_max_ms": 60_000},
     ("hint_max_ms", 1): {"hint_min_ms": 1},
+    ("batch_bytes", 512 * MIB): {"pending_bytes": 512 * MIB, "uncommitted_bytes": 512 * MIB},
+    ("pending_bytes", 1): {"batch_bytes": 1},
+    ("uncommitted_bytes", 1): {"batch_bytes": 1},
 }
 
 
@@ -67,6 +70,13 @@ def test_the_shortest_hint_is_no_longer_than_the_longest() -> None:
     assert Timing(hint_min_ms=40, hint_max_ms=40).hint_max_ms == 40
     with pytest.raises(InvalidArgument, match=r"hint_min_ms = 41 .*hint_max_ms = 40"):
         Timing(hint_min_ms=41, hint_max_ms=40)
+
+
+@pytest.mark.parametrize("name", ["pending_bytes", "uncommitted_bytes"])
+def test_the_largest_batch_fits_where_it_must_wait(name: str) -> None:
+    assert getattr(Limits(**{"batch_bytes": 100, name: 100}), name) == 100
+    with pytest.raises(InvalidArgument, match=rf"limits\.{name} = 99 .*batch_bytes = 100"):
+        Limits(**{"batch_bytes": 100, name: 99})
 
 
 @pytest.mark.parametrize(

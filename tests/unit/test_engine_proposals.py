@@ -50,7 +50,7 @@ def test_pending_appends_are_bounded() -> None:
 
 
 def test_pending_bytes_are_bounded() -> None:
-    cluster = stuck(pending_bytes=100)
+    cluster = stuck(pending_bytes=100, batch_bytes=100)
     cluster.propose("n1", b"x" * 60)
     cluster.propose("n1", b"x" * 40)
     assert cluster.engine("n1").pending_bytes == 100
@@ -63,7 +63,7 @@ def test_pending_bytes_are_bounded() -> None:
 
 def test_bytes_above_the_commit_are_bounded() -> None:
     """They count as they stand in the log: a frame is larger than its batch."""
-    cluster = stuck(uncommitted_bytes=1000)
+    cluster = stuck(uncommitted_bytes=1000, batch_bytes=1000)
     leader = cluster.engine("n1").core.leader
     assert leader is not None
     accepted = 0
@@ -78,7 +78,7 @@ def test_bytes_above_the_commit_are_bounded() -> None:
 
 
 def test_what_arrives_in_one_turn_is_bounded_too() -> None:
-    cluster = stuck(uncommitted_bytes=100)
+    cluster = stuck(uncommitted_bytes=100, batch_bytes=100)
     tokens = append_at_once(cluster, "n1", [b"x" * 60, b"x" * 60])
     assert tokens[0] not in cluster.answers
     refused(cluster, tokens[1], Busy)
@@ -86,7 +86,7 @@ def test_what_arrives_in_one_turn_is_bounded_too() -> None:
 
 @pytest.mark.parametrize("limit", ["pending_appends", "pending_bytes", "uncommitted_bytes"])
 def test_a_refused_append_leaves_no_trace(limit: str) -> None:
-    cluster = stuck(**{limit: 1})
+    cluster = stuck(**{"batch_bytes": 1, limit: 1})
     before = standing(cluster, "n1").log.last_index
     tokens = append_at_once(cluster, "n1", [b"a", b"b"])
     assert limit in refused(cluster, tokens[-1], Busy)

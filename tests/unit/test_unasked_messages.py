@@ -106,7 +106,6 @@ UNASKED: dict[str, tuple[Callable[[], EngineRig], Message, Refusal]] = {
     "mismatch to a follower": (follower, mismatch(3, 3, 1), Refusal.NOT_LEADING),
     "mismatch of an earlier term": (leader, mismatch(2, 3, 1), Refusal.STALE_TERM),
     "mismatch in another stream": (leader, mismatch(3, 4, 4, number=7), Refusal.NOT_ASKED),
-    "mismatch below what is acked": (leader, mismatch(3, 3, 2), Refusal.NOT_ASKED),
     "mismatch of the future": (leader, mismatch(3, 9, 5), Refusal.IMPOSSIBLE_INDEX),
     "mismatch with a hint at 0": (leader, mismatch(3, 4, 0), Refusal.IMPOSSIBLE_INDEX),
     "mismatch with a negative hint": (leader, mismatch(3, 4, -2), Refusal.IMPOSSIBLE_INDEX),

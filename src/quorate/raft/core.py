@@ -82,7 +82,7 @@ class Core:
         self._reads = Reads(self.standing)
         # The leadership at hand; None unless this node leads.
         self.leader: Leader | None = None
-        # The newest boot of each peer that was heard: earlier ones are not listened to.
+        # The newest boot of each voter that was heard: earlier ones are not listened to.
         self._boots: dict[NodeId, BootId] = {}
         self._requests: dict[type[Message], Callable[[NodeId, Any], None]] = {
             PreVote: self._election.on_pre_vote,
@@ -108,11 +108,12 @@ class Core:
     def step(self, source: NodeId, boot: BootId, message: Message) -> None:
         """A message came in. Its shape was checked; whether it may count is decided here."""
         standing = self.standing
-        if not self._boot_counts(source, boot):
-            return
         kind = type(message)
-        if kind in REPLIES and source not in standing.voters:
-            standing.refuse(Refusal.UNKNOWN_PEER)
+        if source not in standing.voters:
+            if kind in REPLIES:
+                standing.refuse(Refusal.UNKNOWN_PEER)
+                return
+        elif not self._boot_counts(source, boot):
             return
         if message.term > standing.term and kind is not PreVote and kind is not Vote:
             leader = source if kind in self._from_leader else None
@@ -179,9 +180,7 @@ class Core:
         self._reads.proceed(leader)
         if leader is not None:
             leader.feed()
-        output = standing.out
-        output.log_change = standing.log.take_change()
-        standing.out = Output()
+        output, standing.out = standing.out, Output()
         return output
 
     # -- what may count ------------------------------------------------------------------------

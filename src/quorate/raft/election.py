@@ -98,7 +98,9 @@ class Election:
     def _settle_hint(self) -> None:
         standing = self._standing
         self._hint_at = None
-        if not self._hint_refused or standing.role is not Role.FOLLOWER:
+        if standing.role is not Role.FOLLOWER or self._hint_term != standing.term:
+            return  # it was about somebody who leads no more
+        if not self._hint_refused:
             return  # a link that can be had again deposes nobody
         standing.report(Happening.HINT_ENDED_STICKINESS, standing.leader)
         standing.leader = None

@@ -105,17 +105,15 @@ class Leader:
     def peer_restarted(self, peer: NodeId) -> None:
         """Another boot: what the peer had acked before says nothing about it now."""
         standing = self._standing
-        if peer not in self.progress:
-            return
         following = Index(standing.log.last_index + 1)
-        number = self.progress[peer].number
+        number = self.progress[peer].number + 1
         self.progress[peer] = Progress(peer, following, standing.clock, number)
         standing.report(Happening.PEER_RESTARTED, peer)
 
     def on_ack(self, source: NodeId, ack: Ack) -> None:
         standing = self._standing
         peer = self.progress[source]
-        if ack.match > standing.log.last_index or ack.number > peer.number:
+        if ack.match > standing.log.last_index or not 0 < ack.number <= peer.number:
             standing.refuse(Refusal.IMPOSSIBLE_INDEX)
             return
         peer.acked(ack.match, standing.clock)
@@ -133,9 +131,6 @@ class Leader:
         if not 0 < reply.hint_index <= reply.prev + 1 <= standing.log.last_index + 1:
             standing.refuse(Refusal.IMPOSSIBLE_INDEX)
             return
-        if reply.prev <= peer.match:
-            standing.refuse(Refusal.NOT_ASKED)  # overtaken by an ack
-            return
         following = reply.hint_index
         if 0 < reply.hint_term < standing.log.term_at(reply.prev):
             # Above its own last entry of the peer's term or an earlier one, nothing can agree.
@@ -144,6 +139,8 @@ class Leader:
                 following = Index(own + 1)
             else:
                 following = min(following, Index(own + 1))
+        # An ack may have overtaken this answer. What it refused is lost all the same: the
+        # stream starts over above match.
         peer.compare(min(following, reply.prev))
         standing.report(Happening.PEER_COMPARES, source, peer.next)
 
@@ -229,6 +226,9 @@ class Leader:
     def _resend(self, peer: Progress) -> None:
         """No answer in time. Ask at the end of what was sent: if only the acks were lost nothing
         needs to go twice, otherwise the answer names the first entry that does."""
+        if peer.state is ProgressState.COMPARE:
+            peer.sent_at = None  # the same question again: an answer to either copy counts
+            return
         peer.compare(peer.next)
         self._standing.report(Happening.PEER_RESENT, peer.node, peer.next)
 
@@ -236,11 +236,10 @@ class Leader:
         """Notice a peer that answers heartbeats and still does not move."""
         standing = self._standing
         timing = standing.config.timing
-        if peer.match == standing.log.last_index or peer.throttled:
-            peer.moved_at = standing.clock
-            return
         lively = standing.clock - peer.heard_at <= standing.ticks(timing.election_ms)
-        if lively and standing.clock - peer.moved_at >= standing.ticks(timing.watchdog_ms):
+        if peer.match == standing.log.last_index or peer.throttled or not lively:
+            peer.moved_at = standing.clock
+        elif standing.clock - peer.moved_at >= standing.ticks(timing.watchdog_ms):
             peer.moved_at = standing.clock
             peer.compare(Index(peer.match + 1))
             standing.report(Happening.PEER_STALLED, peer.node, peer.match)
@@ -257,7 +256,6 @@ class Leader:
 
     def _ask(self, peer: Progress) -> None:
         standing = self._standing
-        peer.number += 1
         peer.sent_at = standing.clock
         prev = standing.log.position(Index(peer.next - 1))
         standing.send(peer.node, Compare(self.term, peer.number, prev))

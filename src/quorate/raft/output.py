@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from quorate.raft.log import LogChange
     from quorate.raft.messages import Message
     from quorate.types import Index, NodeId, Term
 
@@ -72,10 +71,7 @@ class Output:
     """All of one turn. Messages may wait for the flush that holds what they depend on."""
 
     messages: list[tuple[NodeId, Message]] = field(default_factory=list)
-    # Term or vote changed: the record must be on disk before any message of this turn leaves.
-    vote_changed: bool = False
-    log_change: LogChange | None = None
-    # Reads that may be answered once everything up to the index is applied.
+    # (token, index) of reads that may be answered: the index is committed here.
     reads_confirmed: list[tuple[int, Index]] = field(default_factory=list)
     # Reads that got no confirmation; nothing happened.
     reads_refused: list[int] = field(default_factory=list)

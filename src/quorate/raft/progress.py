@@ -32,15 +32,15 @@ class Progress:
         "node", "number", "quota", "round", "sent_at", "state", "throttled",
     )  # fmt: skip
 
-    def __init__(self, node: NodeId, next_index: Index, clock: int, number: int = 0) -> None:
+    def __init__(self, node: NodeId, next_index: Index, clock: int, number: int = 1) -> None:
         self.node = node
         self.state = ProgressState.COMPARE
         # The peer has the leader's log up to here, on its disk. Never goes back.
         self.match = Index(0)
         # The first entry not sent yet; above match.
         self.next = next_index
-        # The stream: raised by each question, carried by the appends that follow its answer. An
-        # answer that names another number belongs to a stream that was given up.
+        # The stream: carried by a question, its repetitions and the appends that follow its
+        # answer. An answer that names another number belongs to a stream that was given up.
         self.number = number
         # The clock at which the open question, or the oldest unacked append, was sent; None if
         # nothing is out.
@@ -62,6 +62,7 @@ class Progress:
     def compare(self, next_index: Index) -> None:
         """Give the stream up and ask where the logs agree, beginning below ``next_index``."""
         self.state = ProgressState.COMPARE
+        self.number += 1
         self.next = max(next_index, Index(self.match + 1))
         self.sent_at = None
         self.inflight.clear()

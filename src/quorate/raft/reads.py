@@ -2,7 +2,8 @@
 
 The leader vouches for its committed index by hearing a majority after the read arrived; a read
 joins only a round that began after it. Followers ask the leader and then answer from their own
-copy.
+copy. Every read ends: confirmed once this node has committed what it must show, or refused at its
+deadline.
 """
 
 from __future__ import annotations
@@ -15,23 +16,28 @@ from quorate.raft.output import Refusal
 from quorate.types import Index, NodeId, Role
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from quorate.raft.leader import Leader
     from quorate.raft.roles import Standing
 
 __all__ = ["Reads"]
 
 
-class _Asker(NamedTuple):
-    """Who waits: a read of this node by its token, or a peer by its request."""
+class _PeerAsks(NamedTuple):
+    """A question of a follower: it keeps the deadline, and asks again if need be."""
 
-    token: int
-    peer: NodeId | None = None
-    request: RequestId | None = None
+    peer: NodeId
+    request: RequestId
+
+
+# A read of this node, by its token, or a follower's question.
+_Asker = int | _PeerAsks
 
 
 class _Round(NamedTuple):
     number: int
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    committed: Index  # when the round began
     askers: tuple[_Asker, ...]
 
 
@@ -39,126 +45,141 @@ class Reads:
     """Both sides: what waits for a round here, and what waits for the leader's answer."""
 
     __slots__ = (
-        "_arrived",
-        "_asked",
-        "_asked_at",
-        "_deadlines",
-        "_request",
-        "_rounds",
+        "_arrived", "_asked", "_asked_at", "_confirmed", "_deadlines", "_request", "_rounds",
         "_standing",
-    )
+    )  # fmt: skip
 
     def __init__(self, standing: Standing) -> None:
         self._standing = standing
-        # Reads that no round and no question covers yet.
+        # The clock at which each read of this node is given up, by token.
+        self._deadlines: dict[int, int] = {}
+        # Whoever no round and no question covers yet.
         self._arrived: list[_Asker] = []
         # As leader: rounds that are out, oldest first.
         self._rounds: deque[_Round] = deque()
-        # As follower: the question that is out, and the reads that it covers.
+        # As follower: the reads that the question numbered ``_request`` covers. It is repeated
+        # under its number until it is answered, so that a slow link's answer still counts.
         self._request = 0
-        self._asked: list[_Asker] = []
+        self._asked: list[int] = []
         self._asked_at = 0
-        # The clock at which each own read is given up, oldest first.
-        self._deadlines: dict[int, int] = {}
+        # Reads of this node that wait for their index to be committed here.
+        self._confirmed: list[tuple[int, Index]] = []
 
     @property
     def waiting(self) -> int:
-        """How many reads have no answer yet, those of peers included."""
+        """How many have no answer yet, the questions of followers included."""
         rounds = sum(len(item.askers) for item in self._rounds)
-        return len(self._arrived) + len(self._asked) + rounds
+        return len(self._arrived) + len(self._asked) + len(self._confirmed) + rounds
 
     def read(self, token: int) -> None:
         """A read of this node: confirmed or refused later, by its token."""
         standing = self._standing
         deadline = standing.clock + standing.ticks(standing.config.timing.read_ms)
         self._deadlines[token] = deadline
-        self._arrived.append(_Asker(token))
+        self._arrived.append(token)
 
     def on_read_index(self, source: NodeId, ask: ReadIndex) -> None:
         standing = self._standing
         if standing.role is not Role.LEADER or self.waiting >= standing.config.limits.pending_reads:
             standing.refuse(Refusal.NOT_LEADING)
             standing.send(source, ReadIndexReply(standing.term, ask.request, None))
-        else:
-            # A peer has one question out: a newer one means that it gave up the older.
-            self._arrived = [asker for asker in self._arrived if asker.peer != source]
-            self._arrived.append(_Asker(-1, source, ask.request))
+            return
+        # A peer has one question out: a newer one means that it gave up the older.
+        self._arrived = [
+            asker
+            for asker in self._arrived
+            if not isinstance(asker, _PeerAsks) or asker.peer != source
+        ]
+        self._arrived.append(_PeerAsks(source, ask.request))
 
     def on_read_index_reply(self, source: NodeId, reply: ReadIndexReply) -> None:
         """An answer counts for the very question that is out: same boot, same number."""
         if reply.request != RequestId(self._standing.boot, self._request) or not self._asked:
             self._standing.refuse(Refusal.NOT_ASKED)
-            return
-        asked, self._asked = self._asked, []
-        if reply.index is None:
-            self._arrived[:0] = asked  # asked again, until the deadline
-            self._asked_at = self._standing.clock
-        else:
-            for asker in asked:
-                self._confirm(asker, reply.index)
+        elif reply.index is not None:
+            asked, self._asked = self._asked, []
+            self._confirmed.extend((token, reply.index) for token in asked)
 
     def role_changed(self) -> None:
-        """Leading ended or began: rounds are void, own reads start over, peers ask again."""
+        """Leading ended or began: rounds are void, own reads start over, followers ask again."""
         orphans = [asker for item in self._rounds for asker in item.askers]
         self._rounds.clear()
         waiting = [*orphans, *self._asked, *self._arrived]
         self._asked = []
-        self._arrived = [asker for asker in waiting if asker.peer is None]
+        self._arrived = [asker for asker in waiting if isinstance(asker, int)]
 
     def tick(self) -> None:
-        """Give up what waited too long; ask again for what is still wanted."""
+        """Give up what waited too long; repeat the question that has no answer."""
         standing = self._standing
         expired = [token for token, at in self._deadlines.items() if standing.clock >= at]
         if expired:
-            standing.out.reads_refused.extend(expired)
             for token in expired:
                 del self._deadlines[token]
+            standing.out.reads_refused.extend(expired)
             self._drop_expired()
-        resend = standing.ticks(standing.config.timing.heartbeat_ms)
-        if self._asked and standing.clock - self._asked_at >= resend:
-            self._arrived[:0] = self._asked
-            self._asked = []
+        patience = standing.ticks(standing.config.timing.heartbeat_ms)
+        if self._asked and standing.clock - self._asked_at >= patience:
+            self._send_question()
 
     def _drop_expired(self) -> None:
-        def live(askers: list[_Asker]) -> list[_Asker]:
-            return [one for one in askers if one.peer is not None or one.token in self._deadlines]
-
-        self._arrived = live(self._arrived)
-        self._asked = live(self._asked)
-        kept = (item._replace(askers=tuple(live(list(item.askers)))) for item in self._rounds)
+        self._arrived = self._live(self._arrived)
+        self._asked = [token for token in self._asked if token in self._deadlines]
+        self._confirmed = [item for item in self._confirmed if item[0] in self._deadlines]
+        kept = (item._replace(askers=tuple(self._live(item.askers))) for item in self._rounds)
         self._rounds = deque(item for item in kept if item.askers)
+
+    def _live(self, askers: Iterable[_Asker]) -> list[_Asker]:
+        return [one for one in askers if isinstance(one, _PeerAsks) or one in self._deadlines]
 
     def proceed(self, leader: Leader | None) -> None:
         """Move every read as far as it goes: called once at the end of a turn."""
         if leader is None:
             self._ask_leader()
-            return
+        else:
+            self._begin_round(leader)
+            self._end_rounds(leader.confirmed_round())
+        if self._confirmed:
+            self._release()
+
+    def _ask_leader(self) -> None:
+        own = [asker for asker in self._arrived if isinstance(asker, int)]
+        if own and not self._asked and self._standing.leader is not None:
+            self._request += 1
+            self._asked, self._arrived = own, []
+            self._send_question()
+
+    def _send_question(self) -> None:
+        standing = self._standing
+        self._asked_at = standing.clock
+        if standing.leader is not None:
+            request = RequestId(standing.boot, self._request)
+            standing.send(standing.leader, ReadIndex(standing.term, request))
+
+    def _begin_round(self, leader: Leader) -> None:
+        """Only a leader that has committed in its own term knows what is committed at all."""
         if self._arrived and leader.ready:
             leader.round += 1
-            self._rounds.append(
-                _Round(leader.round, self._standing.committed, tuple(self._arrived))
-            )
+            askers = tuple(self._arrived)
+            self._rounds.append(_Round(leader.round, self._standing.committed, askers))
             self._arrived = []
             leader.beat()
-        confirmed = leader.confirmed_round()
+
+    def _end_rounds(self, confirmed: int) -> None:
+        standing = self._standing
         while self._rounds and self._rounds[0].number <= confirmed:
             done = self._rounds.popleft()
             for asker in done.askers:
-                self._confirm(asker, done.index)
+                if isinstance(asker, _PeerAsks):
+                    answer = ReadIndexReply(standing.term, asker.request, done.committed)
+                    standing.send(asker.peer, answer)
+                else:
+                    self._confirmed.append((asker, done.committed))
 
-    def _ask_leader(self) -> None:
-        standing = self._standing
-        if not self._arrived or self._asked or standing.leader is None:
-            return
-        self._request += 1
-        self._asked, self._arrived = self._arrived, []
-        self._asked_at = standing.clock
-        request = RequestId(standing.boot, self._request)
-        standing.send(standing.leader, ReadIndex(standing.term, request))
-
-    def _confirm(self, asker: _Asker, index: Index) -> None:
-        standing = self._standing
-        if asker.peer is not None and asker.request is not None:
-            standing.send(asker.peer, ReadIndexReply(standing.term, asker.request, index))
-        elif self._deadlines.pop(asker.token, None) is not None:
-            standing.out.reads_confirmed.append((asker.token, index))
+    def _release(self) -> None:
+        """Let go the reads whose index is committed here: the engine applies that in this turn."""
+        committed = self._standing.committed
+        for token, index in self._confirmed:
+            if index <= committed:
+                del self._deadlines[token]
+                self._standing.out.reads_confirmed.append((token, index))
+        self._confirmed = [item for item in self._confirmed if item[1] > committed]

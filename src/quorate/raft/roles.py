@@ -37,7 +37,7 @@ class Standing:
     __slots__ = (
         "boot", "clock", "committed", "config", "leader", "log", "node", "out", "peers",
         "persisted", "persisted_term", "quorum", "random", "refused", "role", "term", "vote",
-        "voters", "wall_time",
+        "vote_changed", "voters", "wall_time",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +66,8 @@ class Standing:
         self.term = term
         # Set at most once per term; None until then.
         self.vote = vote
+        # Term or vote changed since the engine last took them to its disk.
+        self.vote_changed = False
         self.role = Role.FOLLOWER
         # The one leader of this term, once it is known.
         self.leader: NodeId | None = None
@@ -103,7 +105,7 @@ class Standing:
         if term > self.term:
             self.term = term
             self.vote = None
-            self.out.vote_changed = True
+            self.vote_changed = True
         elif self.role is Role.FOLLOWER and leader == self.leader:
             return
         if self.role is Role.LEADER:
@@ -122,7 +124,7 @@ class Standing:
         """Stand for election in the next term, which this node has never stood in before."""
         self.term = Term(self.term + 1)
         self.vote = self.node
-        self.out.vote_changed = True
+        self.vote_changed = True
         self.role = Role.CANDIDATE
         self.leader = None
         self.report(Happening.CAMPAIGNS)
@@ -130,7 +132,7 @@ class Standing:
     def vote_for(self, candidate: NodeId) -> None:
         check(self.vote is None, "one vote per term")
         self.vote = candidate
-        self.out.vote_changed = True
+        self.vote_changed = True
         self.report(Happening.VOTES, candidate)
 
     def lead(self) -> None:

@@ -9,18 +9,23 @@ from __future__ import annotations
 from quorate.entry import chain_holds
 from quorate.raft.messages import (
     TERM_MAX,
+    Ack,
     Append,
     Compare,
     Envelope,
     Heartbeat,
     Message,
     PreVote,
+    ReadIndexReply,
     Vote,
 )
 from quorate.raft.output import Refusal
 from quorate.types import ORIGIN, GroupId, NodeId, Position, Term
 
 __all__ = ["refusal"]
+
+# Nobody stands or leads in term 0: only those who never heard of anybody are in it.
+ELECTED = frozenset({Vote, Compare, Append, Heartbeat})
 
 
 def refusal(envelope: Envelope, group: GroupId, node: NodeId) -> Refusal | None:
@@ -33,7 +38,7 @@ def refusal(envelope: Envelope, group: GroupId, node: NodeId) -> Refusal | None:
     if envelope.source == node:
         return Refusal.FROM_SELF
     message = envelope.message
-    if not 0 <= message.term <= TERM_MAX:
+    if not 0 <= message.term <= TERM_MAX or (message.term == 0 and type(message) in ELECTED):
         return Refusal.IMPOSSIBLE_TERM
     return _impossible(message)
 
@@ -42,12 +47,16 @@ def _impossible(message: Message) -> Refusal | None:
     kind = type(message)
     if kind is Append:
         return _impossible_append(message)  # type: ignore[arg-type]  # narrowed by its exact type
+    if isinstance(message, Ack):
+        return Refusal.IMPOSSIBLE_INDEX if message.match < 0 else None
     if isinstance(message, Compare):
         return _impossible_position(message.prev, message.term)
     if isinstance(message, PreVote | Vote):
         return _impossible_position(message.last, message.term)
     if isinstance(message, Heartbeat):
         return _impossible_position(message.committed, message.term)
+    if isinstance(message, ReadIndexReply) and message.index is not None and message.index < 0:
+        return Refusal.IMPOSSIBLE_INDEX
     return None
 
 

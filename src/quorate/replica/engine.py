@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quorate.entry import RUNS_MAX, pack_batches
+from quorate.entry import COUNT_MAX, RUNS_MAX, pack_batches
 from quorate.errors import (
     Busy,
     DiskFailed,
@@ -68,7 +68,7 @@ class Engine:
     """One replica: core, waiting callers and replicated state, and the rule of what waits."""
 
     __slots__ = (
-        "_arrived", "_arrived_bytes", "_boot", "_confirmed", "_group", "_handlers", "_leading",
+        "_arrived", "_arrived_bytes", "_boot", "_group", "_handlers", "_leading",
         "_logged", "_logged_bytes", "_ticked_at", "applied", "config", "core", "durability",
         "node", "state",
     )  # fmt: skip
@@ -115,8 +115,6 @@ class Engine:
         self._logged_bytes = 0
         # The term in which this node led when it was last looked at; None while it does not.
         self._leading: Term | None = None
-        # Confirmed reads that wait for their index to be applied.
-        self._confirmed: list[tuple[int, Index]] = []
         self._ticked_at = now_ms
         self._handlers: dict[type[Input], Callable[[Any, Effects], None]] = {
             Deliver: self._on_deliver,
@@ -161,26 +159,30 @@ class Engine:
             core.tick()
         self._end_lost_leadership(effects)
         self._log_arrived()
-        self._carry_out(core.finish(), effects)
+        output = core.finish()
+        self._carry_out(output, effects)
         self._apply(effects)
+        self._answer_reads(output, effects)
         effects.flush = self.durability.next_flush()
         return effects
 
     def _carry_out(self, output: Output, effects: Effects) -> None:
         """Stage what changed before looking at what may leave: the order is the rule."""
-        standing = self.core.standing
-        if output.vote_changed:
-            self.durability.stage_vote(standing.term, standing.vote)
-        if output.log_change is not None:
-            self.durability.stage_log(output.log_change)
+        self._stage()
         for target, message in output.messages:
             envelope = Envelope(self._group, self.node, target, self._boot, message)
             self.durability.send(envelope, effects.sends)
-        self._confirmed.extend(output.reads_confirmed)
-        for token in output.reads_refused:
-            problem = NoQuorum(f"no leader confirmed the read in {self.config.timing.read_ms} ms")
-            effects.answers.append(Answer(token, problem))
         effects.events.extend(output.events)
+
+    def _stage(self) -> None:
+        """Take what changed in memory into the next flush."""
+        standing = self.core.standing
+        if standing.vote_changed:
+            standing.vote_changed = False
+            self.durability.stage_vote(standing.term, standing.vote)
+        change = standing.log.take_change()
+        if change is not None:
+            self.durability.stage_log(change)
 
     # -- inputs --------------------------------------------------------------------------------
 
@@ -193,6 +195,8 @@ class Engine:
             self.core.step(envelope.source, envelope.boot, envelope.message)
 
     def _on_flushed(self, item: Flushed, effects: Effects) -> None:
+        # A truncation of this very turn must cap what the flush proves before it is counted.
+        self._stage()
         durability = self.durability
         durability.finish(item.number, self.core.standing.term, effects.sends)
         self.core.persisted(durability.persisted, durability.persisted_term)
@@ -211,13 +215,16 @@ class Engine:
 
     def _on_read(self, item: Read, effects: Effects) -> None:
         limit = self.config.limits.pending_reads
-        if self.core.reads_waiting + len(self._confirmed) >= limit:
+        if self.core.reads_waiting >= limit:
             problem = Busy(f"{limit} reads wait already (limits.pending_reads)")
             effects.answers.append(Answer(item.token, problem))
         else:
             self.core.read(item.token)
 
     def _on_propose(self, item: Propose, effects: Effects) -> None:
+        # Whoever proposes to a leader elected in this very turn has nothing to do with those
+        # who waited for the one before.
+        self._end_lost_leadership(effects)
         problem = self._refuse_proposal(item)
         if problem is not None:
             effects.answers.append(Answer(item.token, problem))
@@ -234,6 +241,8 @@ class Engine:
         size = len(item.batch)
         if item.count < 1:
             return EmptyBatch("a batch has at least one record")
+        if item.count > COUNT_MAX:
+            return TooLarge(f"batch of {item.count} records, limit {COUNT_MAX}")
         if size > limits.batch_bytes:
             return TooLarge(f"batch of {size} bytes, limit {limits.batch_bytes} (batch_bytes)")
         leader = self.core.leader
@@ -276,19 +285,23 @@ class Engine:
         leader = self.core.leader
         if not self._arrived or leader is None or self.applied < leader.start:
             return
-        limit = self.config.limits.entry_bytes
         while self._arrived:
-            chosen = [self._arrived.popleft()]
-            size = len(chosen[0].batch)
-            while (
-                self._arrived
-                and len(chosen) < RUNS_MAX
-                and size + len(self._arrived[0].batch) <= limit
-            ):
-                chosen.append(self._arrived.popleft())
-                size += len(chosen[-1].batch)
-            self._log(chosen)
-        self._arrived_bytes = 0
+            self._log(self._take_arrived())
+
+    def _take_arrived(self) -> list[Propose]:
+        """As many of the proposals at hand as share one entry; at least one."""
+        limit = self.config.limits.entry_bytes
+        chosen: list[Propose] = []
+        size = count = 0
+        while self._arrived and len(chosen) < RUNS_MAX:
+            item = self._arrived[0]
+            size += len(item.batch)
+            count += item.count
+            if chosen and (size > limit or count > COUNT_MAX):
+                break
+            chosen.append(self._arrived.popleft())
+            self._arrived_bytes -= len(item.batch)
+        return chosen
 
     def _log(self, chosen: list[Propose]) -> None:
         body = pack_batches([(item.batch, item.count) for item in chosen])
@@ -312,8 +325,6 @@ class Engine:
                 self.state.apply(entry)
             self.applied = standing.committed
             self._answer_appends(effects)
-        if self._confirmed:
-            self._answer_reads(effects)
 
     def _answer_appends(self, effects: Effects) -> None:
         leader = self.core.leader
@@ -326,15 +337,13 @@ class Engine:
             receipt = Receipt(offset, count, index, leader.term, leader.synced(index))
             effects.answers.append(Answer(token, receipt))
 
-    def _answer_reads(self, effects: Effects) -> None:
-        waiting = []
-        for token, index in self._confirmed:
-            if index <= self.applied:
-                answer = ReadAnswer(self.applied, self.state.end)
-                effects.answers.append(Answer(token, answer))
-            else:
-                waiting.append((token, index))
-        self._confirmed = waiting
+    def _answer_reads(self, output: Output, effects: Effects) -> None:
+        """Everything committed is applied by now, so a confirmed read shows what it must."""
+        for token, _ in output.reads_confirmed:
+            effects.answers.append(Answer(token, ReadAnswer(self.applied, self.state.end)))
+        for token in output.reads_refused:
+            problem = NoQuorum(f"no leader confirmed the read in {self.config.timing.read_ms} ms")
+            effects.answers.append(Answer(token, problem))
 
     @property
     def role(self) -> Role:

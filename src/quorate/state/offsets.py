@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
+from quorate.entry import CHAINED_BYTES
 from quorate.errors import InvariantBroken
 from quorate.types import EntryKind
 
@@ -41,4 +42,5 @@ class Offsets:
                 f"the log ends at {self.end}"
             )
         self.end += entry.count
-        self.hash = crc32c(entry.header, self.hash)
+        # Not the whole header: a CRC run over bytes and their CRC is the same for all of them.
+        self.hash = crc32c(entry.header[:CHAINED_BYTES], self.hash)

@@ -18,9 +18,12 @@ __all__ = ["VOTE_COPIES", "plan_flush", "plan_vote"]
 VOTE_COPIES = (File.VOTE_A, File.VOTE_B)
 
 
-def plan_vote(record: VoteRecord) -> Iterator[Step]:
-    """One copy after the other, each synced: at any moment one of them is whole."""
-    for file in VOTE_COPIES:
+def plan_vote(record: VoteRecord, order: tuple[File, ...] = VOTE_COPIES) -> Iterator[Step]:
+    """One copy after the other, each synced: at any moment one of them is whole.
+
+    Unless both are whole, ``order`` begins with the one that is not.
+    """
+    for file in order:
         yield WriteVote(file, record)
         yield Sync(file)
 

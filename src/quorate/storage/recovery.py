@@ -37,23 +37,26 @@ class Recovered:
     record: VoteRecord
     entries: tuple[Entry, ...]
     torn_from: Index | None  # where a torn tail was cut
+    # The copy that the record was found in comes last: the other may not be whole.
+    vote_order: tuple[File, ...] = VOTE_COPIES
 
 
 def recover(image: Image) -> Recovered:
     """The newest vote and the longest unbroken log of ``image``, in a new boot."""
     entries = _whole_prefix(image.entries)
     torn_from = Index(len(entries) + 1) if len(entries) < len(image.entries) else None
-    newest = _newest_vote(image)
+    newest, found_in = _newest_vote(image)
     # A log entry of a term proves that the term was reached, whatever became of the record.
     term = max(newest.term, entries[-1].term if entries else Term(0))
     vote = newest.vote if term == newest.term else None
     record = VoteRecord(newest.number + 1, term, vote, newest.boot + 1)
-    return Recovered(record, entries, torn_from)
+    vote_order = (*(file for file in VOTE_COPIES if file is not found_in), found_in)
+    return Recovered(record, entries, torn_from, vote_order)
 
 
 def plan_open(recovered: Recovered) -> Iterator[Step]:
     """Make what was recovered durable. Only then may the node report or vote with any of it."""
-    yield from plan_vote(recovered.record)
+    yield from plan_vote(recovered.record, recovered.vote_order)
     if recovered.torn_from is not None:
         yield Truncate(recovered.torn_from)
         yield Sync(File.LOG)
@@ -62,17 +65,19 @@ def plan_open(recovered: Recovered) -> Iterator[Step]:
         yield Sync(File.LOG)
 
 
-def _newest_vote(image: Image) -> VoteRecord:
-    valid = [record for record in image.votes.values() if record is not None]
-    if not valid and len(image.votes) < len(VOTE_COPIES):
+def _newest_vote(image: Image) -> tuple[VoteRecord, File]:
+    """The newest whole record and the copy that holds it."""
+    whole = {file: record for file, record in image.votes.items() if record is not None}
+    if whole:
+        found_in = max(whole, key=lambda file: whole[file].number)
+        return whole[found_in], found_in
+    if len(image.votes) < len(VOTE_COPIES):
         # Not even the first open came to its end: this node has never said a word.
-        return VoteRecord(0, Term(0), None, 0)
-    if not valid:
-        raise DiskFailed(
-            "both copies of the vote record are unreadable: starting without them could vote "
-            "twice in one term; replace this node as a new one"
-        )
-    return max(valid, key=lambda record: record.number)
+        return VoteRecord(0, Term(0), None, 0), VOTE_COPIES[-1]
+    raise DiskFailed(
+        "both copies of the vote record are unreadable: starting without them could vote twice "
+        "in one term; replace this node as a new one"
+    )
 
 
 def _whole_prefix(slots: Sequence[Entry | None]) -> tuple[Entry, ...]:

@@ -72,22 +72,36 @@ MUTANTS = (
         "every-closed-link-ends-stickiness",
         "only a refused reconnect ends stickiness",
         "raft/election.py",
-        "if not self._hint_refused or standing.role is not Role.FOLLOWER:",
-        "if standing.role is not Role.FOLLOWER:",
+        "        if not self._hint_refused:\n",
+        "        if self._hint_at is not None:\n",
     ),
     Mutant(
         "open-trusts-one-vote-copy",
         "the newest whole copy of the vote record counts",
         "storage/recovery.py",
-        "for record in image.votes.values() if record is not None]",
-        "for file, record in image.votes.items() if record and file is File.VOTE_A]",
+        "for file, record in image.votes.items() if record is not None}",
+        "for file, record in image.votes.items() if record and file is File.VOTE_A}",
     ),
     Mutant(
         "open-does-not-rewrite-the-vote",
         "what open found counts once it is durable: a killed process leaves page cache",
         "storage/recovery.py",
-        "    yield from plan_vote(recovered.record)\n",
+        "    yield from plan_vote(recovered.record, recovered.vote_order)\n",
         "",
+    ),
+    Mutant(
+        "open-rewrites-the-good-copy-first",
+        "the copy that holds the newest vote is written last",
+        "storage/recovery.py",
+        "plan_vote(recovered.record, recovered.vote_order)",
+        "plan_vote(recovered.record, recovered.vote_order[::-1])",
+    ),
+    Mutant(
+        "flush-counted-before-the-turn-is-staged",
+        "a truncation of the same turn caps what a flush proves",
+        "replica/engine.py",
+        "before it is counted.\n        self._stage()\n",
+        "before it is counted.\n",
     ),
     # -- replication ---------------------------------------------------------------------------
     Mutant(
@@ -207,6 +221,14 @@ MUTANTS = (
         "lag = standing.committed - peer.next",
         "lag = standing.log.last_index - peer.next",
     ),
+    Mutant(
+        "question-renumbered-at-every-try",
+        "a repeated question keeps its number, so that a slow link's answer counts",
+        "raft/leader.py",
+        "            peer.sent_at = None  # the same question again: an answer to either copy "
+        "counts\n",
+        "            peer.compare(peer.next)\n",
+    ),
     # -- commit --------------------------------------------------------------------------------
     Mutant(
         "figure-8-commit",
@@ -255,8 +277,8 @@ MUTANTS = (
         "stale-read-index",
         "a read waits until a majority was heard after it began (thesis § 6.4)",
         "raft/reads.py",
-        "confirmed = leader.confirmed_round()",
-        "confirmed = leader.round",
+        "self._end_rounds(leader.confirmed_round())",
+        "self._end_rounds(leader.round)",
     ),
     Mutant(
         "read-before-own-term-commit",

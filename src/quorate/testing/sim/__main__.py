@@ -14,6 +14,7 @@ from quorate.testing.mutants.apply import rerun_in_mutant
 from quorate.testing.sim.record import load, save
 from quorate.testing.sim.run import Outcome, options_of, run
 from quorate.testing.sim.shrink import shrink
+from quorate.testing.sim.sometimes import never_met
 
 EVENTS = 10_000
 FAILURES_SHOWN_MAX = 20
@@ -38,7 +39,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--mutant", help="run against the named planted bug")
     parser.add_argument("--no-adversaries", action="store_true", help="random faults only")
     parser.add_argument("--stop-at-first", action="store_true", help="end at the first violation")
-    parser.add_argument("--sometimes", action="store_true", help="print how often what was met")
+    parser.add_argument(
+        "--sometimes",
+        action="store_true",
+        help="print what was met, and fail if something never was",
+    )
     parser.add_argument(
         "--failures", type=Path, default=Path("sim-failures"), help="where failing runs are saved"
     )
@@ -75,12 +80,15 @@ def _run_seeds(parsed: argparse.Namespace) -> int:
                     pool.shutdown(wait=True, cancel_futures=True)
                     break
             _progress(seeds, parsed.seeds, violations)
+    missing = never_met(sometimes) if parsed.sometimes else []
     if parsed.sometimes:
         for name, count in sorted(sometimes.items()):
             print(f"{count:12}  {name}")
+    for name in missing:
+        print(f"never met: {name}")
     rate = int(events / (time.monotonic() - began))
     print(f"sim: seeds={seeds} events={events} events_per_s={rate} violations={violations}")
-    return 1 if violations else 0
+    return 1 if violations or missing else 0
 
 
 def _progress(seeds: int, total: int, violations: int) -> None:

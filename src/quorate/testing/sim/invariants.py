@@ -295,6 +295,8 @@ class Invariants:
         if leader is not None:
             longest = max((len(peer.inflight) for peer in leader.progress.values()), default=0)
             sizes.append(("window_messages", longest, limits.window_messages))
+            if longest == limits.window_messages:
+                self._world.sometimes["window full"] += 1
         for name, size, limit in sizes:
             if size > limit:
                 raise Violation("I15", f"{node.name}: {name} is {size}, limit {limit}")

@@ -58,10 +58,15 @@ class Node:
         """Open the disk, step by step; the engine runs once everything found is durable."""
         self.life += 1
         self.wanted_up = True
+        image = self.disk.image()
         try:
-            recovered = recover(self.disk.image())
+            recovered = recover(image)
         except ReplicaHalted as halt:
             raise Violation("halt", f"{self.name} cannot open a sound disk: {halt}") from halt
+        if None in image.votes.values():
+            self.world.sometimes["torn vote copy found at open"] += 1
+        if recovered.torn_from is not None:
+            self.world.sometimes["torn log tail cut at open"] += 1
         self._open_step(self.life, recovered, plan_open(recovered))
 
     def _open_step(self, life: int, recovered: Recovered, plan: Iterator[Step]) -> None:

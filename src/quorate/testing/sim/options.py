@@ -23,6 +23,8 @@ FAULTS = (
 # What happens to single messages: the chance of each, if it is on.
 NOISES = ("loss", "duplicate", "reorder", "late")
 
+BATCH_BYTES_MAX = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -80,12 +82,13 @@ def swarm(seed: int, events: int) -> Options:
         faults=faults,
         fault_gap_us=random.choice((1, 2, 5)) * election * 1000,
         noise={name: chance for name, chance in noise.items() if random.random() < 0.4},
-        delay_us=random.choice((100, 500, 2000)),
+        # The longest round trips outlast a resend: answers must count all the same.
+        delay_us=random.choice((100, 500, 2000, election * 1000 // 16)),
         disk_us=random.choice((50, 200, 2000)),
         gather_us=random.choice((0, 0, 200)),
         client_gap_us=random.choice((500, 2000, 10_000)),
         reads=random.choice((0.1, 0.4)),
-        batch_bytes=random.choice((10, 100)),
+        batch_bytes=random.choice((10, BATCH_BYTES_MAX)),
         timing=_timing(random, election),
         limits=_limits(random),
     )
@@ -119,4 +122,5 @@ def _limits(random: Random) -> dict[str, int]:
         "held_messages": 16,
         "pending_reads": random.choice((1, 10)),
     }
-    return {name: value for name, value in tiny.items() if random.random() < 0.3}
+    drawn = {name: value for name, value in tiny.items() if random.random() < 0.3}
+    return {"batch_bytes": BATCH_BYTES_MAX, **drawn}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.testing.sim.adversaries.elections import (
     behind_campaigner,
+    crash_loop,
     flapping_link,
     late_vote,
     lost_vote,
@@ -50,6 +51,7 @@ ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
         behind_campaigner,
         late_vote,
         eager_leader,
+        crash_loop,
     )
 }
 

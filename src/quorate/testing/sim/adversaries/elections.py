@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from quorate.testing.sim.node import Node
     from quorate.testing.sim.script import Script, Stage
 
-__all__ = ["behind_campaigner", "flapping_link", "late_vote", "lost_vote"]
+__all__ = ["behind_campaigner", "crash_loop", "flapping_link", "late_vote", "lost_vote"]
 
 
 def lost_vote(stage: Stage) -> Script:
@@ -49,6 +49,17 @@ def _note_votes(stage: Stage, voter: Node, winners: list[Node]) -> Callable[[Env
         return False
 
     return watch
+
+
+def crash_loop(stage: Stage) -> Script:
+    """One node loses power again and again, mostly while it writes its vote or opens its disk."""
+    world = stage.world
+    while True:
+        victim = stage.all[stage.pick(len(stage.all))]
+        for _ in range(1 + stage.pick(6)):
+            stage.power_cut(victim, 1)
+            yield 1 + stage.pick(12 * world.options.disk_us)
+        yield stage.pick(2 * stage.election_us)
 
 
 def late_vote(stage: Stage) -> Script:

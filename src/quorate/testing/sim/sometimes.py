@@ -1,0 +1,59 @@
+"""What a batch of runs must have met: a simulator that never gets into trouble proves nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+__all__ = ["EXPECTED", "never_met"]
+
+# A hundred seeds meet each of these many times.
+EXPECTED = (
+    "answer BUSY",
+    "answer NOT_LEADER",
+    "answer OUTCOME_UNKNOWN",
+    "died between write and sync",
+    "entry of an earlier term committed along",
+    "event hint-cancelled",
+    "event hint-ended-stickiness",
+    "event peer-compares",
+    "event peer-resent",
+    "event peer-restarted",
+    "event peer-throttled",
+    "event refuses-vote",
+    "event slow-disk",
+    "event steps-down",
+    "event truncates",
+    "fault bridge",
+    "fault clock_jump",
+    "fault clock_rate",
+    "fault flap",
+    "fault kill",
+    "fault one_way",
+    "fault pause",
+    "fault power",
+    "fault power_all",
+    "fault split",
+    "message duplicated",
+    "message lost",
+    "message of an earlier boot",
+    "read answer BUSY",
+    "read answer NO_QUORUM",
+    "read answered by a follower",
+    "recovered",
+    "refused earlier-boot",
+    "refused leader-alive",
+    "refused stale-term",
+    "stopped for a failed disk",
+    "stopped rather than drop committed entries",
+    "torn vote copy found at open",
+    "torn log tail cut at open",
+    "window full",
+)
+
+
+def never_met(sometimes: Counter[str]) -> list[str]:
+    """What was expected and did not happen once."""
+    return [name for name in EXPECTED if not sometimes[name]]
