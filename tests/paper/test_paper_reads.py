@@ -206,8 +206,17 @@ def test_reads_that_arrive_while_a_question_is_out_get_their_own() -> None:
     """Thesis § 6.4: the answer on its way may be older than they are."""
     rig = follower_that_asked()
     assert rig.read(6) == []
-    (ask,) = pick(rig.hear("n2", read_index_reply(1, 2)), ReadIndex)
-    assert (rig.confirmed, ask.request) == ([(5, 2)], (1, 2))
+    (ask,) = pick(rig.hear("n2", read_index_reply(1, 1)), ReadIndex)
+    assert (rig.confirmed, ask.request) == ([(5, 1)], (1, 2))
+
+
+def test_a_confirmed_read_waits_until_its_index_is_committed_here() -> None:
+    """Thesis § 6.4: the follower answers from its own copy, so its copy must have come so far."""
+    rig = follower_that_asked()
+    rig.hear("n2", read_index_reply(1, 2))
+    assert rig.confirmed == []
+    rig.hear("n2", heartbeat(1, end(chain(1, 1))))
+    assert rig.confirmed == [(5, 2)]
 
 
 def test_a_question_without_an_answer_is_asked_again() -> None:

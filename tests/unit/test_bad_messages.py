@@ -28,7 +28,7 @@ from core_rig import (
 )
 from engine_rig import GROUP, EngineRig
 from quorate.entry import make_entry
-from quorate.raft.core import REPLIES
+from quorate.raft.core import FROM_VOTERS
 from quorate.raft.messages import TERM_MAX, Envelope, Message
 from quorate.raft.output import Refusal
 from quorate.types import BootId, EntryKind, GroupId, Index, NodeId, Position, Term
@@ -120,7 +120,7 @@ def test_an_answer_of_somebody_who_was_not_asked(role: str) -> None:
     """Nor is anything remembered about a node that does not count: names are cheap to make up."""
     rig = rig_as(role)
     for message in MESSAGES.values():
-        if type(message) in REPLIES:
+        if type(message) in FROM_VOTERS:
             stranger = replace(envelope(message), source=NodeId("n9"))
             assert_refused(rig, Refusal.UNKNOWN_PEER, stranger)
 

@@ -11,8 +11,9 @@ from core_rig import (
     append,
     chain,
     config,
+    heartbeat_reply,
     leading,
-    only,
+    pick,
     read_index,
     read_index_reply,
 )
@@ -38,23 +39,39 @@ def test_reads_that_wait_are_bounded() -> None:
 def test_confirmed_reads_that_wait_for_their_index_count_too() -> None:
     cluster = led(3, config(pending_reads=1))
     lagging_read(cluster)
-    assert cluster.engine("n3").core.reads_waiting == 0
+    assert cluster.engine("n3").core.reads_waiting == 1
     refused(cluster, cluster.read("n3"), Busy)
 
 
-def test_a_leader_with_too_many_reads_tells_its_peers_to_ask_later() -> None:
+def replies(rig: CoreRig, round: int) -> list[int]:
+    """The numbers of the questions that are answered when a majority vouches for ``round``."""
+    sent = rig.hear("n3", heartbeat_reply(1, round=round))
+    return [message.request.number for message in pick(sent, ReadIndexReply)]
+
+
+def test_followers_are_not_refused_for_the_leaders_own_reads() -> None:
     rig = leading(config=config(pending_reads=1))
     rig.read(1)
-    reply = only(rig.hear("n2", read_index(1, number=4)), ReadIndexReply)
-    assert reply == read_index_reply(1, None, number=4)
+    rig.hear("n2", read_index(1, number=4))
+    assert replies(rig, round=2) == [4]
 
 
-def test_a_peers_newer_question_replaces_its_older_one() -> None:
+def test_a_question_that_is_repeated_takes_no_second_place() -> None:
+    rig = leading()
+    for _ in range(5):
+        rig.hear("n2", read_index(1, number=4))
+    assert rig.leader.round == 1
+    assert replies(rig, round=1) == [4]
+    rig.hear("n2", read_index(1, number=4))  # the answer was lost
+    assert replies(rig, round=2) == [4]
+
+
+def test_a_newer_question_of_a_follower_is_answered_too() -> None:
     rig = leading(settled=False)
     rig.hear("n2", read_index(1, number=4))
     rig.hear("n2", read_index(1, number=5))
-    rig.hear("n3", read_index(1, number=1))
-    assert rig.core.reads_waiting == 2
+    rig.settle()
+    assert 5 in replies(rig, round=1)
 
 
 def test_a_read_that_nobody_confirms_ends_with_no_quorum() -> None:
@@ -80,13 +97,12 @@ def test_reads_expire_one_by_one() -> None:
 
 def test_reads_in_a_round_expire_and_the_rest_of_it_stays() -> None:
     rig = leading(config=config(read_ms=50))
-    rig.read(1)
+    rig.core.read(1)
     rig.hear("n2", read_index(1))
     rig.tick(5)
-    assert rig.reads_refused == [1]
-    assert rig.core.reads_waiting == 1  # the peer's question: the peer has its own clock
-    rig.hear("n3", read_index(1))
-    assert rig.core.reads_waiting == 2
+    assert (rig.reads_refused, rig.core.reads_waiting) == ([1], 0)
+    assert replies(rig, round=1) == [1]  # the follower keeps its own time
+    assert rig.confirmed == []
 
 
 def test_a_question_that_is_out_expires_with_its_reads() -> None:

@@ -46,9 +46,12 @@ __all__ = ["VOTERS_MAX", "Core"]
 
 VOTERS_MAX = 7
 
-# Answers count only from those who were asked. Questions and appends are judged by group, term and
-# log, never by the receiver's own idea of the membership (Raft § 6).
-REPLIES = frozenset({PreVoteReply, VoteReply, Ack, Mismatch, HeartbeatReply, ReadIndexReply})
+# Answers count only from those who were asked, and reads are asked by followers. Requests for
+# votes and a leader's messages are judged by group, term and log, never by the receiver's own idea
+# of the membership (Raft § 6).
+FROM_VOTERS = frozenset(
+    {PreVoteReply, VoteReply, Ack, Mismatch, HeartbeatReply, ReadIndex, ReadIndexReply}
+)
 
 
 class Core:
@@ -110,7 +113,7 @@ class Core:
         standing = self.standing
         kind = type(message)
         if source not in standing.voters:
-            if kind in REPLIES:
+            if kind in FROM_VOTERS:
                 standing.refuse(Refusal.UNKNOWN_PEER)
                 return
         elif not self._boot_counts(source, boot):

@@ -45,8 +45,8 @@ class Reads:
     """Both sides: what waits for a round here, and what waits for the leader's answer."""
 
     __slots__ = (
-        "_arrived", "_asked", "_asked_at", "_confirmed", "_deadlines", "_request", "_rounds",
-        "_standing",
+        "_arrived", "_asked", "_asked_at", "_confirmed", "_deadlines", "_peers", "_request",
+        "_rounds", "_standing",
     )  # fmt: skip
 
     def __init__(self, standing: Standing) -> None:
@@ -57,6 +57,9 @@ class Reads:
         self._arrived: list[_Asker] = []
         # As leader: rounds that are out, oldest first.
         self._rounds: deque[_Round] = deque()
+        # As leader: the question of each follower that waits for its answer, so that one that is
+        # repeated meanwhile takes no second place.
+        self._peers: dict[NodeId, RequestId] = {}
         # As follower: the reads that the question numbered ``_request`` covers. It is repeated
         # under its number until it is answered, so that a slow link's answer still counts.
         self._request = 0
@@ -67,9 +70,8 @@ class Reads:
 
     @property
     def waiting(self) -> int:
-        """How many have no answer yet, the questions of followers included."""
-        rounds = sum(len(item.askers) for item in self._rounds)
-        return len(self._arrived) + len(self._asked) + len(self._confirmed) + rounds
+        """How many reads of this node have no answer yet."""
+        return len(self._deadlines)
 
     def read(self, token: int) -> None:
         """A read of this node: confirmed or refused later, by its token."""
@@ -80,17 +82,12 @@ class Reads:
 
     def on_read_index(self, source: NodeId, ask: ReadIndex) -> None:
         standing = self._standing
-        if standing.role is not Role.LEADER or self.waiting >= standing.config.limits.pending_reads:
+        if standing.role is not Role.LEADER:
             standing.refuse(Refusal.NOT_LEADING)
             standing.send(source, ReadIndexReply(standing.term, ask.request, None))
-            return
-        # A peer has one question out: a newer one means that it gave up the older.
-        self._arrived = [
-            asker
-            for asker in self._arrived
-            if not isinstance(asker, _PeerAsks) or asker.peer != source
-        ]
-        self._arrived.append(_PeerAsks(source, ask.request))
+        elif self._peers.get(source) != ask.request:
+            self._peers[source] = ask.request
+            self._arrived.append(_PeerAsks(source, ask.request))
 
     def on_read_index_reply(self, source: NodeId, reply: ReadIndexReply) -> None:
         """An answer counts for the very question that is out: same boot, same number."""
@@ -104,6 +101,7 @@ class Reads:
         """Leading ended or began: rounds are void, own reads start over, followers ask again."""
         orphans = [asker for item in self._rounds for asker in item.askers]
         self._rounds.clear()
+        self._peers.clear()
         waiting = [*orphans, *self._asked, *self._arrived]
         self._asked = []
         self._arrived = [asker for asker in waiting if isinstance(asker, int)]
@@ -170,6 +168,7 @@ class Reads:
             done = self._rounds.popleft()
             for asker in done.askers:
                 if isinstance(asker, _PeerAsks):
+                    self._peers.pop(asker.peer, None)
                     answer = ReadIndexReply(standing.term, asker.request, done.committed)
                     standing.send(asker.peer, answer)
                 else:
