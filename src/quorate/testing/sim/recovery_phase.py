@@ -17,7 +17,7 @@ __all__ = ["recover_cluster"]
 # Timeouts are drawn between one and two election timeouts, so five of them take at most ten.
 LEADER_ELECTIONS = 10
 FED_WITHIN_US = 1_000_000
-CONVERGED_WITHIN_US = 60_000_000
+MOVES_WITHIN_US = 2_000_000
 ANSWER_WITHIN_US = 5_000_000
 FRESH_APPENDS = 3
 
@@ -136,9 +136,18 @@ def _require_convergence(world: World) -> None:
             for engine in _engines(world)
         )
 
-    if not world.run_until(equal, world.now + CONVERGED_WITHIN_US):
-        marks = [(engine.node, engine.applied) for engine in _engines(world)]
-        raise Violation("C11", f"copies do not become equal: {marks}")
+    def marks() -> list[tuple[str, Index, Index]]:
+        return [
+            (engine.node, engine.core.standing.persisted, engine.applied)
+            for engine in _engines(world)
+        ]
+
+    # Small windows over long links take their time: what is required is that something moves.
+    before = marks()
+    while not world.run_until(equal, world.now + MOVES_WITHIN_US):
+        if marks() == before:
+            raise Violation("C11", f"copies do not become equal: {before}")
+        before = marks()
     states = {(engine.state.end, engine.state.hash) for engine in _engines(world)}
     if len(states) > 1:
         raise Violation("C10", f"equal logs, other states: {sorted(states)}")

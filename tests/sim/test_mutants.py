@@ -1,0 +1,123 @@
+"""Planted bugs: each still applies, the runner finds them, and says so when one survives."""
+
+from __future__ import annotations
+
+import difflib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import quorate
+from quorate.testing.mutants.apply import DoesNotApply, mutated, patched
+from quorate.testing.mutants.catalogue import MUTANTS, Mutant
+
+PACKAGE = Path(quorate.__file__).parent
+REQUIRED = 24
+
+
+def run_mutants(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "quorate.testing.mutants", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_changes_what_it_says(mutant: Mutant) -> None:
+    with mutated(mutant) as root:
+        changed = (root / "src" / "quorate" / mutant.file).read_text()
+    assert changed != (PACKAGE / mutant.file).read_text()
+    compile(changed, mutant.file, "exec")
+
+
+def test_the_catalogue() -> None:
+    names = [mutant.name for mutant in MUTANTS]
+    assert len(names) == len(set(names)) >= REQUIRED
+
+
+def test_a_mutant_that_no_longer_applies_is_named() -> None:
+    gone = Mutant("gone", "nothing", "raft/quorum.py", "no such text", "")
+    with pytest.raises(DoesNotApply, match=r"gone: raft/quorum\.py has its text 0 times"):
+        mutated(gone).__enter__()
+
+
+@pytest.mark.sim
+@pytest.mark.timeout(300)
+def test_the_runner_catches_and_counts() -> None:
+    arguments = ("--seeds", "30", "--swarm-seeds", "5", "--only", "double-vote", "noop-skipped")
+    done = run_mutants(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "mutants: 2 of 2 caught"
+
+
+@pytest.mark.sim
+@pytest.mark.timeout(300)
+def test_patches_from_outside(tmp_path: Path) -> None:
+    """One that breaks a rule, one that breaks none, one that does not apply."""
+    write_patch(tmp_path / "a-majority.patch", "raft/quorum.py", "// 2 + 1", "// 2 or 1")
+    write_patch(tmp_path / "b-harmless.patch", "raft/quorum.py", "Counting", "Still counting")
+    (tmp_path / "c-stale.patch").write_text(
+        "--- a/src/quorate/raft/quorum.py\n+++ b/src/quorate/raft/quorum.py\n"
+        "@@ -1 +1 @@\n-no such line\n+another\n"
+    )
+    done = run_mutants("--patches", str(tmp_path), "--seeds", "12", "--swarm-seeds", "4")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "mutants: 1 of 3 caught"
+    assert "c-stale" in done.stdout
+    assert "does not apply" in done.stdout
+    assert "survived" in done.stdout
+
+
+def test_unknown_names_and_empty_folders_are_usage_errors(tmp_path: Path) -> None:
+    unknown = run_mutants("--only", "no-such-mutant")
+    assert (unknown.returncode, "no mutant no-such-mutant" in unknown.stderr) == (2, True)
+    empty = run_mutants("--patches", str(tmp_path))
+    assert (empty.returncode, "no *.patch file" in empty.stderr) == (2, True)
+
+
+@pytest.mark.sim
+@pytest.mark.timeout(300)
+def test_a_failing_run_is_saved_replayed_and_shrunk(tmp_path: Path) -> None:
+    """The whole way from a planted bug to a smaller record of it."""
+    mutant = "own-copy-counted-early"
+    found = run_sim("--mutant", mutant, "--seeds", "30", "--stop-at-first",
+                    "--failures", str(tmp_path))  # fmt: skip
+    assert found.returncode == 1
+    (record,) = tmp_path.glob("seed-*.json")
+    again = run_sim("--mutant", mutant, "--replay", str(record), "--shrink", "25")
+    assert again.returncode == 1, again.stdout + again.stderr
+    small = record.with_suffix(".small.json")
+    assert small.stat().st_size < record.stat().st_size
+    assert run_sim("--mutant", mutant, "--replay", str(small)).returncode == 1
+    assert run_sim("--replay", str(small)).returncode == 0, "the bug is only in the mutant"
+
+
+def test_an_unknown_mutant_is_a_usage_error() -> None:
+    done = run_sim("--mutant", "no-such-mutant")
+    assert done.returncode == 2
+    assert "no mutant 'no-such-mutant'" in done.stderr
+
+
+def test_a_patch_that_does_not_apply_is_named(tmp_path: Path) -> None:
+    patch = tmp_path / "broken.patch"
+    patch.write_text("this is no patch\n")
+    with pytest.raises(DoesNotApply, match=r"broken\.patch"):
+        patched(patch).__enter__()
+
+
+def run_sim(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "quorate.testing.sim", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def write_patch(path: Path, file: str, find: str, replace: str) -> None:
+    before = (PACKAGE / file).read_text()
+    after = before.replace(find, replace)
+    assert after != before
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True),
+        after.splitlines(keepends=True),
+        f"a/src/quorate/{file}",
+        f"b/src/quorate/{file}",
+    )
+    path.write_text("".join(lines))
