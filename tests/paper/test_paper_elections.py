@@ -350,6 +350,17 @@ def test_a_vote_postpones_the_voters_own_campaign() -> None:
     assert pick(rig.tick(ELECTION_TICKS + 1), PreVote) != []
 
 
+def test_a_candidate_has_a_whole_timeout_to_win() -> None:
+    """§ 5.2: it begins with the campaign, however long the pre-vote took."""
+    rig = CoreRig()
+    rig.time_out()
+    rig.tick(ELECTION_TICKS - 1)
+    rig.hear("n2", pre_vote_reply(0))
+    assert rig.role() is Role.CANDIDATE
+    rig.tick(ELECTION_TICKS - 1)
+    assert rig.role() is Role.CANDIDATE
+
+
 def test_asking_for_votes_stops_when_the_term_is_over() -> None:
     """§ 5.2: a candidate whose votes do not come asks again whether it could win."""
     rig = CoreRig()

@@ -91,6 +91,21 @@ def test_an_append_after_a_different_entry_is_refused() -> None:
     assert rig.terms == [1, 2, 2, 2]
 
 
+def test_a_conflict_at_the_very_end_names_its_term_too() -> None:
+    """§ 5.3: else the leader would go back an entry at a time."""
+    rig = following(1, 2, 2, 2)
+    reply = only(rig.hear("n2", compare(5, end(chain(1, 3, 3, 3)))), Mismatch)
+    assert (reply.prev, reply.hint_index, reply.hint_term) == (4, 2, 2)
+
+
+def test_a_conflict_is_never_sought_among_what_is_committed() -> None:
+    """§ 5.3, § 5.4.3: the leader has all of that, so the hint stays above it."""
+    rig = following(1, 2, 2, 2)
+    rig.hear("n2", heartbeat(5, end(chain(1, 2))))
+    reply = only(rig.hear("n2", compare(5, end(chain(1, 2, 3, 3)))), Mismatch)
+    assert (reply.hint_index, reply.hint_term) == (3, 2)
+
+
 def test_a_conflicting_entry_goes_with_all_that_follow_it() -> None:
     """§ 5.3: same index, other term: the entry and everything after it are dropped."""
     rig = following(1, 1, 2, 2, 2)

@@ -133,6 +133,16 @@ def test_a_refusal_of_another_peer_does_not_settle_the_hint() -> None:
     assert rig.standing.leader == "n2"
 
 
+def test_a_refusal_counts_for_one_hint_only() -> None:
+    rig = following()
+    close(rig)
+    rig.hear("n2", heartbeat(1))  # it is there after all
+    rig.hear("n3", heartbeat(2))
+    close(rig, "n3", refused=False)
+    rig.tick(2 * HINT_MAX_TICKS)
+    assert rig.standing.leader == "n3"
+
+
 def test_a_hint_ends_with_its_term() -> None:
     """It was about the leader of a term that is over: who then gives its vote waits for the
     winner to speak, like any voter."""
