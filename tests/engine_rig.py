@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 GROUP = GroupId("c", 1)
 VOTERS = (NodeId("n1"), NodeId("n2"), NodeId("n3"))
 # What no refused message may change is everything but these.
-NOT_STATE = frozenset(
-    {"refused", "config", "_handlers", "_requests", "_from_leader", "_to_leader"}
-)
+NOT_STATE = frozenset({"refused", "config", "_handlers", "_requests", "_from_leader", "_to_leader"})
 
 
 class EngineRig:
@@ -100,7 +98,5 @@ def freeze(thing: Any) -> object:
         return thing.getstate()
     slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
     if slots and not isinstance(thing, int | str | bytes):
-        return [
-            (name, freeze(getattr(thing, name))) for name in slots if name not in NOT_STATE
-        ]
+        return [(name, freeze(getattr(thing, name))) for name in slots if name not in NOT_STATE]
     return thing

@@ -6,7 +6,6 @@
     ├── NotLeader          NOT_LEADER*         another replica leads, or none does
     ├── NoQuorum           NO_QUORUM*          no majority answered in time; nothing was logged
     ├── Busy               BUSY*               a queue is at its limit; nothing was logged
-    ├── Timeout            TIMEOUT*            the deadline passed; nothing was logged
     ├── OutcomeUnknown     OUTCOME_UNKNOWN     it was logged, its fate was not learnt: not a failure
     ├── TooLarge           TOO_LARGE           over a size limit that the message names
     ├── EmptyBatch         EMPTY_BATCH         a batch without records
@@ -37,7 +36,6 @@ __all__ = [
     "OutcomeUnknown",
     "QuorateError",
     "ReplicaHalted",
-    "Timeout",
     "TooLarge",
     "check",
 ]
@@ -62,11 +60,6 @@ class NoQuorum(QuorateError):
 
 class Busy(QuorateError):
     code = "BUSY"
-    retriable = True
-
-
-class Timeout(QuorateError):
-    code = "TIMEOUT"
     retriable = True
 
 

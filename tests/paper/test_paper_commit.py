@@ -164,8 +164,12 @@ def test_the_commit_of_the_last_append_is_pushed_once() -> None:
 def test_appends_carry_the_newest_commit() -> None:
     """§ 5.3: so a busy follower needs no word of its own about it."""
     rig = leading()
+    rig.tick()
+    rig.propose()
+    rig.settle()
     (message, _) = pick(rig.propose(), Append)
-    assert message.committed == 1
+    assert message.committed == 2
+    assert pick(rig.tick(), Heartbeat) == []
 
 
 def test_an_acknowledged_append_survives_its_leader() -> None:

@@ -161,6 +161,29 @@ def test_one_vote_per_term_first_come_first_served() -> None:
     assert only(rig.hear("n3", vote(2)), VoteReply).granted
 
 
+def test_a_vote_is_given_again_to_the_same_candidate() -> None:
+    """§ 5.2, § 5.5: its first answer may have been lost."""
+    rig = CoreRig()
+    assert rig.hear("n2", vote(1)) == rig.hear("n2", vote(1))
+    assert len(rig.happened(Happening.VOTES)) == 1
+
+
+def test_a_refused_candidate_does_not_use_up_the_vote() -> None:
+    """§ 5.2, § 5.4.1: a later candidate of the same term may still get it."""
+    rig = CoreRig(log=chain(1), term=1)
+    assert not only(rig.hear("n2", vote(2)), VoteReply).granted
+    assert rig.standing.vote is None
+    assert only(rig.hear("n3", vote(2, end(chain(1)))), VoteReply).granted
+
+
+def test_a_candidate_gives_its_own_term_to_nobody_else() -> None:
+    """§ 5.2: it refuses its rivals in that term, and goes on standing in it."""
+    rig = CoreRig()
+    rig.campaign()
+    assert not only(rig.hear("n2", vote(1)), VoteReply).granted
+    assert (rig.role(), rig.standing.vote) == (Role.CANDIDATE, "n1")
+
+
 def test_a_vote_is_remembered_over_a_crash() -> None:
     """§ 5.2: the vote is on disk before it is given, so a restart cannot give another."""
     cluster = HandCluster(3)

@@ -21,7 +21,7 @@ from core_rig import (
     only,
     pick,
 )
-from quorate.raft.messages import Ack, Append, Compare, Mismatch
+from quorate.raft.messages import Ack, Append, Compare, HeartbeatReply, Mismatch
 from quorate.raft.output import Happening
 from quorate.raft.progress import ProgressState
 from quorate.types import Role
@@ -294,6 +294,6 @@ def test_two_leaders_of_one_term_both_fall() -> None:
     """§ 5.2 excludes it: if it is seen all the same, neither is followed any longer."""
     rig = CoreRig(term=1)
     rig.hear("n2", heartbeat(1))
-    rig.hear("n3", heartbeat(1))
+    assert only(rig.hear("n3", heartbeat(1)), HeartbeatReply).term == 2
     assert (rig.standing.term, rig.standing.leader) == (2, None)
     assert len(rig.happened(Happening.SPLIT_LEADERS)) == 1

@@ -225,6 +225,9 @@ def test_a_leader_that_only_speaks_is_replaced() -> None:
 def test_a_deposed_leader_waits_before_it_stands_again() -> None:
     """§ 5.2, thesis § 6.2: it draws a whole new timeout, like everybody else."""
     rig = leading()
+    for _ in range(5 * ELECTION_TICKS):
+        rig.tick()
+        rig.hear("n2", heartbeat_reply(1))
     rig.hear("n2", heartbeat_reply(2))
     assert rig.role() is Role.FOLLOWER
     assert pick(rig.tick(ELECTION_TICKS - 1), PreVote) == []

@@ -16,7 +16,7 @@ from quorate.testing.scenario.commands import COMMANDS
 
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
 
-# The scenarios that the consensus core must pass, by their numbers in the reliability plan. The
+# The scenarios that the consensus core must pass, by their numbers in docs/rules.md. The
 # numbers between them need what is not built yet: trimming, membership changes, transfer, bytes
 # on a disk, a network.
 NUMBERS = [

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from cluster_rig import envelope, led, log_of, standing
-from core_rig import ELECTION_TICKS, append, chain, config, end, heartbeat
+from core_rig import ELECTION_TICKS, CoreRig, append, chain, config, end, heartbeat
 from quorate.config import Config
 from quorate.errors import InvalidArgument, InvariantBroken
 from quorate.raft.core import VOTERS_MAX
@@ -158,6 +158,17 @@ def test_a_flush_that_nobody_asked_for_is_a_mistake() -> None:
     cluster = led(1)
     cluster.turn("n1", [Flushed(99)])
     assert isinstance(cluster.nodes[NodeId("n1")].halted, InvariantBroken)
+
+
+def test_what_the_core_is_told_must_be_true() -> None:
+    """Mistakes of whoever drives it stop the replica instead of becoming state."""
+    with pytest.raises(InvariantBroken, match="at least that of the last entry"):
+        CoreRig(log=OLD, term=0)
+    rig = CoreRig(log=OLD, term=1)
+    with pytest.raises(InvariantBroken, match="only what is in the log is persisted"):
+        rig.persist(5)
+    with pytest.raises(InvariantBroken, match="only a leader appends"):
+        rig.propose()
 
 
 def test_a_turn_without_inputs_changes_nothing() -> None:

@@ -103,6 +103,7 @@ def test_acks_of_a_stream_that_was_given_up_still_count() -> None:
     rig.tick(RESEND_TICKS)
     rig.hear("n2", ack(1, 2, number=old))
     assert rig.standing.committed == 2
+    assert rig.progress("n2").state is ProgressState.COMPARE  # the question is still open
 
 
 def test_a_mismatch_of_a_stream_that_was_given_up_is_put_aside() -> None:
@@ -124,6 +125,7 @@ HINTS = [
     ((2, 2, 2, 2), (4, 2, 3), 1),
     ((2, 2, 2, 2), (4, 1, 2), 0),
     ((1, 4, 4, 4), (4, 1, 3), 0),
+    ((1, 4, 4, 4), (4, 4, 3), 1),
 ]
 
 
@@ -142,7 +144,7 @@ def test_a_hint_skips_whole_terms(
 def catching_up() -> CoreRig:
     """n2 lacks a hundred entries and may have ten frames a second once it lacks twenty."""
     limits = {"catchup_lag_entries": 20, "catchup_bytes_per_s": 10 * FRAME, "append_entries": 1}
-    rig = leading(config=config(watchdog_ms=1500, **limits), settled=False)
+    rig = leading(config=config(watchdog_ms=500, **limits), settled=False)
     rig.tick()  # the first second begins
     for _ in range(100):
         rig.propose()
@@ -220,9 +222,10 @@ def test_a_peer_that_answers_and_does_not_move_is_reported() -> None:
     rig.propose()
     hear_beats(rig, WATCHDOG_TICKS - 1)
     assert rig.happened(Happening.PEER_STALLED) == []
-    hear_beats(rig, 1)
+    questions = pick(rig.tick(), Compare)
     stalled = rig.happened(Happening.PEER_STALLED)
     assert [(event.peer, event.index) for event in stalled] == [("n2", 1), ("n3", 1)]
+    assert [question.prev.index for question in questions] == [1, 1]  # from what is certain
 
 
 def test_a_peer_that_moves_is_not_reported_however_far_behind() -> None:

@@ -125,6 +125,18 @@ def test_an_answer_that_nobody_asked_for(case: str) -> None:
     assert_put_aside(make(), "n2", message, reason)
 
 
+@pytest.mark.parametrize(
+    "message", [ack(4, 4), mismatch(4, 4, 1), heartbeat_reply(4)], ids=["ack", "mismatch", "beat"]
+)
+def test_an_answer_of_a_later_term_ends_the_leadership_and_counts_for_nothing(
+    message: Message,
+) -> None:
+    rig = leader()
+    rig.hear("n3", message)
+    assert (rig.engine.role, rig.standing.term) == (Role.FOLLOWER, 4)
+    assert rig.refused()[Refusal.NOT_LEADING] == 1
+
+
 def test_an_ack_of_a_negative_index() -> None:
     """It proves nothing, so it must not open a stream either."""
     assert_put_aside(leader(), "n3", ack(3, -1), Refusal.IMPOSSIBLE_INDEX)

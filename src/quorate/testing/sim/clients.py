@@ -39,6 +39,8 @@ class Clients:
         # Open operations by token: the node asked, and for reads the least they must show.
         self._appends: dict[int, Node] = {}
         self._reads: dict[int, tuple[Node, Index]] = {}
+        # The appends that reached a node.
+        self._sent: set[int] = set()
         # (index, offset) of every append that was applied anywhere, by token.
         self._placed: dict[int, tuple[Index, int]] = {}
         self._refused: set[int] = set()
@@ -93,6 +95,7 @@ class Clients:
         mark = str(token).encode() + PAYLOAD_MARK
         if node.engine is not None:  # nobody listens otherwise: nothing was asked
             self._appends[token] = node
+            self._sent.add(token)
         batch = mark + bytes(max(0, self._world.options.batch_bytes - len(mark)))
         node.give(Propose(token, batch, count, expected_term))
         return token
@@ -179,6 +182,8 @@ class Clients:
         if entry.kind is EntryKind.DATA:
             for batch, count in unpack_batches(entry):
                 token = int(batch.partition(PAYLOAD_MARK)[0])
+                if token not in self._sent:
+                    raise Violation("C2", f"token {token} was never sent")
                 if token in self._placed:
                     raise Violation("C3", f"token {token} applied twice")
                 if token in self._refused:

@@ -29,8 +29,8 @@ class _Seen:
     """What one process looked like after its last turn."""
 
     __slots__ = (
-        "acks", "applied", "boots", "committed", "heard", "leading", "log", "matches", "role",
-        "term",
+        "acks", "applied", "boots", "committed", "heard", "leading", "log", "matches", "persisted",
+        "role", "term",
     )  # fmt: skip
 
     def __init__(self, engine: Engine) -> None:
@@ -39,6 +39,7 @@ class _Seen:
         self.role = standing.role
         self.committed = Index(0)
         self.applied = Index(0)
+        self.persisted = Index(0)
         self.log: list[Entry] = standing.log.entries(Index(1), Index(standing.log.last_index + 1))
         # Per peer: the newest boot heard, what it acked in this leadership, when it was heard.
         self.boots: dict[NodeId, int] = {}
@@ -207,6 +208,11 @@ class Invariants:
         last = standing.log.last_index
         if not applied <= committed <= last or standing.persisted > last:
             raise Violation("I9", f"{node.name}: {applied} <= {committed} <= {last} is broken")
+        if standing.persisted != seen.persisted:
+            seen.persisted = standing.persisted
+            position = standing.log.position(standing.persisted)
+            if node.disk.durable_position(standing.persisted) != position:
+                raise Violation("I10", f"{node.name} takes {position} for persisted")
         if committed > seen.committed:
             self._check_commit(node, standing)
             seen.committed = committed
@@ -291,6 +297,7 @@ class Invariants:
             ("pending_appends", engine.pending_appends, limits.pending_appends),
             ("pending_bytes", engine.pending_bytes, limits.pending_bytes),
             ("held_messages", engine.durability.held, limits.held_messages),
+            ("pending_reads", engine.core.reads_waiting, limits.pending_reads),
         ]
         if leader is not None:
             longest = max((len(peer.inflight) for peer in leader.progress.values()), default=0)

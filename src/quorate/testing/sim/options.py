@@ -107,7 +107,7 @@ def _timing(random: Random, election: int) -> dict[str, int]:
 
 
 def _limits(random: Random) -> dict[str, int]:
-    """Small limits reach the corners; each is left alone in about half of the seeds."""
+    """Small limits reach the corners; most seeds leave each of them alone."""
     tiny = {
         "entry_bytes": random.choice((1, 200)),
         "pending_appends": random.choice((1, 4, 20)),

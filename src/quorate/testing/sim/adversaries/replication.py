@@ -154,9 +154,15 @@ def eager_leader(stage: Stage) -> Script:
         entries = log.slice(Index(common + 1), 1 + stage.pick(4), 1000)
         beat = Heartbeat(led.term, led.round, log.position(standing.committed))
         append = Append(led.term, number, log.position(common), entries, standing.committed)
+        busy = stage.pick(2)
         for message in (beat, append):
             world.arrive(Envelope(world.group, new.name, old.name, new.engine.boot, message))
-            yield 1 + stage.pick(4 * world.options.disk_us)
+            if busy:
+                old.pause()  # the append and the end of the flush will be taken in one turn
+            else:
+                yield 1 + stage.pick(4 * world.options.disk_us)
+        yield 10 * world.options.disk_us
+        old.resume()
 
 
 def _common_index(one: Log, other: Log) -> Index:
