@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from quorate.raft.roles import Standing
 
 GROUP = GroupId("c", 1)
+BOOT = BootId(5, 0)
 VOTERS = (NodeId("n1"), NodeId("n2"), NodeId("n3"))
 # What no refused message may change is everything but these.
 NOT_STATE = frozenset({"refused", "config", "_handlers", "_requests", "_from_leader", "_to_leader"})
@@ -67,7 +68,7 @@ class EngineRig:
         source: str,
         message: Message,
         *,
-        boot: BootId = BootId(5, 0),
+        boot: BootId = BOOT,
         group: GroupId = GROUP,
         target: str = "n1",
     ) -> Effects:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cluster_rig import assert_same, elect, led, log_of, receipt, standing
+from cluster_rig import assert_same, elect, happened, led, log_of, receipt, run_until, standing
 from core_rig import (
+    ELECTION_TICKS,
     HEARTBEAT_TICKS,
     CoreRig,
     append,
@@ -20,6 +21,7 @@ from core_rig import (
 )
 from quorate.errors import Damaged
 from quorate.raft.messages import Ack, Append, Compare, Envelope, Heartbeat
+from quorate.raft.output import Happening
 from quorate.types import Role
 
 
@@ -188,6 +190,19 @@ def test_an_acknowledged_append_survives_its_leader() -> None:
     assert_same(cluster)
     for name in cluster.voters:
         assert log_of(cluster, name)[done.index - 1].body.endswith(b"x")
+
+
+def test_a_node_that_lacks_committed_entries_does_not_win() -> None:
+    """§ 5.4.1: committed entries are on a majority, and one of those refuses the vote."""
+    cluster = led(3)
+    cluster.isolate("n3")
+    token = cluster.propose("n1", b"kept")
+    cluster.settle()
+    assert token in cluster.answers
+    cluster.crash("n1")
+    cluster.heal()
+    run_until(cluster, lambda: cluster.leader() == "n2", 6 * ELECTION_TICKS)
+    assert happened(cluster, "n3", Happening.LEADS) == []
 
 
 def test_a_leader_that_would_undo_a_commit_stops_the_replica() -> None:

@@ -182,6 +182,7 @@ def test_who_does_not_lead_says_so() -> None:
     rig = CoreRig(term=1)
     reply = only(rig.hear("n3", read_index(1, number=7)), ReadIndexReply)
     assert reply == read_index_reply(1, None, number=7)
+    assert rig.refused(Refusal.NOT_LEADING) == 1
 
 
 def follower_that_asked() -> CoreRig:
@@ -267,6 +268,22 @@ def test_reads_of_a_new_leader_need_its_own_round() -> None:
     assert rig.confirmed == [(5, 3)]
 
 
+def test_rounds_of_an_earlier_leadership_are_void() -> None:
+    """Thesis § 6.4: a node that leads again begins anew, for its own reads and its followers'."""
+    rig = leading(config=config(read_ms=60_000))
+    rig.read(5)
+    rig.hear("n3", read_index(1, number=4))
+    rig.hear("n2", heartbeat(2))
+    rig.tick(ELECTION_TICKS)
+    rig.lead()
+    rig.settle()
+    sent = rig.hear("n2", heartbeat_reply(3, round=1))
+    assert (rig.confirmed, pick(sent, ReadIndexReply)) == ([(5, 2)], [])
+    rig.hear("n3", read_index(3, number=4))
+    sent = rig.hear("n2", heartbeat_reply(3, round=2))
+    assert pick(sent, ReadIndexReply) == [read_index_reply(3, 2, number=4)]
+
+
 def test_a_read_without_a_leader_is_given_up_in_time() -> None:
     """Thesis § 6.4: a caller is told that nothing can be known, not left waiting."""
     rig = CoreRig(term=1)
@@ -275,6 +292,7 @@ def test_a_read_without_a_leader_is_given_up_in_time() -> None:
     assert rig.reads_refused == []
     rig.tick()
     assert (rig.reads_refused, rig.core.reads_waiting) == ([5], 0)
+    assert pick(rig.hear("n2", heartbeat(2)), ReadIndex) == []  # and nobody is asked any more
 
 
 def test_a_read_survives_an_election() -> None:

@@ -1,51 +1,53 @@
-r"""The bugs and complaints of SOFAJRaft: what went wrong there must come out right here.
+"""The bugs and complaints of SOFAJRaft: what went wrong there must come out right here.
 
 Fixed there:
 
-===================  =================================================================
-#1241 #1243 #1245    test_jraft_1243_a_vote_leaves_after_its_flush,
-                     test_jraft_1245_a_candidate_asks_after_its_flush,
-                     test_jraft_1241_the_own_vote_counts_after_its_flush
-#34                  test_jraft_34_no_stale_read_after_the_partition_flips
-#1246                test_jraft_1246_an_entry_that_cannot_be_applied_stops_the_replica
-#317                 cannot occur here: there is no rollback of what was applied
-#1049                test_jraft_1049_a_group_of_one_knows_its_commits_after_a_restart
-#838 #842 #847       test_jraft_838_appends_flow_after_any_pause
-#460                 test_jraft_460_one_lost_message_costs_one_question
-#754 #830 #969       test_jraft_969_heartbeats_are_answered_while_the_disk_hangs
-#548 #79 #80         come with filling: there is no snapshot yet
-#461 #528            test_jraft_461_what_a_peer_said_in_an_earlier_boot_is_forgotten
-#1188 #806 #649      come with storage: there are no segment files yet
-#1249                test_jraft_1249_a_read_fails_only_without_a_majority
-#385                 test_jraft_385_a_voter_that_starts_late_is_fed; learners come with membership
-===================  =================================================================
+=================  =================================================================
+#1241 #1243 #1245  test_jraft_1243_a_vote_leaves_after_its_flush,
+                   test_jraft_1245_a_candidate_asks_after_its_flush,
+                   test_jraft_1241_the_own_vote_counts_after_its_flush
+#34                test_jraft_34_no_stale_read_after_the_partition_flips
+#1246              test_jraft_1246_an_entry_that_cannot_be_applied_stops_the_replica
+#317               cannot occur here: there is no rollback of what was applied
+#1049              test_jraft_1049_a_group_of_one_knows_its_commits_after_a_restart
+#838 #842 #847     test_jraft_838_appends_flow_after_any_pause
+#460               test_jraft_460_one_lost_message_costs_one_question
+#754 #830 #969     test_jraft_969_heartbeats_are_answered_while_the_disk_hangs
+#548 #79 #80       come with filling: there is no snapshot yet
+#461 #528          test_jraft_461_what_a_peer_said_in_an_earlier_boot_is_forgotten
+#1188 #806 #649    come with storage: there are no segment files yet
+#1249              test_jraft_1249_a_read_fails_only_without_a_majority
+#385               test_jraft_385_a_voter_that_starts_late_is_fed; learners come with membership
+=================  =================================================================
 
 Open there, or by design:
 
-===================  =================================================================
-#1271                test_jraft_1271_replication_that_stands_still_while_heartbeats_succeed_\
-                     is_noticed,
-                     test_jraft_1271_replication_goes_on_over_links_of_any_length,
-                     test_jraft_1271_reads_on_followers_succeed_over_links_of_any_length
-#952                 test_jraft_952_a_wiped_node_is_not_its_old_self; replacing it comes
-                     with membership
-#868 #735            come with filling: there is no snapshot yet
-#1232 #1103          test_jraft_1232_reads_do_not_hold_up_appends
-#135 #412 #464 #576  test_jraft_135_an_idle_group_only_beats; merged beats come with the network
-#940 #1117           test_jraft_940_questions_are_not_judged_by_membership
-#560 #598 #989       come with learners
-#1040, witness       not planned: a majority is a majority
-#1053                comes with producers
-#507 #483            test_jraft_507_a_restart_replays_into_the_same_state
-#310 … #1167 #1265   cannot occur here: no native store, no object serialisation
-#716 #1059           test_jraft_716_a_paused_follower_hears_its_leader_before_it_judges,
-                     test_jraft_716_a_paused_leader_is_not_deposed_by_its_own_pause
-#802                 timing.election_ms reaches ten minutes: test_config.py
-#103 #133            come with the server
-joint consensus      comes with membership
-back-off by one      test_dledger_5_1_2_comparing_takes_one_question_per_term
-meta checksum        test_dledger_5_2_3_a_vote_is_on_disk_before_it_is_given
-===================  =================================================================
+=================  =================================================================
+#1271              test_jraft_1271_replication_goes_on_over_links_of_any_length,
+                   test_jraft_1271_reads_on_followers_succeed_over_links_of_any_length,
+                   test_jraft_1271_replication_that_stands_still_while_heartbeats_succeed_is_noticed
+#952               test_jraft_952_a_wiped_node_is_not_its_old_self; replacing it comes with
+                   membership
+#868 #735          come with filling: there is no snapshot yet
+#1232 #1103        test_jraft_1232_reads_do_not_hold_up_appends
+#135 #412 #464     test_jraft_135_an_idle_group_only_beats, for #576 too; merged beats come with
+                   the network
+#940 #1117         test_jraft_940_questions_are_not_judged_by_membership
+#560 #598 #989     come with learners
+#1040, witness     not planned: a majority is a majority
+#1053              comes with producers
+#507 #483          test_jraft_507_a_restart_replays_into_the_same_state
+#310 #453 #577     cannot occur here: no native store; the same for #646 #914 #1167
+#1265              cannot occur here: no object serialisation
+#716 #1059         test_jraft_716_a_paused_follower_hears_its_leader_before_it_judges,
+                   test_jraft_716_a_paused_leader_is_not_deposed_by_its_own_pause
+#802               timing.election_ms reaches ten minutes:
+                   test_a_field_takes_its_bounds_and_nothing_beyond
+#103 #133          come with the server
+joint consensus    comes with membership
+back-off by one    test_dledger_5_1_2_comparing_takes_one_question_per_term
+meta checksum      test_dledger_5_2_3_a_vote_is_on_disk_before_it_is_given
+=================  =================================================================
 """
 
 from __future__ import annotations

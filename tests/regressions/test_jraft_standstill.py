@@ -1,11 +1,7 @@
 """SOFAJRaft's standstills: a group that seems alive and does not move, or moves for no reason.
 
-==============  ======================================================================
-#1271           the three tests of that number
-#135 and more   test_jraft_135_an_idle_group_only_beats
-#716 #1059      the two tests of the first number
-==============  ======================================================================
-
+#1271: test_jraft_1271_replication_that_stands_still_while_heartbeats_succeed_is_noticed and its
+neighbours; #135: test_jraft_135_an_idle_group_only_beats; #716: the last two.
 The table of all of its bugs is in test_jraft_bugs.py.
 """
 

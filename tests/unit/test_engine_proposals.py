@@ -192,6 +192,7 @@ def test_what_was_not_logged_failed_and_what_was_logged_is_unknown() -> None:
     early = cluster.propose("n1", b"x")
     depose(cluster)
     assert refused(cluster, early, NotLeader) == "leadership ended before logging"
+    assert (cluster.engine("n1").pending_appends, cluster.engine("n1").pending_bytes) == (0, 0)
 
     cluster = led(3)
     late = cluster.propose("n1", b"x")

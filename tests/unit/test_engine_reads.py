@@ -95,6 +95,16 @@ def test_reads_expire_one_by_one() -> None:
     assert (rig.reads_refused, rig.core.reads_waiting) == ([1, 2], 0)
 
 
+def test_a_read_that_expires_takes_no_other_with_it() -> None:
+    rig = leading(config=config(read_ms=50))
+    rig.read(1)
+    rig.tick(3)
+    rig.read(2)
+    rig.tick(2)
+    rig.hear("n2", heartbeat_reply(1, round=2))
+    assert (rig.reads_refused, rig.confirmed) == ([1], [(2, 1)])
+
+
 def test_reads_in_a_round_expire_and_the_rest_of_it_stays() -> None:
     rig = leading(config=config(read_ms=50))
     rig.core.read(1)
@@ -144,6 +154,10 @@ def test_a_confirmed_read_that_cannot_be_applied_is_given_up_in_time() -> None:
     cluster.isolate("n3")
     cluster.run(3 * READ_TICKS)
     refused(cluster, token, NoQuorum)
+    cluster.heal()
+    cluster.run(READ_TICKS)  # the entry comes when nobody waits for it any more
+    refused(cluster, token, NoQuorum)
+    assert cluster.engine("n3").applied == 2
 
 
 def test_a_follower_whose_leader_stepped_down_does_not_storm_it() -> None:

@@ -86,10 +86,16 @@ def test_the_first_to_campaign_is_picked_by_the_incarnation(incarnation: int) ->
     assert first == [VOTERS[incarnation % 3]]
 
 
-def test_after_a_restart_nobody_is_first() -> None:
-    cluster = led(3)
+@pytest.mark.parametrize("messages", [0, 2], ids=["term and entries", "term only"])
+def test_after_a_restart_nobody_is_first(messages: int) -> None:
+    cluster = HandCluster(3)
+    cluster.tick("n1")
+    for _ in range(messages or 10):
+        cluster.deliver_all()
+    assert standing(cluster, "n1").term == 1
     cluster.crash("n1")
     cluster.restart("n1")
+    assert bool(log_of(cluster, "n1")) == (messages == 0)
     cluster.tick("n1", ticks=ELECTION_TICKS - 1)
     assert cluster.engine("n1").role is Role.FOLLOWER
 
@@ -169,6 +175,8 @@ def test_what_the_core_is_told_must_be_true() -> None:
         rig.persist(5)
     with pytest.raises(InvariantBroken, match="only a leader appends"):
         rig.propose()
+    with pytest.raises(InvariantBroken, match="only what is in the log is committed"):
+        rig.standing.commit(Index(5))
 
 
 def test_a_turn_without_inputs_changes_nothing() -> None:

@@ -212,7 +212,7 @@ def test_of_two_whole_copies_the_newer_counts(newer: File) -> None:
 
 
 def test_two_bad_copies_refuse_to_start() -> None:
-    with pytest.raises(DiskFailed, match="both copies of the vote record"):
+    with pytest.raises(DiskFailed, match="no copy of the vote record"):
         recover(Image({File.VOTE_A: None, File.VOTE_B: None}, OLD_LOG))
 
 

@@ -65,6 +65,13 @@ def test_an_ack_ahead_of_what_was_sent_moves_next() -> None:
     assert (peer.match, peer.next, len(peer.inflight)) == (9, 10, 0)
 
 
+def test_an_answered_question_is_no_longer_out() -> None:
+    peer = Progress(NodeId("n2"), Index(8), clock=0)
+    peer.sent(Index(8), 1, clock=3)
+    peer.stream()
+    assert (peer.state, peer.sent_at) == (ProgressState.APPEND, None)
+
+
 def test_comparing_empties_the_window_and_never_asks_below_match() -> None:
     peer = streaming(match=4)
     peer.sent(Index(9), 90, clock=1)

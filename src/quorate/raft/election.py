@@ -143,9 +143,15 @@ class Election:
             standing.send(peer, Vote(standing.term, standing.log.last))
 
     def vote_persisted(self) -> None:
-        """The own vote counts once it is on disk, like everybody else's."""
+        """The own vote counts once it is on disk, like everybody else's.
+
+        The requests leave only now, so the time to answer them begins now: a slow disk must not
+        make every campaign too late.
+        """
         standing = self._standing
         if standing.role is Role.CANDIDATE and standing.persisted_term == standing.term:
+            if standing.node not in self._granted:
+                self.postpone()
             self._count(standing.node)
 
     def _count(self, voter: NodeId) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from quorate.entry import Entry, chain_holds
 from quorate.errors import DiskFailed
 from quorate.storage.flusher import VOTE_COPIES, plan_vote
-from quorate.storage.steps import File, Step, Sync, Truncate, WriteEntries
+from quorate.storage.steps import File, Step, Sync, Truncate, WriteEntries, WriteVote
 from quorate.types import ORIGIN, Index, Term, VoteRecord
 
 if TYPE_CHECKING:
@@ -37,26 +37,34 @@ class Recovered:
     record: VoteRecord
     entries: tuple[Entry, ...]
     torn_from: Index | None  # where a torn tail was cut
-    # The copy that the record was found in comes last: the other may not be whole.
-    vote_order: tuple[File, ...] = VOTE_COPIES
+    # The newest copy as it was found; None if the node never spoke.
+    found: WriteVote | None = None
 
 
 def recover(image: Image) -> Recovered:
     """The newest vote and the longest unbroken log of ``image``, in a new boot."""
     entries = _whole_prefix(image.entries)
     torn_from = Index(len(entries) + 1) if len(entries) < len(image.entries) else None
-    newest, found_in = _newest_vote(image)
+    found = _newest_vote(image)
+    newest = found.record if found is not None else VoteRecord(0, Term(0), None, 0)
     # A log entry of a term proves that the term was reached, whatever became of the record.
     term = max(newest.term, entries[-1].term if entries else Term(0))
     vote = newest.vote if term == newest.term else None
     record = VoteRecord(newest.number + 1, term, vote, newest.boot + 1)
-    vote_order = (*(file for file in VOTE_COPIES if file is not found_in), found_in)
-    return Recovered(record, entries, torn_from, vote_order)
+    return Recovered(record, entries, torn_from, found)
 
 
 def plan_open(recovered: Recovered) -> Iterator[Step]:
     """Make what was recovered durable. Only then may the node report or vote with any of it."""
-    yield from plan_vote(recovered.record, recovered.vote_order)
+    order: tuple[File, ...] = VOTE_COPIES
+    if recovered.found is not None:
+        # The copy that was found may be in the page cache only, the other one torn: it is secured
+        # as it is before the other is touched, and renewed last.
+        yield recovered.found
+        yield Sync(recovered.found.file)
+        others = (file for file in VOTE_COPIES if file is not recovered.found.file)
+        order = (*others, recovered.found.file)
+    yield from plan_vote(recovered.record, order)
     if recovered.torn_from is not None:
         yield Truncate(recovered.torn_from)
         yield Sync(File.LOG)
@@ -65,18 +73,16 @@ def plan_open(recovered: Recovered) -> Iterator[Step]:
         yield Sync(File.LOG)
 
 
-def _newest_vote(image: Image) -> tuple[VoteRecord, File]:
-    """The newest whole record and the copy that holds it."""
-    whole = {file: record for file, record in image.votes.items() if record is not None}
+def _newest_vote(image: Image) -> WriteVote | None:
+    """The newest whole copy; None if this node has never said a word."""
+    whole = [WriteVote(file, record) for file, record in image.votes.items() if record is not None]
     if whole:
-        found_in = max(whole, key=lambda file: whole[file].number)
-        return whole[found_in], found_in
-    if len(image.votes) < len(VOTE_COPIES):
-        # Not even the first open came to its end: this node has never said a word.
-        return VoteRecord(0, Term(0), None, 0), VOTE_COPIES[-1]
+        return max(whole, key=lambda copy: copy.record.number)
+    if len(image.votes) < len(VOTE_COPIES) and not image.entries:
+        return None  # not even the first open came to its end
     raise DiskFailed(
-        "both copies of the vote record are unreadable: starting without them could vote twice "
-        "in one term; replace this node as a new one"
+        "no copy of the vote record can be read: starting without it could vote twice in one "
+        "term; replace this node as a new one"
     )
 
 

@@ -90,9 +90,8 @@ class Disk:
         """Ask ``fate`` for every un-synced write, entry by entry; what it spares is durable."""
         for file in VOTE_COPIES:
             for step in self._pending[file]:
-                outcome = fate()
-                if isinstance(step, WriteVote) and outcome != "lost":
-                    self._durable_votes[file] = step.record if outcome == "kept" else None
+                if isinstance(step, WriteVote):
+                    _cut_vote(self._durable_votes, step, fate)
         self._votes = dict(self._durable_votes)
         for step in self._pending[File.LOG]:
             if isinstance(step, WriteEntries):
@@ -122,6 +121,16 @@ def _change_log(log: list[Entry | None], step: Step) -> None:
 
 def _extend_to(log: list[Entry | None], length: int) -> None:
     log.extend([None] * (length - len(log)))
+
+
+def _cut_vote(
+    votes: dict[File, VoteRecord | None], step: WriteVote, fate: Callable[[], Fate]
+) -> None:
+    if votes.get(step.file) == step.record:
+        return  # the same bytes again, as in _cut_write
+    outcome = fate()
+    if outcome != "lost":
+        votes[step.file] = step.record if outcome == "kept" else None
 
 
 def _cut_write(log: list[Entry | None], entry: Entry, fate: Callable[[], Fate]) -> None:

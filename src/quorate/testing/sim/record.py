@@ -21,16 +21,16 @@ FORMAT = 1
 def save(path: Path, outcome: Outcome) -> None:
     """Write what is needed to have ``outcome`` again."""
     violation = outcome.violation
-    record: dict[str, Any] = {
+    head: dict[str, Any] = {
         "format": FORMAT,
         "violation": None if violation is None else [violation.rule, violation.detail],
         "options": outcome.options.as_dict(),
-        "choices": outcome.choices,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
     # One choice a line: a shrunk record is read by people and reviewed as a diff.
-    text = json.dumps(record, indent=1)
-    path.write_text(text + "\n")
+    lines = ",\n".join(f"  {json.dumps(choice)}" for choice in outcome.choices)
+    text = json.dumps(head, indent=1).removesuffix("\n}") + f',\n "choices": [\n{lines}\n ]\n}}\n'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 def load(path: Path) -> tuple[Options, list[Choice], str | None]:
