@@ -88,6 +88,7 @@ def late_vote(stage: Stage) -> Script:
         if not stage.held or not leader.leads:
             continue
         candidate = stage.world.nodes[stage.held[0].source]
+        candidate.set_clock_rate(0.5)  # it waits for the answers all the while
         voter = next(node for node in followers if node is not candidate)
         stage.only([leader, voter])
         stage.append(leader)
