@@ -12,6 +12,7 @@ from quorate.errors import InvariantBroken
 from quorate.raft.log import LogChange
 from quorate.raft.messages import Ack, Envelope, Message
 from quorate.replica.durability import Durability
+from quorate.storage.steps import WriteVote
 from quorate.testing.sim.disk import Disk
 from quorate.types import BootId, GroupId, Index, NodeId, Term, VoteRecord
 
@@ -111,6 +112,19 @@ def test_a_vote_that_changes_while_a_flush_is_under_way_waits_for_the_next() -> 
     bench.start()
     assert bench.finish() == [vote_reply(2)]
     assert bench.durability.persisted_term == 2
+
+
+def test_the_number_of_a_vote_record_rises_with_every_change() -> None:
+    """Of two whole copies the higher number is the newer: it must be."""
+    bench = Bench()
+    numbers = [FIRST.number]
+    for term in (2, 3, 4):
+        bench.vote(term, "n2")
+        written = [step for step in bench.start().steps if isinstance(step, WriteVote)]
+        assert {(step.record.term, step.record.boot) for step in written} == {(term, FIRST.boot)}
+        numbers.append(written[0].record.number)
+        bench.finish()
+    assert numbers == sorted(set(numbers))
 
 
 def test_held_messages_of_an_earlier_term_are_dropped() -> None:

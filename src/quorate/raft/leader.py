@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Leader"]
 
-TICK_SECOND_MS = 1000
+SECOND_MS = 1000
 
 
 class Leader:
@@ -169,7 +169,7 @@ class Leader:
         standing = self._standing
         timing = standing.config.timing
         if standing.clock >= self._quota_at:
-            self._quota_at = standing.clock + standing.ticks(TICK_SECOND_MS)
+            self._quota_at = standing.clock + standing.ticks(SECOND_MS)
             for peer in self.progress.values():
                 peer.quota = standing.config.limits.catchup_bytes_per_s
                 peer.throttled = False
