@@ -109,10 +109,11 @@ class Election:
     # -- campaigning ---------------------------------------------------------------------------
 
     def tick(self) -> None:
+        """Time passes for a node that does not lead."""
         standing = self._standing
         if self._hint_at is not None and standing.clock >= self._hint_at:
             self._settle_hint()
-        if standing.role is not Role.LEADER and standing.clock >= self._deadline:
+        if standing.clock >= self._deadline:
             if standing.clock < self._barred_until:
                 self.postpone()
             else:

@@ -79,12 +79,9 @@ class Follower:
     def _first_mismatch(self, message: Append) -> Index | None:
         """The first index at which the log lacks the leader's entry; None if it has them all."""
         log = self._standing.log
-        if not message.entries or log.holds(message.entries[-1].position):
+        if log.holds(message.entries[-1].position):
             return None  # the usual duplicate, found without looking at each entry
-        for entry in message.entries:
-            if not log.holds(entry.position):
-                return entry.index
-        return None
+        return next(entry.index for entry in message.entries if not log.holds(entry.position))
 
     def _truncate(self, first: Index) -> None:
         """Only a real mismatch comes here: mere overlap would drop acknowledged entries."""

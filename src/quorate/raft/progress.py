@@ -71,7 +71,6 @@ class Progress:
     def stream(self) -> None:
         """The logs agree up to match: send what follows."""
         self.state = ProgressState.APPEND
-        self.next = Index(self.match + 1)
         self.sent_at = None
 
     def sent(self, last: Index, size: int, clock: int) -> None:

@@ -85,7 +85,9 @@ class Reads:
         if standing.role is not Role.LEADER:
             standing.refuse(Refusal.NOT_LEADING)
             standing.send(source, ReadIndexReply(standing.term, ask.request, None))
-        elif self._peers.get(source) != ask.request:
+        elif (waits := self._peers.get(source)) != ask.request:
+            if waits is not None and (older := _PeerAsks(source, waits)) in self._arrived:
+                self._arrived.remove(older)  # given up by its asker
             self._peers[source] = ask.request
             self._arrived.append(_PeerAsks(source, ask.request))
 

@@ -85,7 +85,7 @@ class Engine:
     ) -> None:
         record = recovered.record
         fresh = not recovered.entries and record.term == 0
-        first = sorted(voters)[group.incarnation % len(voters)]
+        order = sorted(voters)
         self.node = node
         self.config = config
         self._group = group
@@ -100,7 +100,9 @@ class Engine:
             vote=record.vote,
             entries=recovered.entries,
             # Leaders of many new logs spread over the nodes, and none waits for a timeout.
-            first_to_campaign=fresh and first == node,
+            first_to_campaign=fresh
+            and node in order
+            and order.index(node) == group.incarnation % len(order),
         )
         last = self.core.standing.log.last_index
         self.durability = Durability(record, last, config.limits.held_messages)

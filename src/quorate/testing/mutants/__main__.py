@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 SEEDS = 5_000
-SWARM_SEEDS = 200
+SWARM_SEEDS = 100
 NEVER = "-"
 
 

@@ -79,8 +79,8 @@ MUTANTS = (
         "open-trusts-one-vote-copy",
         "the newest whole copy of the vote record counts",
         "storage/recovery.py",
-        "for file, record in image.votes.items() if record is not None\n",
-        "for file, record in image.votes.items() if record and file is File.VOTE_A\n",
+        "for file, record in image.votes.items() if record is not None]",
+        "for file, record in image.votes.items() if record and file is File.VOTE_A]",
     ),
     Mutant(
         "open-does-not-rewrite-the-vote",
