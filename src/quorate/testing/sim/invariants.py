@@ -177,7 +177,10 @@ class Invariants:
         seen.matches[name] = match
         if match > seen.acks.get(name, 0):
             raise Violation("I12", f"{node.name}: this boot of {name} never acked {match}")
-        durable = self._world.nodes[name].disk.durable_position(match)
+        disk = self._world.nodes[name].disk
+        if disk.durable_vote is not None and disk.durable_vote.term > standing.term:
+            return  # it has moved on and may have truncated since; this leader is on its way out
+        durable = disk.durable_position(match)
         if durable != standing.log.position(match):
             raise Violation("I12", f"{node.name}: {name} has {durable} on disk at {match}")
 
