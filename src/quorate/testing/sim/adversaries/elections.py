@@ -52,12 +52,15 @@ def _note_votes(stage: Stage, voter: Node, winners: list[Node]) -> Callable[[Env
 
 
 def crash_loop(stage: Stage) -> Script:
-    """One node loses power again and again, mostly while it writes its vote or opens its disk."""
+    """One node dies again and again, mostly while it writes its vote or opens its disk.
+
+    Killed, it leaves writes that can be read and are not durable; then the power goes.
+    """
     world = stage.world
     while True:
         victim = stage.all[stage.pick(len(stage.all))]
         for _ in range(1 + stage.pick(6)):
-            stage.power_cut(victim, 1)
+            world.faults.inject("kill" if stage.pick(2) else "power", victim, 1, 0)
             yield 1 + stage.pick(12 * world.options.disk_us)
         yield stage.pick(2 * stage.election_us)
 
@@ -118,7 +121,8 @@ def behind_campaigner(stage: Stage) -> Script:
         yield stage.until_longer(ahead, last)
         yield stage.election_us // 4
         leader.kill()
-        if ahead.disk.durable_last == last:
+        yield 4 * stage.world.options.delay_us  # what it had sent to either has arrived
+        if ahead.disk.durable_last <= behind.disk.durable_last:
             continue
         stage.only([behind, ahead])
         term = max(behind.term, ahead.term)
