@@ -106,8 +106,10 @@ class Leader:
         """Another boot: what the peer had acked before says nothing about it now."""
         standing = self._standing
         following = Index(standing.log.last_index + 1)
-        number = self.progress[peer].number + 1
-        self.progress[peer] = Progress(peer, following, standing.clock, number)
+        before = self.progress[peer]
+        after = Progress(peer, following, standing.clock, before.number + 1)
+        after.quota = before.quota  # a restart neither adds to it nor uses it up
+        self.progress[peer] = after
         standing.report(Happening.PEER_RESTARTED, peer)
 
     def on_ack(self, source: NodeId, ack: Ack) -> None:

@@ -142,8 +142,10 @@ class Reads:
             self._release()
 
     def _ask_leader(self) -> None:
+        if not self._arrived or self._asked or self._standing.leader is None:
+            return
         own = [asker for asker in self._arrived if isinstance(asker, int)]
-        if own and not self._asked and self._standing.leader is not None:
+        if own:
             self._request += 1
             self._asked, self._arrived = own, []
             self._send_question()

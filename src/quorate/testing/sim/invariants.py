@@ -76,6 +76,9 @@ class Invariants:
         known = self._terms_sent.get(node.name, Term(0))
         if seen.term < known:
             raise Violation("I6", f"{node.name} restarts in term {seen.term}, sent {known} before")
+        cast = self._votes.get((node.name, seen.term))
+        if cast is not None and engine.core.standing.vote != cast:
+            raise Violation("I6", f"{node.name} forgot its vote for {cast} in term {seen.term}")
         self._check_new_entries(node, seen.log)
 
     def after_turn(self, node: Node, inputs: list[Input], effects: Effects) -> None:
