@@ -103,7 +103,7 @@ class Election:
         if not self._hint_refused:
             return  # a link that can be had again deposes nobody
         standing.report(Happening.HINT_ENDED_STICKINESS, standing.leader)
-        standing.leader = None
+        standing.lose_leader()
         self._deadline = standing.clock
 
     # -- campaigning ---------------------------------------------------------------------------

@@ -114,6 +114,10 @@ class Standing:
         self.leader = leader
         self.report(Happening.FOLLOWS, leader, detail=why)
 
+    def lose_leader(self) -> None:
+        """Follow nobody in this term any more, and say so to nobody."""
+        self.leader = None
+
     def pre_campaign(self) -> None:
         """Ask around without raising the term."""
         self.role = Role.PRE_CANDIDATE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from quorate.errors import ReplicaHalted
 from quorate.testing.sim.adversaries import ADVERSARIES, SETTINGS
 from quorate.testing.sim.decisions import Choice, Decisions
 from quorate.testing.sim.options import swarm
@@ -60,6 +61,9 @@ def run(options: Options, choices: list[Choice] | None = None) -> Outcome:
         recover_cluster(world)
     except Violation as found:
         violation = found
+    except ReplicaHalted as halt:
+        # A check looked at a replica whose own state contradicts itself.
+        violation = Violation("halt", str(halt))
     for node in world.nodes.values():
         world.note_refusals(node)
     return Outcome(
