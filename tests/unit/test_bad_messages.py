@@ -29,7 +29,7 @@ from core_rig import (
 from engine_rig import GROUP, EngineRig
 from quorate.entry import make_entry
 from quorate.raft.core import FROM_VOTERS
-from quorate.raft.messages import TERM_MAX, Envelope, Message
+from quorate.raft.messages import TERM_LEAP_MAX, Envelope, Message
 from quorate.raft.output import Refusal
 from quorate.types import BootId, EntryKind, GroupId, Index, NodeId, Position, Term
 
@@ -109,7 +109,7 @@ def test_a_message_with_a_wrong_envelope(wrong: str, kind: str, role: str) -> No
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("kind", MESSAGES)
-@pytest.mark.parametrize("term", [-1, -(1 << 70), TERM_MAX + 1, 1 << 70])
+@pytest.mark.parametrize("term", [-1, -(1 << 70), 3 + TERM_LEAP_MAX + 1, 1 << 70])
 def test_a_term_that_cannot_be(term: int, kind: str, role: str) -> None:
     message = replace(MESSAGES[kind], term=Term(term))
     assert_refused(rig_as(role), Refusal.IMPOSSIBLE_TERM, envelope(message))

@@ -170,6 +170,31 @@ def test_a_killed_leader_is_replaced_within_the_longest_hint(size: int) -> None:
     assert replaced >= 18
 
 
+def test_only_one_survivor_can_win_and_it_need_not_wait_for_a_timeout() -> None:
+    """Its hint ends first, so the other still refuses; the other's log ends earlier, so it can
+    never win. The first asks again as soon as hints end."""
+    for seed in range(30):
+        cluster = led(3, seed=seed)
+        cluster.isolate("n3")
+        append_many(cluster, "n1", 1)
+        cluster.heal()
+        cluster.crash("n1")
+        for name in ("n2", "n3"):
+            cluster.turn(name, [LinkClosed(NodeId("n1")), LinkRefused(NodeId("n1"))])
+        cluster.run(2 * HINT_MAX_TICKS + 1)
+        assert cluster.leader() == "n2", seed
+
+
+def test_after_a_timeout_of_hurry_a_node_is_as_patient_as_ever() -> None:
+    rig = following()
+    close(rig)
+    for _ in range(ELECTION_TICKS // HINT_MAX_TICKS):
+        assert pick(rig.tick(HINT_MAX_TICKS), PreVote)
+    rig.tick(HINT_MAX_TICKS + HINT_MIN_TICKS)
+    asked_at = [rig.standing.clock for _ in range(2 * ELECTION_TICKS) if pick(rig.tick(), PreVote)]
+    assert len(asked_at) <= 2  # once a timeout, at most
+
+
 # -- the slow disk -----------------------------------------------------------------------------
 
 

@@ -102,7 +102,7 @@ UNASKED: dict[str, tuple[Callable[[], EngineRig], Message, Refusal]] = {
     "ack to a candidate": (candidate, ack(3, 3), Refusal.NOT_LEADING),
     "ack of an earlier term": (leader, ack(2, 3), Refusal.STALE_TERM),
     "ack of the future": (leader, ack(3, 5), Refusal.IMPOSSIBLE_INDEX),
-    "ack in a future stream": (leader, ack(3, 4, number=7), Refusal.IMPOSSIBLE_INDEX),
+    "ack in a future stream": (leader, ack(3, 4, number=7), Refusal.NOT_ASKED),
     "mismatch to a follower": (follower, mismatch(3, 3, 1), Refusal.NOT_LEADING),
     "mismatch of an earlier term": (leader, mismatch(2, 3, 1), Refusal.STALE_TERM),
     "mismatch in another stream": (leader, mismatch(3, 4, 4, number=7), Refusal.NOT_ASKED),
@@ -144,7 +144,7 @@ def test_an_ack_of_a_negative_index() -> None:
 
 def test_an_ack_in_a_stream_that_never_was() -> None:
     """Streams are counted from 1: nothing can answer a question of number 0."""
-    assert_put_aside(leader(), "n3", ack(3, 4, number=0), Refusal.IMPOSSIBLE_INDEX)
+    assert_put_aside(leader(), "n3", ack(3, 4, number=0), Refusal.NOT_ASKED)
 
 
 def test_a_read_index_that_cannot_be() -> None:

@@ -24,7 +24,7 @@ class Election:
 
     __slots__ = (
         "_barred_until", "_deadline", "_granted", "_heard_at", "_hint_at", "_hint_refused",
-        "_hint_term", "_request", "_standing",
+        "_hint_term", "_hurry_until", "_request", "_standing",
     )  # fmt: skip
 
     def __init__(self, standing: Standing, *, first_to_campaign: bool) -> None:
@@ -43,6 +43,8 @@ class Election:
         self._hint_refused = False
         # The last term that had its hint: there is at most one per term.
         self._hint_term = -1
+        # A leader is gone for sure: until then, a round that failed is soon tried again.
+        self._hurry_until = 0
         # No campaign before this: the disk was found too slow to lead.
         self._barred_until = 0
         self.postpone()
@@ -83,10 +85,8 @@ class Election:
         standing = self._standing
         if peer != standing.leader or self._hint_term == standing.term:
             return
-        timing = standing.config.timing
-        low, high = standing.ticks(timing.hint_min_ms), standing.ticks(timing.hint_max_ms)
         self._hint_term = standing.term
-        self._hint_at = standing.clock + standing.random.randint(low, high)
+        self._hint_at = standing.clock + self._hint_wait()
         self._hint_refused = False
         standing.report(Happening.HINT_STARTED, peer)
 
@@ -94,6 +94,11 @@ class Election:
         """Nobody listens at the peer's address: a host that is there, a process that is not."""
         if self._hint_at is not None and peer == self._standing.leader:
             self._hint_refused = True
+
+    def _hint_wait(self) -> int:
+        timing = self._standing.config.timing
+        low = self._standing.ticks(timing.hint_min_ms)
+        return self._standing.random.randint(low, self._standing.ticks(timing.hint_max_ms))
 
     def _settle_hint(self) -> None:
         standing = self._standing
@@ -105,6 +110,7 @@ class Election:
         standing.report(Happening.HINT_ENDED_STICKINESS, standing.leader)
         standing.lose_leader()
         self._deadline = standing.clock
+        self._hurry_until = standing.clock + standing.ticks(standing.config.timing.election_ms)
 
     # -- campaigning ---------------------------------------------------------------------------
 
@@ -126,7 +132,11 @@ class Election:
         self._hint_at = None
         self._request += 1
         self._granted = {standing.node}
-        self.postpone()
+        if standing.clock < self._hurry_until:
+            # The others wait out their own hints and refuse until then: not for a whole timeout.
+            self._deadline = standing.clock + self._hint_wait()
+        else:
+            self.postpone()
         if len(self._granted) >= standing.quorum:
             self._campaign()
             return

@@ -115,7 +115,10 @@ class Leader:
     def on_ack(self, source: NodeId, ack: Ack) -> None:
         standing = self._standing
         peer = self.progress[source]
-        if ack.match > standing.log.last_index or not 0 < ack.number <= peer.number:
+        if not 0 < ack.number <= peer.number:
+            standing.refuse(Refusal.NOT_ASKED)
+            return
+        if ack.match > standing.log.last_index:
             standing.refuse(Refusal.IMPOSSIBLE_INDEX)
             return
         peer.acked(ack.match, standing.clock)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from quorate.entry import Entry
 
 __all__ = [
-    "TERM_MAX",
+    "TERM_LEAP_MAX",
     "Ack",
     "Append",
     "Compare",
@@ -35,9 +35,9 @@ __all__ = [
     "VoteReply",
 ]
 
-# A term beyond this is a lie: no cluster lives through so many elections, and adopting one would
-# leave no room to elect anybody again.
-TERM_MAX = 1 << 56
+# A term this far above the own one is a lie: nobody missed so many elections, and whoever adopts
+# the highest number of all leaves no room to elect anybody again.
+TERM_LEAP_MAX = 1 << 32
 
 
 class MessageKind(IntEnum):

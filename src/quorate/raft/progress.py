@@ -50,7 +50,7 @@ class Progress:
         self.inflight_bytes = 0
         # The newest read round that the peer vouched for.
         self.round = 0
-        # The highest committed index that was sent to the peer.
+        # The committed index that the newest message to the peer can prove to it.
         self.commit_sent = Index(0)
         # When any message of the peer came in; when match last rose or had nothing to rise to.
         self.heard_at = clock

@@ -9,6 +9,7 @@ deadline.
 from __future__ import annotations
 
 from collections import deque
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.raft.messages import ReadIndex, ReadIndexReply, RequestId
@@ -111,7 +112,9 @@ class Reads:
     def tick(self) -> None:
         """Give up what waited too long; repeat the question that has no answer."""
         standing = self._standing
-        expired = [token for token, at in self._deadlines.items() if standing.clock >= at]
+        # Deadlines stand in their order: each read was given the same time.
+        due = takewhile(lambda item: standing.clock >= item[1], self._deadlines.items())
+        expired = [token for token, _ in due]
         if expired:
             for token in expired:
                 del self._deadlines[token]

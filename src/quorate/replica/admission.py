@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from quorate.entry import chain_holds
 from quorate.raft.messages import (
-    TERM_MAX,
+    TERM_LEAP_MAX,
     Ack,
     Append,
     Compare,
@@ -28,8 +28,8 @@ __all__ = ["refusal"]
 ELECTED = frozenset({Vote, Compare, Append, Heartbeat})
 
 
-def refusal(envelope: Envelope, group: GroupId, node: NodeId) -> Refusal | None:
-    """Why ``envelope`` is put aside; None if it may go on."""
+def refusal(envelope: Envelope, group: GroupId, node: NodeId, term: Term) -> Refusal | None:
+    """Why ``envelope`` is put aside by ``node`` in ``term``; None if it may go on."""
     if envelope.group != group:
         same_cluster = envelope.group.cluster == group.cluster
         return Refusal.OTHER_INCARNATION if same_cluster else Refusal.OTHER_CLUSTER
@@ -38,7 +38,9 @@ def refusal(envelope: Envelope, group: GroupId, node: NodeId) -> Refusal | None:
     if envelope.source == node:
         return Refusal.FROM_SELF
     message = envelope.message
-    if not 0 <= message.term <= TERM_MAX or (message.term == 0 and type(message) in ELECTED):
+    if not 0 <= message.term <= term + TERM_LEAP_MAX:
+        return Refusal.IMPOSSIBLE_TERM
+    if message.term == 0 and type(message) in ELECTED:
         return Refusal.IMPOSSIBLE_TERM
     return _impossible(message)
 

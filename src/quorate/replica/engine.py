@@ -190,9 +190,10 @@ class Engine:
 
     def _on_deliver(self, item: Deliver, effects: Effects) -> None:
         envelope = item.envelope
-        reason = refusal(envelope, self._group, self.node)
+        standing = self.core.standing
+        reason = refusal(envelope, self._group, self.node, standing.term)
         if reason is not None:
-            self.core.standing.refuse(reason)
+            standing.refuse(reason)
         else:
             self.core.step(envelope.source, envelope.boot, envelope.message)
 
