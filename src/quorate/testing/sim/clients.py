@@ -36,11 +36,14 @@ class Clients:
         self._choices = world.decisions.stream("clients")
         self._token = 0
         self._running = True
-        # Open operations by token: the node asked, and for reads the least they must show.
+        # Open operations by token: the node asked, and for reads the least they must show and
+        # the node's clock when it was asked.
         self._appends: dict[int, Node] = {}
-        self._reads: dict[int, tuple[Node, Index]] = {}
-        # The appends that reached a node.
-        self._sent: set[int] = set()
+        self._reads: dict[int, tuple[Node, Index, int]] = {}
+        # The appends that reached a node: how many records, and the term they asked for.
+        self._sent: dict[int, tuple[int, Term | None]] = {}
+        # Those that stand in some log, applied or not.
+        self._logged: set[int] = set()
         # (index, offset) of every append that was applied anywhere, by token.
         self._placed: dict[int, tuple[Index, int]] = {}
         self._refused: set[int] = set()
@@ -48,6 +51,7 @@ class Clients:
         self._shown = Index(0)
         # The end of the records after each index that was applied anywhere.
         self._ends: list[int] = [0]
+        self._append_time = 0
         self.acked = 0
         self.read = 0
 
@@ -68,7 +72,7 @@ class Clients:
         node = self._target(where)
         self._world.count_event("client", node.name)
         if kind == "append":
-            self.append(node, count)
+            self.append(node, count, self._expected_term(node))
         else:
             self.ask(node)
         self._world.after(gap, self._next)
@@ -88,6 +92,12 @@ class Clients:
         leaders = [node for node in nodes if node.leads]
         return leaders[self._token % len(leaders)] if leaders else nodes[0]
 
+    def _expected_term(self, node: Node) -> Term | None:
+        """Some ask for the term that the node is in, a few for the one before."""
+        if self._token % 5:
+            return None
+        return Term(node.term - (self._token % 3 == 0))
+
     def append(self, node: Node, count: int = 1, expected_term: Term | None = None) -> int:
         """Append ``count`` records at ``node``; the token comes back."""
         self._token += 1
@@ -95,7 +105,7 @@ class Clients:
         mark = str(token).encode() + PAYLOAD_MARK
         if node.engine is not None:  # nobody listens otherwise: nothing was asked
             self._appends[token] = node
-            self._sent.add(token)
+            self._sent[token] = (count, expected_term)
         batch = mark + bytes(max(0, self._world.options.batch_bytes - len(mark)))
         node.give(Propose(token, batch, count, expected_term))
         return token
@@ -105,7 +115,7 @@ class Clients:
         self._token += 1
         token = self._token
         if node.engine is not None:
-            self._reads[token] = (node, self._shown)
+            self._reads[token] = (node, self._shown, node.engine.core.standing.clock)
         node.give(Read(token))
         return token
 
@@ -131,7 +141,8 @@ class Clients:
                 del self._appends[token]
                 self._append_answered(token, result)
             elif token in self._reads:
-                _, least = self._reads.pop(token)
+                _, least, asked_at = self._reads.pop(token)
+                self._check_in_time(node, asked_at)
                 self._read_answered(node, result, least)
             else:
                 raise Violation("one-answer", f"{node.name} answered token {token} twice")
@@ -141,8 +152,7 @@ class Clients:
             placed = self._placed.get(token)
             if placed != (result.index, result.offset):
                 raise Violation("C1", f"token {token} acked at {result}, applied at {placed}")
-            if result.synced < self._world.quorum:
-                raise Violation("C1", f"token {token} acked with {result.synced} copies on disk")
+            self._check_receipt(token, result)
             self.acked += 1
             self._shown = max(self._shown, result.index)
             return
@@ -150,10 +160,33 @@ class Clients:
             raise Violation("one-answer", f"token {token} is no read and got {result}")
         self._world.sometimes[f"answer {result.code}"] += 1
         if isinstance(result, OutcomeUnknown):
+            if token not in self._logged:
+                raise Violation(
+                    "C5", f"token {token} was never logged and its fate is said unknown"
+                )
             return
-        if token in self._placed:
-            raise Violation("C5", f"token {token} refused with {result.code}, yet applied")
+        if token in self._logged:
+            raise Violation("C5", f"token {token} refused with {result.code}, yet logged")
         self._refused.add(token)
+
+    def _check_receipt(self, token: int, receipt: Receipt) -> None:
+        world = self._world
+        count, expected_term = self._sent[token]
+        entry = world.invariants.committed[receipt.index - 1]
+        if receipt.count != count or receipt.term != entry.term:
+            raise Violation("C1", f"{receipt} for {count} records in an entry of {entry.term}")
+        if expected_term not in (None, receipt.term):
+            raise Violation("C5", f"token {token} asked for term {expected_term}, got {receipt}")
+        copies = world.durable_copies(entry.position)
+        if not world.quorum <= receipt.synced <= copies:
+            raise Violation("C1", f"{receipt} with {copies} copies on disk")
+
+    def _check_in_time(self, node: Node, asked_at: int) -> None:
+        """Every read ends at its deadline, by the clock of the node that was asked."""
+        config = self._world.config
+        clock = node.engine.core.standing.clock if node.engine is not None else asked_at
+        if clock - asked_at > config.timing.ticks(config.timing.read_ms):
+            raise Violation("C11", f"{node.name} answered a read {clock - asked_at} ticks later")
 
     def _read_answered(
         self, node: Node, result: Receipt | ReadAnswer | QuorateError, least: Index
@@ -181,7 +214,7 @@ class Clients:
             raise Violation("dense-offsets", f"entry {entry.index} at {entry.base_offset}")
         if entry.kind is EntryKind.DATA:
             for batch, count in unpack_batches(entry):
-                token = int(batch.partition(PAYLOAD_MARK)[0])
+                token = _token(batch)
                 if token not in self._sent:
                     raise Violation("C2", f"token {token} was never sent")
                 if token in self._placed:
@@ -191,3 +224,16 @@ class Clients:
                 self._placed[token] = (entry.index, offset)
                 offset += count
         self._ends.append(offset)
+        if entry.append_time < self._append_time:
+            raise Violation("append-time", f"entry {entry.index}: append time went back")
+        self._append_time = entry.append_time
+
+    def logged(self, entry: Entry) -> None:
+        """``entry`` is new in a log, for the first time anywhere."""
+        if entry.kind is EntryKind.DATA:
+            for batch, _ in unpack_batches(entry):
+                self._logged.add(_token(batch))
+
+
+def _token(batch: bytes) -> int:
+    return int(batch.partition(PAYLOAD_MARK)[0])

@@ -1,7 +1,8 @@
 """A disk that remembers what was synced and forgets the rest, as real ones do.
 
 Each file has a durable image and a list of writes that were not synced yet. A killed process
-leaves those writes readable; a power cut keeps each of them, loses it or tears it.
+leaves those writes readable; a power cut keeps each of them, loses it or tears it. After a failed
+sync they stay readable and no later sync covers them.
 """
 
 from __future__ import annotations
@@ -56,6 +57,11 @@ class Disk:
         return entry.position if entry is not None else None
 
     @property
+    def unsynced_votes(self) -> int:
+        """In how many copies of the vote record the next power cut may leave anything."""
+        return sum(bool(self._pending[file]) for file in VOTE_COPIES)
+
+    @property
     def unsynced(self) -> int:
         return sum(len(steps) for steps in self._pending.values())
 
@@ -100,6 +106,14 @@ class Disk:
             elif fate() != "lost":
                 _change_log(self._durable_log, step)
         self._log = list(self._durable_log)
+        for pending in self._pending.values():
+            pending.clear()
+
+    def fail(self) -> None:
+        """A sync failed: what was written can still be read, and no later sync makes it durable.
+
+        Linux marks the pages clean; only writing them again helps.
+        """
         for pending in self._pending.values():
             pending.clear()
 

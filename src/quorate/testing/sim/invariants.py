@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quorate.raft.messages import Ack, Envelope, Vote, VoteReply
+from quorate.raft.messages import Ack, Append, Envelope, Vote, VoteReply
 from quorate.raft.output import Event, Happening
 from quorate.replica.exchange import Deliver, Effects, Input
 from quorate.testing.sim.violation import Violation
@@ -17,6 +17,7 @@ from quorate.types import ORIGIN, Index, NodeId, Position, Role, Term
 if TYPE_CHECKING:
     from quorate.entry import Entry
     from quorate.raft.leader import Leader
+    from quorate.raft.progress import Progress
     from quorate.raft.roles import Standing
     from quorate.replica.engine import Engine
     from quorate.testing.sim.node import Node
@@ -99,6 +100,10 @@ class Invariants:
         seen.term = standing.term
         seen.role = standing.role
 
+    def ends(self) -> list[Position]:
+        """Where every log ended when it was last looked at: stands for all that is in them."""
+        return [seen.log[-1].position if seen.log else ORIGIN for seen in self._seen.values()]
+
     # -- the log -------------------------------------------------------------------------------
 
     def _check_log(self, node: Node, seen: _Seen, standing: Standing) -> None:
@@ -114,20 +119,37 @@ class Invariants:
                 raise Violation("I5", f"{node.name} leads term {seen.term} and cut its own log")
             if common < seen.committed:
                 raise Violation("I8", f"{node.name} cut {common + 1}, committed {seen.committed}")
+            if self._is_committed(before[common]):
+                raise Violation("I8", f"{node.name} cut {common + 1}, which is committed somewhere")
             self._world.sometimes["suffix truncated"] += 1
             del before[common:]
         new = log.entries(Index(common + 1), Index(log.last_index + 1))
         self._check_new_entries(node, new)
         before.extend(new)
 
+    def _is_committed(self, entry: Entry) -> bool:
+        """Whether anybody ever committed ``entry``."""
+        index = entry.index
+        return index <= len(self.committed) and self.committed[index - 1].position == entry.position
+
     def _check_new_entries(self, node: Node, entries: list[Entry]) -> None:
         for entry in entries:
             if entry.position in self.planted:
                 continue
             key = (entry.index, entry.term)
-            chain = self._chains.setdefault(key, entry.position.chain)
-            if chain != entry.position.chain:
+            chain = self._chains.get(key)
+            if chain is None:
+                self._chains[key] = entry.position.chain
+                self._check_new_entry(node, entry)
+            elif chain != entry.position.chain:
                 raise Violation("I2", f"{node.name} has another log at (index, term) {key}")
+
+    def _check_new_entry(self, node: Node, entry: Entry) -> None:
+        limit = self._world.config.limits.entry_bytes
+        batches = len(entry.body) - entry.runs * 8
+        if entry.runs > 1 and batches > limit:
+            raise Violation("I15", f"{node.name}: {entry.runs} batches, {batches} > {limit} bytes")
+        self._world.clients.logged(entry)
 
     # -- leading -------------------------------------------------------------------------------
 
@@ -243,10 +265,7 @@ class Invariants:
             self._committed_by[standing.term] = index
 
     def _check_durable(self, node: Node, position: Position) -> None:
-        copies = sum(
-            other.disk.durable_position(position.index) == position
-            for other in self._world.nodes.values()
-        )
+        copies = self._world.durable_copies(position)
         if copies < self._world.quorum:
             raise Violation("I7", f"{node.name} committed {position}, {copies} copies on disk")
 
@@ -268,11 +287,20 @@ class Invariants:
             self._check_vote(node, message.term, envelope.target)
         elif type(message) is Vote:
             self._check_vote(node, message.term, node.name)
+        elif type(message) is Append:
+            self._check_append_size(node, message)
         elif type(message) is Ack:
             log = _engine(node).core.standing.log
             durable = node.disk.durable_position(message.match)
             if durable is None or durable != log.position(message.match):
                 raise Violation("I10", f"{node.name} acks {message.match}, has {durable} on disk")
+
+    def _check_append_size(self, node: Node, message: Append) -> None:
+        limits = self._world.config.limits
+        size = sum(entry.size for entry in message.entries)
+        count = len(message.entries)
+        if count > limits.append_entries or (count > 1 and size > limits.append_bytes):
+            raise Violation("I15", f"{node.name}: an append of {count} entries, {size} bytes")
 
     def _check_vote(self, node: Node, term: Term, candidate: NodeId) -> None:
         cast = self._votes.setdefault((node.name, term), candidate)
@@ -306,13 +334,21 @@ class Invariants:
             ("pending_reads", engine.core.reads_waiting, limits.pending_reads),
         ]
         if leader is not None:
-            longest = max((len(peer.inflight) for peer in leader.progress.values()), default=0)
+            peers = leader.progress.values()
+            # One message may begin below the limit and end above it.
+            widest = max((_bytes_before_last(peer) for peer in peers), default=0)
+            sizes.append(("window_bytes", widest, limits.window_bytes))
+            longest = max((len(peer.inflight) for peer in peers), default=0)
             sizes.append(("window_messages", longest, limits.window_messages))
             if longest == limits.window_messages:
                 self._world.sometimes["window full"] += 1
         for name, size, limit in sizes:
             if size > limit:
                 raise Violation("I15", f"{node.name}: {name} is {size}, limit {limit}")
+
+
+def _bytes_before_last(peer: Progress) -> int:
+    return peer.inflight_bytes - peer.inflight[-1][1] if peer.inflight else 0
 
 
 def _engine(node: Node) -> Engine:

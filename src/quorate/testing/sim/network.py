@@ -61,6 +61,10 @@ class Network:
             delays.append(delay)
         return delays
 
+    def draw_stray(self, random: Random, nodes: int) -> int:
+        """Which node gets a copy that it should not get; -1 for none."""
+        return random.randrange(nodes) if random.random() < self._options.noise["stray"] else -1
+
     def passes(self, source: NodeId, target: NodeId) -> bool:
         return (source, target) not in self.cuts
 

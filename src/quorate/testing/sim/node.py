@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from quorate.errors import ReplicaHalted
+from quorate.errors import DiskFailed, ReplicaHalted
 from quorate.replica.engine import Engine
 from quorate.replica.exchange import Effects, Flush, Flushed, FlushFailed, Input
 from quorate.storage.recovery import plan_open, recover
@@ -16,6 +16,7 @@ from quorate.types import NodeId, Role
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from quorate.raft.messages import Envelope
     from quorate.storage.recovery import Recovered
     from quorate.storage.steps import Step
     from quorate.testing.sim.world import World
@@ -48,8 +49,8 @@ class Node:
         self.disk_fails = False
         # The step under way is done by then, however slow the disk.
         self.disk_busy_until = 0
-        # An adversary forged a message to this node: it may stop rather than believe it.
-        self.lied_to = False
+        # A message that an adversary forged: whoever takes it may stop rather than believe it.
+        self.lie: Envelope | None = None
         self._disk_choices = world.decisions.stream(f"disk {name}")
 
     # -- life ----------------------------------------------------------------------------------
@@ -76,8 +77,12 @@ class Node:
         if step is None:
             self._run(recovered)
             return
-        self.disk.run(step)
         self.world.count_event("open", self.name)
+        if self.disk_fails:
+            self.disk.fail()
+            self.world.halted(self, DiskFailed(f"{self.name} cannot open: EIO"), [])
+            return
+        self.disk.run(step)
         self.world.after(self._disk_delay(), self._open_step, life, recovered, plan)
 
     def _run(self, recovered: Recovered) -> None:
@@ -176,7 +181,7 @@ class Node:
                 inputs, self.local_us() // 1000, max(0, self.world.now + self.wall_offset_us)
             )
         except ReplicaHalted as halt:
-            self.world.halted(self, halt)
+            self.world.halted(self, halt, inputs)
             return
         except Exception as error:
             raise Violation("crash", f"{self.name}: {error!r}") from error
@@ -216,6 +221,7 @@ class Node:
         self.world.count_event("disk", self.name)
         if self.disk_fails:
             self.disk_fails = False
+            self.disk.fail()
             self.give(FlushFailed(flush.number, "EIO"))
             return
         self.disk.run(flush.steps[position])

@@ -21,7 +21,7 @@ FAULTS = (
 )  # fmt: skip
 
 # What happens to single messages: the chance of each, if it is on.
-NOISES = ("loss", "duplicate", "reorder", "late")
+NOISES = ("loss", "duplicate", "reorder", "late", "stray")
 
 BATCH_BYTES_MAX = 100
 
@@ -73,6 +73,7 @@ def swarm(seed: int, events: int) -> Options:
         "duplicate": random.choice((0.01, 0.1)),
         "reorder": random.choice((0.05, 0.3)),
         "late": random.choice((0.002, 0.01)),
+        "stray": 0.01,
     }
     return Options(
         seed=seed,

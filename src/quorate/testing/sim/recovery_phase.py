@@ -127,6 +127,16 @@ def _require_appends(world: World) -> None:
             raise Violation("C11", f"an append at {node.name} was not acked in a healthy cluster")
 
 
+def _require_no_debts(engine: Engine) -> None:
+    """I15 needs counts that come back to nothing: a leak would close a window or a queue."""
+    leader = engine.core.leader
+    if leader is None or leader.uncommitted_bytes:
+        raise Violation("I15", f"{engine.node}: all is committed, but not by its count of bytes")
+    for peer in leader.progress.values():
+        if peer.match == engine.core.standing.log.last_index and peer.inflight_bytes:
+            raise Violation("I15", f"{engine.node}: {peer.node} acked all, {peer.inflight_bytes}")
+
+
 def _require_convergence(world: World) -> None:
     def equal() -> bool:
         _, leader = _leader(world)
@@ -148,10 +158,11 @@ def _require_convergence(world: World) -> None:
         if marks() == before:
             raise Violation("C11", f"copies do not become equal: {before}")
         before = marks()
+    _, leader = _leader(world)
+    _require_no_debts(leader)
     states = {(engine.state.end, engine.state.hash) for engine in _engines(world)}
     if len(states) > 1:
         raise Violation("C10", f"equal logs, other states: {sorted(states)}")
-    _, leader = _leader(world)
     committed = Index(len(world.invariants.committed))
     if not world.invariants.has_committed(leader.core.standing, committed):
         raise Violation("C1", f"entry {committed} was committed and is gone")

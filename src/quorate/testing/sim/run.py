@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from crc32c import crc32c
+
 from quorate.errors import ReplicaHalted
 from quorate.testing.sim.adversaries import ADVERSARIES, SETTINGS
 from quorate.testing.sim.decisions import Choice, Decisions
@@ -70,7 +72,7 @@ def run(options: Options, choices: list[Choice] | None = None) -> Outcome:
         options=options,
         events=world.events,
         virtual_us=world.now,
-        trace=world.trace,
+        trace=crc32c(repr(world.invariants.ends()).encode(), world.trace),
         violation=violation,
         acked=world.clients.acked,
         reads=world.clients.read,

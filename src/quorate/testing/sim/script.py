@@ -110,6 +110,17 @@ class Stage:
                 if one is not other and not together:
                     network.cuts.add((one.name, other.name))
 
+    def set_clock_rates(self, fast: list[Node], slow: list[Node]) -> None:
+        """Within what a real cluster may see, so that ``slow`` ones believe what is long over."""
+        for node in fast:
+            node.set_clock_rate(2.0)
+        for node in slow:
+            node.set_clock_rate(0.5)
+
+    def reset_clock_rates(self) -> None:
+        for node in self.all:
+            node.set_clock_rate(1.0)
+
     def mend(self) -> None:
         self.world.network.cuts.clear()
         self.world.network.intercept = None

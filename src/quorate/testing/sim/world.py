@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
@@ -22,12 +23,13 @@ from quorate.testing.sim.network import Network
 from quorate.testing.sim.node import Node
 from quorate.testing.sim.script import Stage, play
 from quorate.testing.sim.violation import Violation
-from quorate.types import GroupId, NodeId
+from quorate.types import GroupId, NodeId, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from quorate.raft.messages import Envelope
+    from quorate.replica.exchange import Input
     from quorate.testing.sim.decisions import Decisions
     from quorate.testing.sim.options import Options
 
@@ -115,6 +117,11 @@ class World:
         leaders = [node for node in self.nodes.values() if node.leads]
         return max(leaders, key=lambda node: node.term, default=None)
 
+    def durable_copies(self, position: Position) -> int:
+        """How many disks would hold ``position`` after a power cut right now."""
+        nodes = self.nodes.values()
+        return sum(node.disk.durable_position(position.index) == position for node in nodes)
+
     def links_between(self, left: list[NodeId], right: list[NodeId]) -> list[tuple[NodeId, NodeId]]:
         """All links between two sides, both ways."""
         out = [(one, other) for one in left for other in right]
@@ -128,6 +135,21 @@ class World:
             self.sometimes["message lost"] += 1
         for delay in arrivals:
             self.after(delay, self.arrive, envelope)
+        if arrivals and not self.network.calm and "stray" in self.options.noise:
+            self._stray(envelope)
+
+    def _stray(self, envelope: Envelope) -> None:
+        """A copy that reaches the wrong node, or comes from another cluster or an earlier life."""
+        stream = self.decisions.stream("stray")
+        drawn = stream.choose(-1, lambda random: self.network.draw_stray(random, len(self.names)))
+        if drawn < 0:
+            return
+        receiver = self.node_at(drawn)
+        if receiver.name == envelope.target:
+            cluster, incarnation = self.group
+            group = GroupId("other", incarnation) if drawn % 2 else GroupId(cluster, -1)
+            envelope = replace(envelope, group=group)
+        self.after(self.options.delay_us, receiver.give, Deliver(envelope))
 
     def arrive(self, envelope: Envelope) -> None:
         node = self.nodes[envelope.target]
@@ -163,14 +185,14 @@ class World:
             self.count_event("link refused", name)
             self.nodes[name].give(LinkRefused(peer))
 
-    def halted(self, node: Node, halt: ReplicaHalted) -> None:
+    def halted(self, node: Node, halt: ReplicaHalted, inputs: list[Input]) -> None:
         """A replica stopped itself. It may do so for a failed disk, and for nothing else here."""
+        believed = node.lie is not None and Deliver(node.lie) in inputs
         if isinstance(halt, DiskFailed):
             self.sometimes["stopped for a failed disk"] += 1
-        elif node.lied_to:
+        elif believed:
             self.sometimes["stopped rather than drop committed entries"] += 1
         else:
             raise Violation("halt", f"{node.name} stopped: {type(halt).__name__}: {halt}")
-        node.lied_to = False
         node.kill()
         self.after(RESTART_AFTER_HALT_US, node.start_if_down, node.life)

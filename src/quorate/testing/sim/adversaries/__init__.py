@@ -14,8 +14,15 @@ from quorate.testing.sim.adversaries.elections import (
     flapping_link,
     late_vote,
     lost_vote,
+    slow_leader,
+    torn_open,
+    unheard_leader,
 )
-from quorate.testing.sim.adversaries.reads import answer_of_an_earlier_boot, stale_read
+from quorate.testing.sim.adversaries.reads import (
+    answer_of_an_earlier_boot,
+    late_vouch,
+    stale_read,
+)
 from quorate.testing.sim.adversaries.replication import (
     cut_off_follower,
     delayed_control,
@@ -52,6 +59,10 @@ ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
         late_vote,
         eager_leader,
         crash_loop,
+        torn_open,
+        slow_leader,
+        unheard_leader,
+        late_vouch,
     )
 }
 
@@ -75,4 +86,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "late_vote": PLAIN,
     "eager_leader": QUIET,
     "answer_of_an_earlier_boot": PLAIN,
+    # Slow steps, so that a play sees them pass.
+    "torn_open": {"disk_us": 2000},
+    "slow_leader": PLAIN,
+    # Few appends, so that the one who is cut off lacks none.
+    "unheard_leader": {**PLAIN, "nodes": 5, "client_gap_us": 200_000},
+    "late_vouch": {**PLAIN, "gather_us": 0},
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorate.raft.messages import Envelope, Vote, VoteReply
+from quorate.testing.sim.script import Until
 from quorate.testing.sim.violation import Violation
 from quorate.types import Role
 
@@ -14,7 +15,19 @@ if TYPE_CHECKING:
     from quorate.testing.sim.node import Node
     from quorate.testing.sim.script import Script, Stage
 
-__all__ = ["behind_campaigner", "crash_loop", "flapping_link", "late_vote", "lost_vote"]
+__all__ = [
+    "behind_campaigner",
+    "crash_loop",
+    "flapping_link",
+    "late_vote",
+    "lost_vote",
+    "slow_leader",
+    "torn_open",
+    "unheard_leader",
+]
+
+# As slow as a disk of the simulator gets.
+SLOW = 1_000_000
 
 
 def lost_vote(stage: Stage) -> Script:
@@ -65,6 +78,64 @@ def crash_loop(stage: Stage) -> Script:
         yield stage.pick(2 * stage.election_us)
 
 
+def torn_open(stage: Stage) -> Script:
+    """A node dies while it opens, and loses power while it opens again.
+
+    What the first one wrote is readable and not durable: if the second touches the other copy of
+    the vote before that is settled, one power cut can tear both.
+    """
+    world = stage.world
+    step = world.options.disk_us
+    while True:
+        victim = stage.all[stage.pick(len(stage.all))]
+        victim.kill()
+        victim.start()
+        yield 1 + stage.pick(8 * step)
+        victim.kill()
+        victim.start()
+        yield Until(lambda disk=victim.disk: disk.unsynced_votes > 1, 8 * step)  # type: ignore[misc]
+        stage.power_cut(victim, 1)
+        yield stage.election_us
+
+
+def slow_leader(stage: Stage) -> Script:
+    """The leader's disk hangs while all others sync: it must not lead on others' disks for ever."""
+    while True:
+        yield stage.until_led()
+        yield stage.until_equal(stage.all)
+        leader = stage.world.leader()
+        if leader is None:
+            continue
+        leader.disk_factor = SLOW
+        stage.append(leader)
+        term = leader.term
+        yield stage.within(4, lambda node=leader, term=term: node.term > term or not node.leads)  # type: ignore[misc]
+        if leader.leads and leader.term == term:
+            raise Violation("slow-disk", f"{leader.name} still leads with a disk that hangs")
+        leader.disk_factor = 1
+        yield 8 * stage.election_us
+
+
+def unheard_leader(stage: Stage) -> Script:
+    """One follower alone does not hear the leader: those who do must not help to replace it."""
+    world = stage.world
+    yield stage.until_led()
+    yield stage.election_us * 2
+    leader = world.leader()
+    if leader is None:
+        raise Violation("S5", "a quiet cluster has no leader")
+    term = leader.term
+    while True:
+        victim = stage.others(leader)[stage.pick(len(stage.others(leader)))]
+        links = world.links_between([leader.name], [victim.name])
+        world.network.cut(links)
+        yield (2 + stage.pick(3)) * stage.election_us
+        world.network.mend(links)
+        yield stage.election_us
+        if not leader.leads or leader.term != term:
+            raise Violation("S5", f"{leader.name} lost term {term} to {victim.name}")
+
+
 def late_vote(stage: Stage) -> Script:
     """A candidate's request arrives when more was committed without it.
 
@@ -74,17 +145,14 @@ def late_vote(stage: Stage) -> Script:
     while True:
         stage.held.clear()
         stage.mend()
-        for node in stage.all:
-            node.set_clock_rate(1.0)
+        stage.reset_clock_rates()
         yield stage.until_led()
         leader = stage.world.leader()
         if leader is None:
             continue
         followers = stage.others(leader)
         yield stage.until_equal(stage.all)
-        leader.set_clock_rate(0.5)
-        for node in followers:
-            node.set_clock_rate(2.0)
+        stage.set_clock_rates(fast=followers, slow=[leader])
         stage.only(followers)
         stage.hold(lambda envelope: type(envelope.message) is Vote)
         yield stage.within(2, lambda: bool(stage.held))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quorate.raft.messages import ReadIndexReply
+from quorate.raft.messages import HeartbeatReply, ReadIndexReply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from quorate.testing.sim.node import Node
     from quorate.testing.sim.script import Script, Stage
 
-__all__ = ["answer_of_an_earlier_boot", "stale_read"]
+__all__ = ["answer_of_an_earlier_boot", "late_vouch", "stale_read"]
 
 
 def stale_read(stage: Stage) -> Script:
@@ -38,6 +38,45 @@ def stale_read(stage: Stage) -> Script:
         old.resume()
         yield stage.election_us // 4
         stage.world.clients.ask(old)
+
+
+def late_vouch(stage: Stage) -> Script:
+    """Answers to heartbeats of before a read arrive after it, at a leader that was replaced.
+
+    They say that the leader was followed then, not that it still is.
+    """
+    world = stage.world
+    while True:
+        stage.held.clear()
+        stage.mend()
+        stage.reset_clock_rates()
+        yield stage.until_led()
+        old = world.leader()
+        if old is None:
+            continue
+        others = stage.others(old)
+        stage.set_clock_rates(fast=others, slow=[old])
+        stage.hold(_heartbeat_reply(old))
+        yield stage.election_us // 4
+        stage.only(others)
+        yield stage.until_led_by(others)
+        new = stage.leader_of(others)
+        if new is None:
+            continue
+        acked = world.clients.acked
+        stage.append(new, 2)
+        yield stage.within(1, lambda acked=acked: world.clients.acked > acked)  # type: ignore[misc]
+        world.clients.ask(old)
+        yield 1 + world.options.gather_us
+        stage.release()
+        yield stage.election_us // 4
+
+
+def _heartbeat_reply(leader: Node) -> Callable[[Envelope], bool]:
+    def picked(envelope: Envelope) -> bool:
+        return envelope.target == leader.name and type(envelope.message) is HeartbeatReply
+
+    return picked
 
 
 def answer_of_an_earlier_boot(stage: Stage) -> Script:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from quorate.entry import make_entry
 from quorate.raft.messages import Append, Compare, Envelope, Heartbeat
+from quorate.testing.sim.adversaries.elections import SLOW
 from quorate.testing.sim.script import Until
 from quorate.testing.sim.violation import Violation
 from quorate.types import EntryKind, Index
@@ -29,8 +30,6 @@ __all__ = [
 ]
 
 FED_WITHIN_US = 1_000_000
-# As slow as a disk of the simulator gets.
-SLOW = 1_000_000
 
 
 def figure_8(stage: Stage) -> Script:
@@ -312,6 +311,7 @@ def forged_append(stage: Stage) -> Script:
         before = standing.log.position(Index(standing.committed - 1))
         forged = make_entry(before, standing.term, EntryKind.NOOP, b"forged")
         lie = Append(standing.term, 0, before, (forged,), Index(0))
-        victim.lied_to = True
-        world.arrive(Envelope(world.group, leader.name, victim.name, leader.engine.boot, lie))
+        boot = leader.engine.boot
+        victim.lie = Envelope(world.group, leader.name, victim.name, boot, lie)
+        world.arrive(victim.lie)
         yield stage.election_us
