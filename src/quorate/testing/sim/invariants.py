@@ -87,7 +87,7 @@ class Invariants:
         seen = self._seen[node.name]
         standing = engine.core.standing
         for item in inputs:
-            if type(item) is Deliver:
+            if type(item) is Deliver and self._is_meant_for(node, item.envelope):
                 self._note_delivery(seen, item.envelope, standing.clock)
         if standing.term < seen.term:
             raise Violation("I6", f"{node.name}: term {seen.term} -> {standing.term}")
@@ -208,6 +208,10 @@ class Invariants:
         durable = disk.durable_position(match)
         if durable != standing.log.position(match):
             raise Violation("I12", f"{node.name}: {name} has {durable} on disk at {match}")
+
+    def _is_meant_for(self, node: Node, envelope: Envelope) -> bool:
+        """A stray envelope must change nothing, and so says nothing about its sender."""
+        return envelope.target == node.name and envelope.group == self._world.group
 
     def _note_delivery(self, seen: _Seen, envelope: Envelope, clock: int) -> None:
         source = envelope.source
