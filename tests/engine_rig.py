@@ -34,7 +34,7 @@ class EngineRig:
     """n1 of three, in boot 5; its peers speak in boot 5 as well unless a test says otherwise."""
 
     def __init__(self, log: Sequence[Entry] = (), term: int = 0, **limits: int) -> None:
-        recovered = Recovered(VoteRecord(1, Term(term), None, 5), tuple(log), None)
+        recovered = Recovered(VoteRecord(1, Term(term), None, 5), tuple(log))
         settings = make_config(**limits) if limits else Config()
         self.now_ms = 0
         self.engine = Engine(GROUP, VOTERS[0], VOTERS, settings, recovered, Random(1), 0)

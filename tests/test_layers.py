@@ -38,6 +38,7 @@ LAYERS: dict[str, set[str]] = {
     "config": {"types", "errors"},
     "metrics": _BASE,
     "batch": _BASE | {"metrics"},
+    "arrow": {"errors", "batch"},
     "entry": _BASE | {"metrics", "batch"},
     "raft": _BASE | {"entry"},
     "state": _BASE | {"batch", "entry"},
@@ -46,12 +47,12 @@ LAYERS: dict[str, set[str]] = {
     "replica": _NODE,
     "net": _BASE | {"wire", "metrics"},
     "server": _NODE | {"replica", "net"},
-    "client": _BASE | {"wire", "net.connection", "batch"},
-    "spark": _BASE | {"client", "batch", "storage"},
+    "client": _BASE | {"wire", "net.connection", "batch", "arrow"},
+    "spark": _BASE | {"client", "batch", "arrow", "storage"},
     PACKAGE: _BASE | {"client", "batch"},
 }
 # These may import everything.
-UNLIMITED = {"cli", "testing"}
+UNLIMITED = {"__main__", "cli", "testing"}
 
 # A pure package is handed the time, chance and answers of the outside world; it asks for none.
 PURE = {"raft", "state"}
@@ -67,8 +68,9 @@ UNSAFE_CALLS = {"eval", "exec"}
 # Who may import a third-party package. A node process gets along without Arrow and Spark, but
 # may name their types in annotations.
 THIRD_PARTY: dict[str, set[str]] = {
+    "click": {"cli"},
     "crc32c": {*LAYERS, *UNLIMITED},
-    "pyarrow": {"client", "spark", *UNLIMITED},
+    "pyarrow": {"arrow", "client", "spark", *UNLIMITED},
     "pyspark": {"spark", *UNLIMITED},
 }
 

@@ -15,8 +15,9 @@ same bytes. Nothing in it is local to a node, so replicas hold identical frames:
         32     8  base offset     of the first record; of the next one if there is none
         40     8  append time     microseconds, the leader's clock, never decreasing
         48     4  body CRC        CRC32C of the body
-        52     4  chain           CRC32C(chain of the entry before, bytes 0..52)
-        56     4  header CRC      CRC32C of bytes 0..56
+        52     4  reserved        0
+        56     4  chain           CRC32C(chain of the entry before, bytes 0..56)
+        60     4  header CRC      CRC32C of bytes 0..60
 
 The body enters the chain by its CRC, so (index, chain) stands for every byte up to there. The
 chain leaves itself and the header CRC out: a CRC run over its own value proves nothing.
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -38,21 +40,26 @@ __all__ = [
     "HEADER_BYTES",
     "RUNS_MAX",
     "Entry",
+    "Header",
     "chain_holds",
-    "decode_header",
+    "decode_entry",
+    "hollow_entry",
     "make_entry",
     "pack_batches",
+    "parse_header",
     "unpack_batches",
 ]
 
+Buffer = bytes | bytearray | memoryview
+
 MAGIC = b"QREN"
 VERSION = 1
-HEADER_BYTES = 60
-CHAINED_BYTES = 52
+HEADER_BYTES = 64
+CHAINED_BYTES = 56
 RUNS_MAX = 0xFFFF
 COUNT_MAX = 0xFFFF_FFFF
 
-_CHAINED = struct.Struct("<4sBBHQQIIQQI")
+_CHAINED = struct.Struct("<4sBBHQQIIQQII")
 _PROOF = struct.Struct("<II")
 _RUN = struct.Struct("<II")
 _KINDS = {int(kind): kind for kind in EntryKind}
@@ -79,6 +86,12 @@ class Entry:
     header: bytes
     body: bytes
 
+    @property
+    def whole(self) -> bool:
+        """Whether the body is here. One that a disk spoiled is not: such an entry is known by its
+        header, counts for votes and acks, and is never sent, applied or served."""
+        return self.size == HEADER_BYTES + len(self.body)
+
 
 def make_entry(
     before: Position,
@@ -95,7 +108,7 @@ def make_entry(
     index = Index(before.index + 1)
     chained = _CHAINED.pack(
         MAGIC, VERSION, kind, runs, index, term, len(body), count, base_offset, append_time,
-        crc32c(body),
+        crc32c(body), 0,
     )  # fmt: skip
     chain = crc32c(chained, before.chain)
     tail = chain.to_bytes(4, "little")
@@ -106,27 +119,78 @@ def make_entry(
     )  # fmt: skip
 
 
-def decode_header(header: bytes, body: bytes) -> Entry:
-    """The entry of a header and its body. Raises InvalidArgument unless both CRCs hold."""
-    if len(header) != HEADER_BYTES:
-        raise InvalidArgument(f"entry header has {len(header)} bytes, not {HEADER_BYTES}")
-    magic, version, kind, runs, index, term, length, count, base_offset, append_time, body_crc = (
-        _CHAINED.unpack_from(header)
-    )
-    chain, header_crc = _PROOF.unpack_from(header, CHAINED_BYTES)
-    if crc32c(header[:-4]) != header_crc:
-        raise InvalidArgument("entry header CRC does not match")
-    if magic != MAGIC or version != VERSION:
-        raise InvalidArgument(f"not an entry of version {VERSION}: {magic!r} version {version}")
-    if kind not in _KINDS:
-        raise InvalidArgument(f"entry kind {kind} is not known to this release")
-    if length != len(body) or crc32c(body) != body_crc:
-        raise InvalidArgument(f"entry body at index {index} does not match its header")
+class Header(NamedTuple):
+    """The fields of a header whose CRC holds."""
+
+    kind: int
+    runs: int
+    position: Position
+    length: int
+    count: int  # type: ignore[assignment]  # nobody calls tuple's own
+    base_offset: int
+    append_time: int
+    body_crc: int
+
+    def follows(self, before: Position, frame: Buffer, start: int = 0) -> bool:
+        """Whether this is the header at ``start`` of ``frame`` and comes right after ``before``."""
+        position = self.position
+        return (
+            position.index == before.index + 1
+            and position.term >= before.term
+            and crc32c(frame[start : start + CHAINED_BYTES], before.chain) == position.chain
+        )
+
+
+def parse_header(data: Buffer, start: int = 0) -> Header | None:
+    """The header that stands at ``start``; None if none that is whole does."""
+    if len(data) - start < HEADER_BYTES:
+        return None
+    (
+        magic, version, kind, runs, index, term, length, count, base_offset, append_time, body_crc,
+        reserved,
+    ) = _CHAINED.unpack_from(data, start)  # fmt: skip
+    chain, header_crc = _PROOF.unpack_from(data, start + CHAINED_BYTES)
+    if magic != MAGIC or version != VERSION or reserved:
+        return None
+    if crc32c(data[start : start + HEADER_BYTES - 4]) != header_crc:
+        return None
     position = Position(Index(index), Term(term), chain)
+    return Header(kind, runs, position, length, count, base_offset, append_time, body_crc)
+
+
+def decode_entry(frame: bytes) -> Entry:
+    """The entry of a whole frame. Raises InvalidArgument unless both its CRCs hold."""
+    header = parse_header(frame)
+    if header is None:
+        raise InvalidArgument(_why_not(frame))
+    if header.kind not in _KINDS:
+        raise InvalidArgument(f"entry kind {header.kind} is not known to this release")
+    body = frame[HEADER_BYTES:]
+    position = header.position
+    if header.length != len(body) or crc32c(body) != header.body_crc:
+        raise InvalidArgument(f"entry body at index {position.index} does not match its header")
     return Entry(
-        position.index, position.term, _KINDS[kind], base_offset, count, append_time, runs,
-        position, HEADER_BYTES + len(body), header, body,
+        position.index, position.term, _KINDS[header.kind], header.base_offset, header.count,
+        header.append_time, header.runs, position, len(frame), frame[:HEADER_BYTES], body,
     )  # fmt: skip
+
+
+def hollow_entry(header_bytes: bytes, header: Header) -> Entry:
+    """What is left of an entry whose body cannot be read."""
+    position = header.position
+    return Entry(
+        position.index, position.term, _KINDS[header.kind], header.base_offset, header.count,
+        header.append_time, header.runs, position, HEADER_BYTES + header.length, header_bytes, b"",
+    )  # fmt: skip
+
+
+def _why_not(frame: bytes) -> str:
+    """What is wrong with a frame that has no whole header."""
+    if len(frame) < HEADER_BYTES:
+        return f"a frame of {len(frame)} bytes is too short for an entry header"
+    if crc32c(frame[: HEADER_BYTES - 4]).to_bytes(4, "little") != frame[HEADER_BYTES - 4 :][:4]:
+        return "entry header CRC does not match"
+    return f"not an entry of version {VERSION}: {frame[:4]!r} version {frame[4]}"
 
 
 def chain_holds(before: Position, entries: tuple[Entry, ...]) -> bool:

@@ -7,12 +7,15 @@
     ├── NoQuorum           NO_QUORUM*          no majority answered in time; nothing was logged
     ├── Busy               BUSY*               a queue is at its limit; nothing was logged
     ├── OutcomeUnknown     OUTCOME_UNKNOWN     it was logged, its fate was not learnt: not a failure
+    ├── DiskFull           DISK_FULL*          no room for it on enough disks; nothing was logged
+    ├── Corrupt            CORRUPT             this replica's copy is damaged there: ask another
     ├── TooLarge           TOO_LARGE           over a size limit that the message names
     ├── EmptyBatch         EMPTY_BATCH         a batch without records
     └── InvalidArgument    INVALID_ARGUMENT    a field is outside its range
 
     ReplicaHalted                    this replica must not go on: not an answer to anybody
     ├── Damaged                      what was committed here differs from what the leader has
+    ├── WrongDirectory               the data directory belongs to somebody else, or is in use
     ├── DiskFailed                   a write or sync failed: what is on disk is no longer known
     └── InvariantBroken              a rule that the code relies on does not hold
 
@@ -26,8 +29,10 @@ from typing import ClassVar
 
 __all__ = [
     "Busy",
+    "Corrupt",
     "Damaged",
     "DiskFailed",
+    "DiskFull",
     "EmptyBatch",
     "InvalidArgument",
     "InvariantBroken",
@@ -37,6 +42,7 @@ __all__ = [
     "QuorateError",
     "ReplicaHalted",
     "TooLarge",
+    "WrongDirectory",
     "check",
 ]
 
@@ -63,6 +69,15 @@ class Busy(QuorateError):
     retriable = True
 
 
+class DiskFull(QuorateError):
+    code = "DISK_FULL"
+    retriable = True
+
+
+class Corrupt(QuorateError):
+    code = "CORRUPT"
+
+
 class OutcomeUnknown(QuorateError):
     code = "OUTCOME_UNKNOWN"
 
@@ -85,6 +100,10 @@ class ReplicaHalted(Exception):
 
 class Damaged(ReplicaHalted):
     """A committed entry of this replica is not the one that the group has."""
+
+
+class WrongDirectory(ReplicaHalted):
+    """Starting here would mix two logs, two nodes or two processes."""
 
 
 class DiskFailed(ReplicaHalted):

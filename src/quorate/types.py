@@ -96,3 +96,11 @@ class VoteRecord:
     term: Term
     vote: NodeId | None
     boot: int  # rises with every open
+    # The first entry that the log must have: what is below was trimmed.
+    first: Index = Index(1)  # a NewType is the number itself
+    # The number of the newest segment that the log must have.
+    segment: int = 0
+    # Entries that this node had acknowledged may be lost: it must not vote as if it had them.
+    unsure: bool = False
+    # The newest segment is being cut: it may be shorter than it was allocated.
+    cutting: bool = False

@@ -22,6 +22,7 @@ from core_rig import (
 from quorate.errors import Damaged
 from quorate.raft.messages import Ack, Append, Compare, Envelope, Heartbeat
 from quorate.raft.output import Happening
+from quorate.testing.disk.simulated import LOST
 from quorate.types import Role
 
 
@@ -180,9 +181,9 @@ def test_an_acknowledged_append_survives_its_leader() -> None:
     token = cluster.propose("n1", b"x")
     cluster.settle()
     done = receipt(cluster, token)
-    cluster.crash("n1", lambda: "lost")
+    cluster.crash("n1", lambda: LOST)
     for node in ("n2", "n3"):
-        cluster.crash(node, lambda: "lost")
+        cluster.crash(node, lambda: LOST)
         cluster.restart(node)
     elect(cluster, "n2")
     cluster.restart("n1")

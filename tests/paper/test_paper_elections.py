@@ -42,6 +42,7 @@ from quorate.raft.messages import (
 )
 from quorate.raft.output import Happening, Refusal
 from quorate.replica.exchange import Deliver
+from quorate.testing.disk.simulated import LOST
 from quorate.testing.hand import HandCluster
 from quorate.types import Position, Role
 
@@ -194,7 +195,7 @@ def test_a_vote_is_remembered_over_a_crash() -> None:
     cluster.deliver_all()
     cluster.deliver_all()  # votes
     assert standing(cluster, "n2").vote == "n1"
-    cluster.crash("n2", lambda: "lost")
+    cluster.crash("n2", lambda: LOST)
     cluster.restart("n2")
     assert (standing(cluster, "n2").term, standing(cluster, "n2").vote) == (1, "n1")
 
@@ -206,7 +207,7 @@ def test_a_term_is_on_disk_before_it_is_spoken_of() -> None:
     assert (standing(cluster, "n2").term, cluster.table) == (5, [])
     cluster.flush("n2")
     assert [item.message for item in cluster.table] == [heartbeat_reply(5)]
-    cluster.crash("n2", lambda: "lost")
+    cluster.crash("n2", lambda: LOST)
     cluster.restart("n2")
     assert standing(cluster, "n2").term == 5
 

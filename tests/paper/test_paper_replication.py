@@ -24,6 +24,7 @@ from core_rig import (
 from quorate.raft.messages import Ack, Append, Compare, HeartbeatReply, Mismatch
 from quorate.raft.output import Happening
 from quorate.raft.progress import ProgressState
+from quorate.testing.disk.simulated import LOST
 from quorate.types import Role
 
 
@@ -197,7 +198,7 @@ def test_a_lost_ack_costs_no_entry_twice() -> None:
 def test_a_crashed_follower_is_brought_up_to_date() -> None:
     """§ 5.5: requests to a node that is down are repeated until it is back."""
     cluster = led(3)
-    cluster.crash("n3", lambda: "lost")
+    cluster.crash("n3", lambda: LOST)
     for number in range(20):
         cluster.propose("n1", b"%d" % number)
         cluster.settle()

@@ -95,8 +95,9 @@ from quorate.raft.messages import (
 )
 from quorate.raft.output import Refusal
 from quorate.replica.exchange import Deliver
+from quorate.testing.disk.simulated import LOST
+from quorate.testing.disk.store import Store
 from quorate.testing.hand import HandCluster
-from quorate.testing.sim.disk import Disk
 from quorate.types import EntryKind, Index, NodeId, Role, Term
 
 # -- votes -------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ def test_jraft_1243_a_vote_leaves_after_its_flush() -> None:
     cluster.flush("n2")
     (answer,) = cluster.table
     assert isinstance(answer.message, VoteReply)
-    record = cluster.nodes[NodeId("n2")].disk.durable_vote
+    record = cluster.nodes[NodeId("n2")].store.durable.vote
     assert record is not None
     assert (record.term, record.vote) == (1, "n3")
 
@@ -221,7 +222,7 @@ def test_jraft_1049_a_group_of_one_knows_its_commits_after_a_restart() -> None:
     term commits everything before it, without a new append."""
     cluster = led(1)
     append_many(cluster, "n1", 5)
-    cluster.crash("n1", lambda: "lost")
+    cluster.crash("n1", lambda: LOST)
     cluster.restart("n1")
     assert standing(cluster, "n1").committed == 0
     run_until(cluster, lambda: cluster.leader() == "n1", 2 * ELECTION_TICKS)
@@ -338,7 +339,7 @@ def test_jraft_952_a_wiped_node_is_not_its_old_self() -> None:
     cluster.run(2 * HEARTBEAT_TICKS)
     cluster.crash("n3")
     append_many(cluster, "n1", 3)
-    cluster.nodes[NodeId("n3")].disk = Disk()
+    cluster.nodes[NodeId("n3")].store = Store("n3")
     cluster.restart("n3")
     cluster.run(2 * ELECTION_TICKS)
     assert standing(cluster, "n1").refused[Refusal.EARLIER_BOOT] > 0

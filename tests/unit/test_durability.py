@@ -12,15 +12,14 @@ from quorate.errors import InvariantBroken
 from quorate.raft.log import LogChange
 from quorate.raft.messages import Ack, Envelope, Message
 from quorate.replica.durability import Durability
-from quorate.storage.steps import WriteVote
-from quorate.testing.sim.disk import Disk
-from quorate.types import BootId, GroupId, Index, NodeId, Term, VoteRecord
+from quorate.testing.disk.store import Store
+from quorate.types import BootId, GroupId, Index, NodeId, Term
 
 if TYPE_CHECKING:
-    from quorate.entry import Entry
-    from quorate.replica.exchange import Flush
+    from collections.abc import Iterator
 
-FIRST = VoteRecord(1, Term(1), None, 1)
+    from quorate.entry import Entry
+    from quorate.storage.flusher import Flush
 
 
 def envelope(message: Message) -> Envelope:
@@ -31,7 +30,7 @@ class Bench:
     """A durability over a disk, with all that it let go."""
 
     def __init__(self, entries: tuple[Entry, ...] = (), held_max: int = 100) -> None:
-        self.durability = Durability(FIRST, Index(len(entries)), held_max)
+        self.durability = Durability(Term(1), None, Index(len(entries)), held_max)
         self.term = Term(1)
         self.left: list[Message] = []
         self.flying: Flush | None = None
@@ -52,7 +51,7 @@ class Bench:
         self.durability.stage_vote(self.term, NodeId(candidate) if candidate else None)
 
     def start(self) -> Flush:
-        flush = self.durability.next_flush()
+        flush = self.durability.next_flush(Index(0))
         assert flush is not None
         self.flying = flush
         return flush
@@ -75,7 +74,7 @@ def test_with_nothing_to_write_messages_leave_at_once() -> None:
     bench = Bench(chain(1, 1))
     assert bench.send(heartbeat_reply(1))
     assert bench.send(ack(1, 2))
-    assert bench.durability.next_flush() is None
+    assert bench.durability.next_flush(Index(0)) is None
 
 
 def test_an_ack_waits_for_the_flush_that_holds_its_entry() -> None:
@@ -117,12 +116,15 @@ def test_a_vote_that_changes_while_a_flush_is_under_way_waits_for_the_next() -> 
 def test_the_number_of_a_vote_record_rises_with_every_change() -> None:
     """Of two whole copies the higher number is the newer: it must be."""
     bench = Bench()
-    numbers = [FIRST.number]
+    store = Store("n1")
+    numbers = [store.open().record.number]
     for term in (2, 3, 4):
         bench.vote(term, "n2")
-        written = [step for step in bench.start().steps if isinstance(step, WriteVote)]
-        assert {(step.record.term, step.record.boot) for step in written} == {(term, FIRST.boot)}
-        numbers.append(written[0].record.number)
+        store.write(bench.start())
+        record = store.durable.vote
+        assert record is not None
+        assert (record.term, record.boot) == (term, 1)
+        numbers.append(record.number)
         bench.finish()
     assert numbers == sorted(set(numbers))
 
@@ -158,7 +160,7 @@ def test_one_flush_is_under_way_at_a_time() -> None:
     bench.write(*chain(1))
     first = bench.start()
     bench.write(*chain(1, 1)[1:])
-    assert bench.durability.next_flush() is None
+    assert bench.durability.next_flush(Index(0)) is None
     bench.finish()
     assert bench.start().number == first.number + 1
 
@@ -202,12 +204,12 @@ def test_entries_that_are_cut_before_their_flush_are_never_written() -> None:
     bench = Bench()
     bench.write(*chain(1, 1, 1))
     bench.write(*chain(2, after=end(chain(1))), truncate=2)
-    disk = Disk()
-    for step in bench.start().steps:
-        disk.run(step)
+    store = Store("n1")
+    store.open()
+    store.write(bench.start())
     bench.finish()
-    assert disk.durable_position(Index(2)) == end(chain(1, 2))
-    assert disk.durable_last == bench.durability.persisted == 2
+    assert store.durable.position(Index(2)) == end(chain(1, 2))
+    assert store.durable.last == bench.durability.persisted == 2
 
 
 # -- any schedule ------------------------------------------------------------------------------
@@ -220,9 +222,10 @@ class Watched(Bench):
 
     def __init__(self) -> None:
         super().__init__()
-        self.disk = Disk()
+        self.store = Store("n1")
+        self.store.open()
         self.log: list[Entry] = []
-        self.steps = 0
+        self.plan: Iterator[str] = iter(())
         self.stamp = 0
         # The highest index acked in this term, whether the ack has left or not.
         self.acked = 0
@@ -260,14 +263,13 @@ class Watched(Bench):
 
     def flush(self, name: str) -> None:
         if name == "start" and self.flying is None:
-            self.flying = self.durability.next_flush()
-            self.steps = 0
-        elif name == "step" and self.flying is not None and self.steps < len(self.flying.steps):
-            self.disk.run(self.flying.steps[self.steps])
-            self.steps += 1
+            self.flying = self.durability.next_flush(Index(0))
+            self.plan = iter(()) if self.flying is None else self.store.plan(self.flying)
+        elif name == "step":
+            next(self.plan, None)
         elif name == "finish" and self.flying is not None:
-            for step in self.flying.steps[self.steps :]:
-                self.disk.run(step)
+            for _ in self.plan:
+                pass
             self.finish()
 
     def drain(self) -> None:
@@ -275,15 +277,15 @@ class Watched(Bench):
         for _ in range(2):
             for name in ("start", "finish"):
                 self.move(name, 0)
-        assert self.durability.next_flush() is None
-        assert self.durability.persisted == self.disk.durable_last == len(self.log)
+        assert self.durability.next_flush(Index(0)) is None
+        assert self.durability.persisted == self.store.durable.last == len(self.log)
 
     def check(self) -> None:
         """What is called persisted is durable, and so is what each message that left needs."""
         persisted = self.durability.persisted
         assert persisted <= len(self.log)
-        assert self.disk.durable_position(persisted) == end(self.log[:persisted])
-        record = self.disk.durable_vote
+        assert self.store.durable.position(persisted) == end(self.log[:persisted])
+        record = self.store.durable.vote
         for message in self.left:
             assert message.term == self.term
             assert message.term == 1 or (record is not None and record.term >= message.term)

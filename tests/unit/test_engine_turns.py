@@ -23,7 +23,7 @@ VOTERS = tuple(NodeId(f"n{number}") for number in range(1, 4))
 
 def engine(name: str = "n1", incarnation: int = 1, voters: tuple[NodeId, ...] = VOTERS) -> Engine:
     """A new engine at time 0; with incarnation 1 it is n2 that campaigns at once."""
-    recovered = Recovered(VoteRecord(1, Term(0), None, 1), (), None)
+    recovered = Recovered(VoteRecord(1, Term(0), None, 1), ())
     return Engine(
         GroupId("c", incarnation), NodeId(name), voters, Config(), recovered, Random(0), 0
     )
@@ -130,8 +130,7 @@ def finish_flush(cluster: HandCluster) -> Input:
     node = cluster.nodes[NodeId("n2")]
     assert node.flush is not None
     flush, node.flush = node.flush, None
-    for step in flush.steps:
-        node.disk.run(step)
+    node.store.write(flush)
     return Flushed(flush.number)
 
 

@@ -17,7 +17,7 @@ DEFINED = {
 }
 ANSWERS = [item for item in DEFINED.values() if issubclass(item, QuorateError)]
 HALTS = [item for item in DEFINED.values() if issubclass(item, ReplicaHalted)]
-RETRIABLE = {"NOT_LEADER", "NO_QUORUM", "BUSY"}
+RETRIABLE = {"NOT_LEADER", "NO_QUORUM", "BUSY", "DISK_FULL"}
 
 
 def test_everything_is_exported_in_order() -> None:

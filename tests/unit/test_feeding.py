@@ -25,7 +25,7 @@ from quorate.raft.output import Happening, Refusal
 from quorate.raft.progress import ProgressState
 
 SECOND_TICKS = Timing().ticks(1000)
-FRAME = 61  # a header and the one byte that the rig proposes
+FRAME = 65  # a header and the one byte that the rig proposes
 
 
 # -- windows -----------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from quorate.raft.messages import (
     VoteReply,
 )
 from quorate.raft.output import Happening, Output, Refusal
-from quorate.raft.reads import Reads
+from quorate.raft.reads import DOUBT, Reads
 from quorate.raft.roles import Standing
 from quorate.types import BootId, EntryKind, Index, NodeId, Role, Term
 
@@ -58,8 +58,8 @@ class Core:
     """One replica's consensus, without anything that waits."""
 
     __slots__ = (
-        "_boots", "_election", "_follower", "_from_leader", "_reads", "_requests", "_to_leader",
-        "leader", "standing",
+        "_boots", "_doubt", "_election", "_follower", "_from_leader", "_reads", "_requests",
+        "_to_leader", "leader", "standing",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +74,7 @@ class Core:
         vote: NodeId | None,
         entries: Iterable[Entry] = (),
         first_to_campaign: bool = False,
+        sure: bool = True,
     ) -> None:
         if node not in voters or not 0 < len(voters) <= VOTERS_MAX:
             raise InvalidArgument(f"{node} needs 1 to {VOTERS_MAX} voters, itself among them")
@@ -81,6 +82,13 @@ class Core:
         check(term >= log.last.term, "the term is at least that of the last entry")
         self.standing = Standing(node, voters, config, random, boot, term, vote, log)
         self._election = Election(self.standing, first_to_campaign=first_to_campaign)
+        self.standing.sure = sure
+        everything = log.entries(Index(1), Index(log.last_index + 1))
+        self.standing.hollow = {entry.index for entry in everything if not entry.whole}
+        # What was committed after an unsure node asked; None until it was told.
+        self._doubt: Index | None = None
+        if not sure:
+            self.standing.report(Happening.UNSURE, index=log.last_index)
         self._follower = Follower(self.standing)
         self._reads = Reads(self.standing)
         # The leadership at hand; None unless this node leads.
@@ -180,11 +188,33 @@ class Core:
         leader = self.leader
         if leader is not None:
             leader.advance_commit()
+        if not standing.sure:
+            self._ask_in_doubt()
         self._reads.proceed(leader)
+        if not standing.sure:
+            self._end_doubt()
         if leader is not None:
             leader.feed()
         output, standing.out = standing.out, Output()
         return output
+
+    def _ask_in_doubt(self) -> None:
+        """A node that may have lost what it acknowledged asks for an index that was committed
+        after it came back: once its log reaches that, nothing can be missing that counted on it.
+        """
+        if self._doubt is None and not self._reads.doubting:
+            self._reads.read(DOUBT)
+
+    def _end_doubt(self) -> None:
+        standing = self.standing
+        out = standing.out
+        told = [index for token, index in out.reads_confirmed if token == DOUBT]
+        out.reads_confirmed = [item for item in out.reads_confirmed if item[0] != DOUBT]
+        out.reads_refused = [token for token in out.reads_refused if token != DOUBT]
+        self._doubt = told[0] if told else self._doubt
+        if self._doubt is not None and standing.persisted >= self._doubt:
+            standing.sure = out.sure = True
+            standing.report(Happening.SURE_AGAIN, index=self._doubt)
 
     # -- what may count ------------------------------------------------------------------------
 

@@ -120,7 +120,7 @@ class Election:
         if self._hint_at is not None and standing.clock >= self._hint_at:
             self._settle_hint()
         if standing.clock >= self._deadline:
-            if standing.clock < self._barred_until:
+            if standing.clock < self._barred_until or not standing.may_lead:
                 self.postpone()
             else:
                 self._pre_campaign()
@@ -180,6 +180,7 @@ class Election:
     def on_pre_vote(self, source: NodeId, ask: PreVote) -> None:
         standing = self._standing
         granted = ask.term >= standing.term and not self.leader_alive and self._up_to_date(ask.last)
+        granted = granted and standing.sure
         standing.send(source, PreVoteReply(standing.term, ask.request, granted))
 
     def on_pre_vote_reply(self, source: NodeId, reply: PreVoteReply) -> None:
@@ -202,6 +203,9 @@ class Election:
         if self.leader_alive:
             # Raft thesis § 4.2.3: not even the candidate's term is taken over.
             standing.refuse(Refusal.LEADER_ALIVE)
+            return
+        if not standing.sure:
+            standing.refuse(Refusal.UNSURE)
             return
         if ask.term > standing.term:
             standing.follow(ask.term, None, "a candidate has a higher term")

@@ -89,6 +89,7 @@ class Follower:
         if first <= standing.committed:
             raise self._damaged(standing.log.position(first))
         standing.log.truncate(first)
+        standing.hollow = {index for index in standing.hollow if index < first}
         standing.persisted = min(standing.persisted, Index(first - 1))
         standing.report(Happening.TRUNCATES, index=first)
 

@@ -30,6 +30,7 @@ class Refusal(StrEnum):
     NOT_ASKED = "not-asked"
     LEADER_ALIVE = "leader-alive"
     NOT_LEADING = "not-leading"
+    UNSURE = "unsure"
 
 
 class Happening(StrEnum):
@@ -54,6 +55,8 @@ class Happening(StrEnum):
     PEER_THROTTLED = "peer-throttled"
     PEER_STALLED = "peer-stalled"
     SLOW_DISK = "slow-disk"
+    UNSURE = "unsure"
+    SURE_AGAIN = "sure-again"
 
 
 class Event(NamedTuple):
@@ -75,4 +78,6 @@ class Output:
     reads_confirmed: list[tuple[int, Index]] = field(default_factory=list)
     # Reads that got no confirmation; nothing happened.
     reads_refused: list[int] = field(default_factory=list)
+    # This node has everything again that it may have lost: it may vote, and its disk may say so.
+    sure: bool = False
     events: list[Event] = field(default_factory=list)

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from quorate.raft.leader import Leader
     from quorate.raft.roles import Standing
 
-__all__ = ["Reads"]
+__all__ = ["DOUBT", "Reads"]
+
+
+# The token of a node's own question: what was committed after it came back with a loss?
+DOUBT = -1
 
 
 class _PeerAsks(NamedTuple):
@@ -71,8 +75,13 @@ class Reads:
 
     @property
     def waiting(self) -> int:
-        """How many reads of this node have no answer yet."""
-        return len(self._deadlines)
+        """How many reads of this node's clients have no answer yet."""
+        return len(self._deadlines) - (DOUBT in self._deadlines)
+
+    @property
+    def doubting(self) -> bool:
+        """Whether the node's own question is out."""
+        return DOUBT in self._deadlines
 
     def read(self, token: int) -> None:
         """A read of this node: confirmed or refused later, by its token."""

@@ -35,9 +35,9 @@ class Standing:
     """Shared by the parts of one core; each part says which of it it changes."""
 
     __slots__ = (
-        "boot", "clock", "committed", "config", "leader", "log", "node", "out", "peers",
-        "persisted", "persisted_term", "quorum", "random", "refused", "role", "term", "vote",
-        "vote_changed", "voters", "wall_time",
+        "boot", "clock", "committed", "config", "hollow", "leader", "log", "node", "out", "peers",
+        "persisted", "persisted_term", "quorum", "random", "refused", "role", "sure", "term",
+        "vote", "vote_changed", "voters", "wall_time",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +76,11 @@ class Standing:
         self.committed = Index(0)
         # What of the log is on this node's disk. Falls only by truncation.
         self.persisted = log.last_index
+        # Whether the log has all that this node ever acknowledged. Without that its vote could
+        # elect somebody who lacks a committed entry.
+        self.sure = True
+        # Entries whose bodies this node lost: it can follow with them, not lead.
+        self.hollow: set[Index] = set()
         # The term whose record (with its vote) is on this node's disk.
         self.persisted_term = term
         self.refused: Counter[Refusal] = Counter()
@@ -95,6 +100,10 @@ class Standing:
 
     def refuse(self, reason: Refusal) -> None:
         self.refused[reason] += 1
+
+    @property
+    def may_lead(self) -> bool:
+        return self.sure and not self.hollow
 
     def ticks(self, milliseconds: int) -> int:
         return self.config.timing.ticks(milliseconds)

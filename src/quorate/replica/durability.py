@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from quorate.errors import check
 from quorate.raft.messages import Ack, Envelope
-from quorate.replica.exchange import Flush
-from quorate.storage.flusher import plan_flush
-from quorate.types import Index, NodeId, Term, VoteRecord
+from quorate.storage.flusher import Flush
+from quorate.types import Index, NodeId, Term
 
 if TYPE_CHECKING:
     from quorate.entry import Entry
@@ -27,14 +26,15 @@ class Durability:
     """What is on disk, what is on its way there, and who waits for it."""
 
     __slots__ = (
-        "_entries", "_flying_number", "_flying_proves", "_flying_record", "_held", "_held_max",
-        "_next_number", "_record", "_record_dirty", "_truncate_from", "_vote_number", "flushed",
-        "persisted", "persisted_term",
+        "_entries", "_flying_number", "_flying_proves", "_flying_term", "_held", "_held_max",
+        "_next_number", "_sure", "_term", "_truncate_from", "_vote", "_vote_dirty", "_vote_number",
+        "flushed", "persisted", "persisted_term",
     )  # fmt: skip
 
-    def __init__(self, record: VoteRecord, persisted: Index, held_max: int) -> None:
-        self._record = record
-        self._record_dirty = False
+    def __init__(self, term: Term, vote: NodeId | None, persisted: Index, held_max: int) -> None:
+        self._term, self._vote = term, vote
+        self._vote_dirty = False
+        self._sure = False
         # What the next flush will hold.
         self._truncate_from: Index | None = None
         self._entries: list[Entry] = []
@@ -42,13 +42,13 @@ class Durability:
         # The flush that is under way: 0 if none. What it will prove falls with every truncation.
         self._flying_number = 0
         self._flying_proves = persisted
-        self._flying_record = record
+        self._flying_term = term
         # The newest flush that holds a vote record.
         self._vote_number = 0
         # The newest finished flush and what it proves.
         self.flushed = 0
         self.persisted = persisted
-        self.persisted_term = record.term
+        self.persisted_term = term
         # (write number, message): messages that wait, in the order in which they were made.
         self._held: deque[tuple[int, Envelope]] = deque()
         self._held_max = held_max
@@ -59,10 +59,13 @@ class Durability:
 
     def stage_vote(self, term: Term, vote: NodeId | None) -> None:
         """Term or vote changed: messages made from now on need the next flush."""
-        record = self._record
-        self._record = VoteRecord(record.number + 1, term, vote, record.boot)
-        self._record_dirty = True
+        self._term, self._vote = term, vote
+        self._vote_dirty = True
         self._vote_number = self._next_number
+
+    def stage_sure(self) -> None:
+        """Nothing is missing any more: the record need not say so after the next flush."""
+        self._sure = True
 
     def stage_log(self, change: LogChange) -> None:
         first = change.truncate_from
@@ -94,22 +97,24 @@ class Durability:
         in_flight = self._flying_number and message.match <= self._flying_proves
         return max(self._vote_number, self._flying_number if in_flight else self._next_number)
 
-    def next_flush(self) -> Flush | None:
-        """The next plan, if there is something to write and nothing is under way."""
-        dirty = self._record_dirty or self._entries or self._truncate_from is not None
+    def next_flush(self, committed: Index) -> Flush | None:
+        """What to write next, if there is anything and nothing is under way."""
+        dirty = self._vote_dirty or self._sure or self._entries or self._truncate_from is not None
         if self._flying_number or not dirty:
             return None
-        steps = plan_flush(
-            self._record if self._record_dirty else None,
+        flush = Flush(
+            self._next_number,
+            (self._term, self._vote) if self._vote_dirty else None,
             self._truncate_from,
             tuple(self._entries),
+            committed,
+            self._sure,
         )
-        flush = Flush(self._next_number, tuple(steps))
         self._flying_number = self._next_number
-        self._flying_record = self._record
+        self._flying_term = self._term
         self._flying_proves = self._entries[-1].index if self._entries else self.persisted
         self._next_number += 1
-        self._record_dirty = False
+        self._vote_dirty = self._sure = False
         self._truncate_from = None
         self._entries = []
         return flush
@@ -123,7 +128,7 @@ class Durability:
         self._flying_number = 0
         self.flushed = number
         self.persisted = self._flying_proves
-        self.persisted_term = self._flying_record.term
+        self.persisted_term = self._flying_term
         waiting: deque[tuple[int, Envelope]] = deque()
         for need, envelope in self._held:
             if envelope.message.term < term:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from quorate.entry import COUNT_MAX, RUNS_MAX, pack_batches
 from quorate.errors import (
     Busy,
+    Corrupt,
     DiskFailed,
     EmptyBatch,
     NoQuorum,
@@ -103,9 +104,11 @@ class Engine:
             first_to_campaign=fresh
             and node in order
             and order.index(node) == group.incarnation % len(order),
+            sure=not record.unsure,
         )
         last = self.core.standing.log.last_index
-        self.durability = Durability(record, last, config.limits.held_messages)
+        held_max = config.limits.held_messages
+        self.durability = Durability(record.term, record.vote, last, held_max)
         self.state = Offsets()
         # Everything up to here is in the state. Never goes back; at most committed.
         self.applied = Index(0)
@@ -142,6 +145,16 @@ class Engine:
     def pending_bytes(self) -> int:
         return self._arrived_bytes + self._logged_bytes
 
+    @property
+    def settled(self) -> Index:
+        """What is committed and on this disk as it is: it never changes again.
+
+        The disk may still hold a suffix that was truncated in memory, at indexes that are committed
+        by now with other entries.
+        """
+        standing = self.core.standing
+        return min(standing.committed, standing.persisted)
+
     # -- the turn ------------------------------------------------------------------------------
 
     def turn(self, inputs: Iterable[Input], now_ms: int, wall_us: int = 0) -> Effects:
@@ -165,12 +178,14 @@ class Engine:
         self._carry_out(output, effects)
         self._apply(effects)
         self._answer_reads(output, effects)
-        effects.flush = self.durability.next_flush()
+        effects.flush = self.durability.next_flush(core.standing.committed)
         return effects
 
     def _carry_out(self, output: Output, effects: Effects) -> None:
         """Stage what changed before looking at what may leave: the order is the rule."""
         self._stage()
+        if output.sure:
+            self.durability.stage_sure()
         for target, message in output.messages:
             envelope = Envelope(self._group, self.node, target, self._boot, message)
             self.durability.send(envelope, effects.sends)
@@ -218,7 +233,13 @@ class Engine:
 
     def _on_read(self, item: Read, effects: Effects) -> None:
         limit = self.config.limits.pending_reads
-        if self.core.reads_waiting >= limit:
+        if self.core.standing.hollow:
+            lost = min(self.core.standing.hollow)
+            problem: QuorateError = Corrupt(
+                f"entry {lost} is damaged on this disk: {self.node} cannot answer; ask another"
+            )
+            effects.answers.append(Answer(item.token, problem))
+        elif self.core.reads_waiting >= limit:
             problem = Busy(f"{limit} reads wait already (limits.pending_reads)")
             effects.answers.append(Answer(item.token, problem))
         else:
@@ -322,11 +343,13 @@ class Engine:
     def _apply(self, effects: Effects) -> None:
         """Bring the state up to committed; answer those who waited for that."""
         standing = self.core.standing
-        if self.applied < standing.committed:
-            start, stop = Index(self.applied + 1), Index(standing.committed + 1)
-            for entry in standing.log.entries(start, stop):
+        target = standing.committed
+        if standing.hollow:
+            target = min(target, Index(min(standing.hollow) - 1))  # what is lost is not applied
+        if self.applied < target:
+            for entry in standing.log.entries(Index(self.applied + 1), Index(target + 1)):
                 self.state.apply(entry)
-            self.applied = standing.committed
+            self.applied = target
             self._answer_appends(effects)
 
     def _answer_appends(self, effects: Effects) -> None:

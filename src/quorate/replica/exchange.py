@@ -9,14 +9,13 @@ if TYPE_CHECKING:
     from quorate.errors import QuorateError
     from quorate.raft.messages import Envelope
     from quorate.raft.output import Event
-    from quorate.storage.steps import Step
+    from quorate.storage.flusher import Flush
     from quorate.types import Index, NodeId, Term
 
 __all__ = [
     "Answer",
     "Deliver",
     "Effects",
-    "Flush",
     "FlushFailed",
     "Flushed",
     "Input",
@@ -108,19 +107,12 @@ class Answer(NamedTuple):
     result: Receipt | ReadAnswer | QuorateError
 
 
-@dataclass(frozen=True, slots=True)
-class Flush:
-    """A plan to carry out in order; then comes :class:`Flushed` with its number."""
-
-    number: int
-    steps: tuple[Step, ...]
-
-
 @dataclass(slots=True)
 class Effects:
     """All of this may be done at once and in any order: whatever had to wait is not in it."""
 
     sends: list[Envelope] = field(default_factory=list)
+    # To be made durable; then comes :class:`Flushed` with its number.
     flush: Flush | None = None
     answers: list[Answer] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)

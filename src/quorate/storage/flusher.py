@@ -1,42 +1,403 @@
-"""Turns what must become durable into a plan of steps, in an order that no crash can break."""
+"""Turns what must become durable into a plan of steps, in an order that no crash can break.
+
+A plan is a generator: each ``next`` makes one call of the vfs and names it. Whoever owns the disk
+runs it to its end: the writer's thread, or the simulator, which may crash between any two steps.
+"""
 
 from __future__ import annotations
 
+import errno
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from quorate.storage.steps import File, Step, Sync, Truncate, WriteEntries, WriteVote
+from quorate.errors import check
+from quorate.storage.index import encode_index
+from quorate.storage.layout import (
+    BLOCK_BYTES,
+    CLEAN,
+    PAGE,
+    SPARE,
+    UNFINISHED,
+    VOTE_COPIES,
+    Block,
+    CleanMark,
+    Footer,
+    SegmentHeader,
+    block_seed,
+    encode_vote,
+    index_name,
+    pages,
+    segment_name,
+)
+from quorate.storage.scan import Rows
+from quorate.storage.segment import Segment
+from quorate.types import Index, NodeId, Term, VoteRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from quorate.entry import Entry
-    from quorate.types import Index, VoteRecord
+    from quorate.storage.log import SegmentLog
+    from quorate.storage.vfs import Buffer, Vfs
 
-__all__ = ["VOTE_COPIES", "plan_flush", "plan_vote"]
+    Plan = Iterator[str]
 
-# The vote record stands in both: whichever write a crash tears, the other copy is whole.
-VOTE_COPIES = (File.VOTE_A, File.VOTE_B)
+__all__ = ["Flush", "Flusher", "plan_vote", "shorten"]
+
+# Fewer bytes are cheaper to copy into one buffer than to name one by one.
+JOINED_BYTES = 128 * 1024
+# At the end of a segment: one for the empty block that proves the last one, one for the footer.
+KEPT_PAGES = 2
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def plan_vote(record: VoteRecord, order: tuple[File, ...] = VOTE_COPIES) -> Iterator[Step]:
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """What one plan makes durable, in this order."""
+
+    number: int
+    vote: tuple[Term, NodeId | None] | None = None
+    truncate_from: Index | None = None
+    entries: tuple[Entry, ...] = ()
+    # What is known to be committed: written beside the entries, for whoever opens the log.
+    committed: Index = Index(0)  # noqa: RUF009  # a NewType is the number itself
+    # The log has caught up with all that this node may have lost: it may vote again.
+    sure: bool = False
+
+
+def plan_vote(vfs: Vfs, record: VoteRecord, order: Sequence[str] = VOTE_COPIES) -> Plan:
     """One copy after the other, each synced: at any moment one of them is whole.
 
     Unless both are whole, ``order`` begins with the one that is not.
     """
-    for file in order:
-        yield WriteVote(file, record)
-        yield Sync(file)
+    names = vfs.names()
+    for name in order:
+        file = vfs.open(name) if name in names else vfs.create(name)
+        file.write(0, [encode_vote(record)])
+        yield f"write {name}"
+        file.sync()
+        yield f"sync {name}"
+        file.close()
+        if name not in names:
+            vfs.sync_directory()
+            yield f"sync directory for {name}"
 
 
-def plan_flush(
-    record: VoteRecord | None, truncate_from: Index | None, entries: tuple[Entry, ...]
-) -> Iterator[Step]:
-    """Vote first, then the log. A truncation is durable before anything is written over it."""
-    if record is not None:
-        yield from plan_vote(record)
-    if truncate_from is not None:
-        yield Truncate(truncate_from)
-        yield Sync(File.LOG)
-    if entries:
-        yield WriteEntries(entries)
-        yield Sync(File.LOG)
+def shorten(segment: Segment, size: int) -> Plan:
+    """Cut the file at ``size`` and allocate what was cut off again, durable before it is used."""
+    file, name = segment.file, segment_name(segment.number)
+    segment.end = pages(size)
+    segment.proved = PAGE
+    file.truncate(size)
+    yield f"truncate {name} at {size}"
+    try:
+        file.allocate(segment.header.capacity)
+        yield f"allocate {name}"
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        segment.capacity = segment.end  # it takes nothing more
+    file.sync()
+    yield f"sync {name}"
+
+
+class Flusher:
+    """Owns the end of the log: one plan at a time."""
+
+    def __init__(self, log: SegmentLog, segment_bytes: int, draw_nonce: Callable[[], int]) -> None:
+        self._log = log
+        self._vfs = log.vfs
+        self._segment_bytes = segment_bytes
+        self._draw_nonce = draw_nonce
+        # The number of the newest block; rises over restarts, too.
+        self._write_number = max((one.write_number for one in log.segments), default=0)
+        # The size of the spare segment; 0 if there is none.
+        self._spare_bytes = 0
+        # Whether the newest block is durable and nothing on disk says so yet.
+        self.unproven = False
+
+    def plan(self, flush: Flush) -> Plan:
+        """Vote first, then the log; what a crash leaves of it is a log that existed."""
+        if flush.vote is not None:
+            term, vote = flush.vote
+            yield from self._record(term=term, vote=vote)
+        if flush.truncate_from is not None and flush.truncate_from <= self._log.last.index:
+            yield from self._truncate(flush.truncate_from)
+        if flush.entries:
+            yield from self._append(flush.entries, flush.committed)
+        if flush.sure:
+            yield from self._record(unsure=False)
+
+    def chores(self, settled: Index) -> Plan:
+        """What nobody waits for: at most one segment is sealed, and the next one allocated.
+
+        Everything up to ``settled`` is committed as it stands on this disk.
+
+        Between two flushes, never within one: an acknowledgement must not wait for it.
+        """
+        yield from self._seal(settled)
+        yield from self._index()
+        yield from self.allocate_ahead()
+
+    def prove(self, committed: Index) -> Plan:
+        """An empty block: it says that everything before it is durable."""
+        segment = self._log.segments[-1]
+        if segment.room >= PAGE:
+            yield from self._write_block(segment, (), committed)
+            self.unproven = False
+
+    def close(self, committed: Index) -> Plan:
+        """Leave the mark of a clean stop."""
+        segments = self._log.segments
+        if segments and self.unproven:
+            yield from self.prove(committed)
+        mark = CleanMark(0, 0, self._log.last)
+        if segments:
+            mark = CleanMark(segments[-1].number, segments[-1].end, segments[-1].last)
+        yield from self._publish(CLEAN, mark.encode())
+
+    def _record(self, **changes: object) -> Plan:
+        log = self._log
+        log.record = replace(log.record, number=log.record.number + 1, **changes)  # type: ignore[arg-type]  # names of its fields
+        yield from plan_vote(self._vfs, log.record)
+
+    def _publish(self, name: str, data: bytes) -> Plan:
+        """A whole file or none: written aside, synced, then given its name."""
+        aside = name + UNFINISHED
+        file = self._vfs.create(aside)
+        file.write(0, [data])
+        yield f"write {aside}"
+        file.sync()
+        yield f"sync {aside}"
+        file.close()
+        self._vfs.rename(aside, name)
+        yield f"rename {name}"
+        self._vfs.sync_directory()
+        yield f"sync directory for {name}"
+
+    # -- appending -----------------------------------------------------------------------------
+
+    def _append(self, entries: Sequence[Entry], committed: Index) -> Plan:
+        check(entries[0].index == self._log.last.index + 1, "a log has no gaps")
+        position = 0
+        while position < len(entries):
+            fitting = self._fitting(entries, position)
+            if not fitting:
+                yield from self._roll(entries[position])
+                continue
+            segment = self._log.segments[-1]
+            chosen = entries[position : position + fitting]
+            yield from self._write_block(segment, chosen, committed)
+            position += fitting
+            self.unproven = True
+
+    def _fitting(self, entries: Sequence[Entry], start: int) -> int:
+        """How many entries from ``start`` the newest segment takes in one block.
+
+        A page is kept for the empty block that will prove it, and one for the footer.
+        """
+        segments = self._log.segments
+        room = segments[-1].room - KEPT_PAGES * PAGE - BLOCK_BYTES if segments else -1
+        fitting = 0
+        for entry in entries[start:]:
+            room -= entry.size
+            if room < 0:
+                break
+            fitting += 1
+        return fitting
+
+    def _write_block(self, segment: Segment, entries: Sequence[Entry], committed: Index) -> Plan:
+        length = sum(entry.size for entry in entries)
+        position = segment.end
+        # No block claims what only a later one holds.
+        committed = min(committed, entries[-1].index if entries else segment.last.index)
+        self._write_number += 1
+        # Every flush is synced before the next is written: all below this block is durable.
+        block = Block(segment.last, self._write_number, position, committed, length)
+        head = block.encode(block_seed(segment.header.nonce, position))
+        buffers: list[Buffer] = [head]
+        for entry in entries:
+            buffers += (entry.header, entry.body)
+        size = pages(BLOCK_BYTES + length)
+        buffers.append(bytes(size - BLOCK_BYTES - length))
+        if size <= JOINED_BYTES:
+            buffers = [b"".join(buffers)]
+        segment.file.write(position, buffers)
+        yield f"write block at {position}"
+        segment.file.sync()
+        yield f"sync block at {position}"
+        start = position + BLOCK_BYTES
+        for entry in entries:
+            segment.rows.add(start, start + entry.size, entry.base_offset, entry.append_time)
+            start += entry.size
+        if entries:
+            last = entries[-1]
+            segment.last = last.position
+            segment.next_offset = last.base_offset + last.count
+            segment.append_time = last.append_time
+        segment.proved = position
+        segment.end = position + size
+        segment.write_number = self._write_number
+
+    # -- segments ------------------------------------------------------------------------------
+
+    def _roll(self, entry: Entry) -> Plan:
+        """Begin the next segment, with room for ``entry`` at least."""
+        log, vfs = self._log, self._vfs
+        needed = pages(BLOCK_BYTES + entry.size) + (1 + KEPT_PAGES) * PAGE
+        yield from self._allocate_spare(needed)
+        before = log.segments[-1] if log.segments else None
+        number = before.number + 1 if before is not None else 1
+        name = segment_name(number)
+        vfs.rename(SPARE, name)
+        yield f"rename {name}"
+        vfs.sync_directory()
+        yield f"sync directory for {name}"
+        header = SegmentHeader(
+            number,
+            self._draw_nonce(),
+            log.identity,
+            log.last,
+            before.next_offset if before is not None else 0,
+            before.append_time if before is not None else 0,
+            before.end if before is not None else 0,
+            self._spare_bytes,
+        )
+        self._spare_bytes = 0
+        file = vfs.open(name)
+        file.write(0, [header.encode()])
+        yield f"write header of {name}"
+        file.sync()
+        yield f"sync header of {name}"
+        log.segments.append(Segment(header, file, Rows(Index(log.last.index + 1))))
+        yield from self._record(segment=number, cutting=False)
+
+    def _allocate_spare(self, needed: int = 0) -> Plan:
+        """Room for the next segment, taken ahead so that a roll cannot run out of it."""
+        size = max(needed, self._segment_bytes)
+        if self._spare_bytes >= size:
+            return
+        file = self._vfs.open(SPARE) if self._spare_bytes else self._vfs.create(SPARE)
+        file.allocate(size)
+        yield "allocate spare"
+        file.sync()
+        yield "sync spare"
+        file.close()
+        self._spare_bytes = size
+
+    def allocate_ahead(self) -> Plan:
+        """The next spare, if there is room for it: without one, appends are refused in time."""
+        try:
+            yield from self._allocate_spare()
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            self._vfs.unlink(SPARE)
+            yield "unlink spare"
+
+    @property
+    def room(self) -> int:
+        """Bytes of entries that are sure to find a place: every one in a block of its own."""
+        segments = self._log.segments
+        newest = segments[-1].room - KEPT_PAGES * PAGE if segments else 0
+        return max(0, newest, self._spare_bytes - (1 + KEPT_PAGES) * PAGE)
+
+    def _seal(self, settled: Index) -> Plan:
+        """Close a segment in which everything is committed; the newest one stays open."""
+        unsealed = (one for one in self._log.segments[:-1] if one.footer is None and not one.hollow)
+        segment = next(unsealed, None)
+        if segment is not None and segment.last.index <= settled:
+            footer = Footer(
+                segment.end, segment.last, segment.write_number, segment.next_offset,
+                segment.append_time,
+            )  # fmt: skip
+            name = segment_name(segment.number)
+            page = footer.encode(segment.number, segment.header.nonce)
+            segment.file.write(segment.end, [page])
+            yield f"write footer of {name}"
+            segment.file.truncate(segment.end + PAGE)
+            yield f"shorten {name}"
+            segment.file.sync()
+            yield f"sync {name}"
+            segment.footer = footer
+
+    def _index(self) -> Plan:
+        """Write the index file of a sealed segment that has none, or a bad one."""
+        sealed = (one for one in self._log.segments if one.footer is not None)
+        segment = next((one for one in sealed if not one.indexed and not one.hollow), None)
+        if segment is not None:
+            yield from self._publish(index_name(segment.number), encode_index(segment))
+            segment.indexed = True
+
+    # -- cutting -------------------------------------------------------------------------------
+
+    def _truncate(self, first: Index) -> Plan:
+        """Drop ``first`` and all after it: later segments from the last backwards, then the tail.
+
+        All of it is durable before anything is written over it.
+        """
+        log, vfs = self._log, self._vfs
+        kept = max(n for n, segment in enumerate(log.segments) if segment.first <= first)
+        target = log.segments[kept]
+        check(target.footer is None, "a sealed segment is never truncated")
+        before = target.position(Index(first - 1))
+        yield from self._record(segment=target.number, cutting=True)
+        while len(log.segments) > kept + 1:
+            dropped = log.segments.pop()
+            dropped.file.close()
+            vfs.unlink(segment_name(dropped.number))
+            yield f"unlink {segment_name(dropped.number)}"
+            vfs.sync_directory()
+            yield f"sync directory without {segment_name(dropped.number)}"
+        yield from self._cut(target, first)
+        rows = target.rows
+        row = first - 1 - rows.first
+        target.last = before
+        target.append_time = rows.times[row] if row >= 0 else target.header.append_time
+        self.unproven = True
+        yield from self.end_cut()
+
+    def end_cut(self) -> Plan:
+        """The newest segment is as long again as it was made: from now on a shorter one is damage.
+
+        If the room could not be had again it stays marked, and takes nothing more.
+        """
+        newest = self._log.segments[-1]
+        if self._log.record.cutting and newest.capacity == newest.header.capacity:
+            yield from self._record(cutting=False)
+
+    def _cut(self, segment: Segment, first: Index) -> Plan:
+        """Shorten the file to where the frame of ``first`` begins, then give it its room again."""
+        rows = segment.rows
+        row = first - rows.first
+        if row < len(rows.starts):
+            start = rows.starts[row]
+            head = start - BLOCK_BYTES
+            if head % PAGE == 0 and (row == 0 or rows.ends[row - 1] <= head):
+                start = head  # the first frame of its block goes with the head
+            segment.next_offset = rows.offsets[row]
+            rows.cut(first)
+            segment.hollow = {index for index in segment.hollow if index < first}
+            yield from shorten(segment, start)
+
+    def trim(self, first: Index) -> Plan:
+        """Drop the sealed segments that hold only entries below ``first``, from the front."""
+        log, vfs = self._log, self._vfs
+        dropped = 0
+        for segment in log.segments[:-1]:
+            if segment.footer is None or segment.last.index >= first:
+                break
+            dropped += 1
+        if not dropped:
+            return
+        yield from self._record(first=log.segments[dropped].first)
+        names = vfs.names()
+        for segment in log.segments[:dropped]:
+            log.segments.pop(0)
+            segment.file.close()
+            for name in (index_name(segment.number), segment_name(segment.number)):
+                if name in names:
+                    vfs.unlink(name)
+                    yield f"unlink {name}"
+            vfs.sync_directory()
+            yield f"sync directory without {segment_name(segment.number)}"

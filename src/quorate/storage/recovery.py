@@ -1,98 +1,232 @@
-"""Opening a disk: what it holds, and what must be done before the node may speak.
+"""Opening a log: what its files hold, and what must be done before the node may speak.
 
-A killed process leaves writes that can be read but are not durable. So nothing found here counts
-until it was written and synced again, the vote record in both its copies.
+A killed process leaves writes that can be read but are not durable, and after a failed sync the
+pages look clean. So nothing found here counts until it was written and synced again, unless
+something that was written later proves that it was durable.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from quorate.entry import Entry, chain_holds
-from quorate.errors import DiskFailed
-from quorate.storage.flusher import VOTE_COPIES, plan_vote
-from quorate.storage.steps import File, Step, Sync, Truncate, WriteEntries, WriteVote
+from quorate.errors import Corrupt, Damaged, DiskFailed
+from quorate.storage.flusher import Flusher, plan_vote, shorten
+from quorate.storage.layout import (
+    CLEAN,
+    VOTE_COPIES,
+    CleanMark,
+    decode_vote,
+    encode_vote,
+    segment_name,
+)
+from quorate.storage.log import SegmentLog
+from quorate.storage.survey import Survey, survey
 from quorate.types import ORIGIN, Index, Term, VoteRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator
 
-__all__ = ["Image", "Recovered", "plan_open", "recover"]
+    from quorate.entry import Entry
+    from quorate.storage.layout import LogId
+    from quorate.storage.segment import Segment
+    from quorate.storage.vfs import Vfs
 
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """What can be read from a disk. None stands for what is there and is not whole."""
-
-    # The copies of the vote record that exist.
-    votes: Mapping[File, VoteRecord | None]
-    entries: Sequence[Entry | None]
+__all__ = ["Recovered", "open_log"]
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What the node starts from, once the plan of :func:`plan_open` is carried out."""
+    """What a replica starts from, once the log is open."""
 
     record: VoteRecord
     entries: tuple[Entry, ...]
-    torn_from: Index | None  # where a torn tail was cut
-    # The newest copy as it was found; None if the node never spoke.
-    found: WriteVote | None = None
+
+    @staticmethod
+    def of(log: SegmentLog) -> Recovered:
+        """Everything in ``log``. Raises Damaged if entries are lost that nothing identifies.
+
+        An entry whose header is whole is known, with or without its body.
+        """
+        _refuse_lost(log)
+        entries: list[Entry] = []
+        for segment in log.segments:
+            try:
+                entries += _entries(log, segment)
+            except Corrupt:
+                # A sealed segment is believed until it is read.
+                log.examine(segment)
+                _refuse_lost(log)
+                entries += _entries(log, segment)
+        return Recovered(log.record, tuple(entries))
 
 
-def recover(image: Image) -> Recovered:
-    """The newest vote and the longest unbroken log of ``image``, in a new boot."""
-    entries = _whole_prefix(image.entries)
-    torn_from = Index(len(entries) + 1) if len(entries) < len(image.entries) else None
-    found = _newest_vote(image)
-    newest = found.record if found is not None else VoteRecord(0, Term(0), None, 0)
-    # A log entry of a term proves that the term was reached, whatever became of the record.
-    term = max(newest.term, entries[-1].term if entries else Term(0))
-    vote = newest.vote if term == newest.term else None
-    record = VoteRecord(newest.number + 1, term, vote, newest.boot + 1)
-    return Recovered(record, entries, torn_from, found)
+def _entries(log: SegmentLog, segment: Segment) -> list[Entry]:
+    """The entries of ``segment``, those without a body among them."""
+    found: list[Entry] = []
+    start = segment.first
+    for hollow in sorted(segment.hollow):
+        found += log.entries(start, hollow)
+        found.append(segment.hollow_entry(hollow))
+        start = Index(hollow + 1)
+    found += log.entries(start, Index(segment.last.index + 1))
+    return found
 
 
-def plan_open(recovered: Recovered) -> Iterator[Step]:
-    """Make what was recovered durable. Only then may the node report or vote with any of it."""
-    order: tuple[File, ...] = VOTE_COPIES
-    if recovered.found is not None:
-        # The copy that was found may be in the page cache only, the other one torn: it is secured
-        # as it is before the other is touched, and renewed last.
-        yield recovered.found
-        yield Sync(recovered.found.file)
-        others = (file for file in VOTE_COPIES if file is not recovered.found.file)
-        order = (*others, recovered.found.file)
-    yield from plan_vote(recovered.record, order)
-    if recovered.torn_from is not None:
-        yield Truncate(recovered.torn_from)
-        yield Sync(File.LOG)
-    if recovered.entries:
-        yield WriteEntries(recovered.entries)
-        yield Sync(File.LOG)
+def _refuse_lost(log: SegmentLog) -> None:
+    lost = [damage for damage in log.damage if log.loses(damage)]
+    if lost:
+        raise Damaged(
+            "entries are lost on this disk and this release cannot fetch them again: "
+            + "; ".join(map(str, lost))
+            + "; replace this node as a new one"
+        )
 
 
-def _newest_vote(image: Image) -> WriteVote | None:
-    """The newest whole copy; None if this node has never said a word."""
-    whole = [WriteVote(file, record) for file, record in image.votes.items() if record is not None]
-    if whole:
-        return max(whole, key=lambda copy: copy.record.number)
-    if len(image.votes) < len(VOTE_COPIES) and not image.entries:
-        return None  # not even the first open came to its end
+def open_log(
+    vfs: Vfs, identity: LogId, segment_bytes: int, draw_nonce: Callable[[], int]
+) -> Generator[str, None, tuple[SegmentLog, Flusher]]:
+    """A plan like any other; what it returns at its end may be spoken with."""
+    votes = _read_votes(vfs)
+    found = _newest(votes)
+    record = found[1] if found is not None else VoteRecord(0, Term(0), None, 0)
+    seen = survey(vfs, identity, record, _read_mark(vfs))
+    if found is None:
+        _refuse_without_votes(votes, seen)
+    yield from _remove(vfs, [CLEAN])
+    log = SegmentLog(vfs, identity, _next_record(record, seen), seen.segments)
+    log.damage = seen.damage
+    yield from _secure_newest(vfs, record, seen)
+    yield from _renew_votes(vfs, log.record, found)
+    yield from _remove(vfs, seen.leftovers)
+    yield from _make_durable(seen)
+    flusher = Flusher(log, segment_bytes, draw_nonce)
+    flusher.unproven = bool(seen.segments)
+    if seen.segments:
+        yield from flusher.end_cut()
+    yield from flusher.allocate_ahead()
+    return log, flusher
+
+
+# -- the vote record ---------------------------------------------------------------------------
+
+
+def _read_votes(vfs: Vfs) -> dict[str, VoteRecord | None]:
+    """The copies that exist; None stands for one that is not whole."""
+    votes = {}
+    names = vfs.names()
+    for name in VOTE_COPIES:
+        if name not in names:
+            continue
+        file = vfs.open(name)
+        votes[name] = decode_vote(file.read(0, file.size()))
+        file.close()
+    return votes
+
+
+def _newest(votes: dict[str, VoteRecord | None]) -> tuple[str, VoteRecord] | None:
+    whole = [(name, record) for name, record in votes.items() if record is not None]
+    return max(whole, key=lambda copy: copy[1].number, default=None)
+
+
+def _refuse_without_votes(votes: dict[str, VoteRecord | None], seen: Survey) -> None:
+    if len(votes) < len(VOTE_COPIES) and not seen.segments:
+        return  # not even the first open came to its end
     raise DiskFailed(
         "no copy of the vote record can be read: starting without it could vote twice in one "
         "term; replace this node as a new one"
     )
 
 
-def _whole_prefix(slots: Sequence[Entry | None]) -> tuple[Entry, ...]:
-    """The entries before the first one that is torn or does not continue the chain."""
-    whole: list[Entry] = []
-    before = ORIGIN
-    for entry in slots:
-        if entry is None or not chain_holds(before, (entry,)):
-            break
-        whole.append(entry)
-        before = entry.position
-    return tuple(whole)
+def _next_record(record: VoteRecord, seen: Survey) -> VoteRecord:
+    """The record of a new boot."""
+    last = seen.segments[-1].last if seen.segments else ORIGIN
+    # A log entry of a term proves that the term was reached, whatever became of the record.
+    term = max(record.term, last.term)
+    return replace(
+        record,
+        number=record.number + 1,
+        term=term,
+        vote=record.vote if term == record.term else None,
+        boot=record.boot + 1,
+        segment=seen.segments[-1].number if seen.segments else 0,
+        unsure=record.unsure or seen.lost_tail,
+        # What follows may cut the newest segment; a cut that was begun may not be durable yet.
+        cutting=record.cutting or seen.cut_at is not None,
+    )
+
+
+def _renew_votes(
+    vfs: Vfs, record: VoteRecord, found: tuple[str, VoteRecord] | None
+) -> Iterator[str]:
+    order: tuple[str, ...] = VOTE_COPIES
+    if found is not None:
+        # The copy that was found may be in the page cache only, the other one torn: it is secured
+        # as it is before the other is touched, and renewed last.
+        name, newest = found
+        file = vfs.open(name)
+        file.write(0, [encode_vote(newest)])
+        yield f"write {name} again"
+        file.sync()
+        yield f"sync {name} again"
+        file.close()
+        vfs.sync_directory()
+        yield "sync directory"
+        order = (*(other for other in VOTE_COPIES if other != name), name)
+    yield from plan_vote(vfs, record, order)
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+def _read_mark(vfs: Vfs) -> CleanMark | None:
+    if CLEAN not in vfs.names():
+        return None
+    file = vfs.open(CLEAN)
+    mark = CleanMark.decode(file.read(0, file.size()))
+    file.close()
+    return mark
+
+
+def _remove(vfs: Vfs, names: list[str]) -> Iterator[str]:
+    """Files that must not be there: gone for good before anything else happens."""
+    there = set(vfs.names())
+    for name in names:
+        if name in there:
+            vfs.unlink(name)
+            yield f"unlink {name}"
+            vfs.sync_directory()
+            yield f"sync directory without {name}"
+
+
+def _secure_newest(vfs: Vfs, record: VoteRecord, seen: Survey) -> Iterator[str]:
+    """A segment of which the vote record does not know yet may be in the page cache only: it is
+    made durable before the next record says that it must be there."""
+    if seen.segments and seen.segments[-1].number > record.segment:
+        newest = seen.segments[-1]
+        name = segment_name(newest.number)
+        newest.file.write(0, [newest.header.encode()])
+        yield f"write header of {name} again"
+        newest.file.sync()
+        yield f"sync header of {name} again"
+        vfs.sync_directory()
+        yield f"sync directory for {name} again"
+
+
+def _make_durable(seen: Survey) -> Iterator[str]:
+    """Cut what a crash tore, and write again what nothing proves to be durable."""
+    if not seen.segments:
+        return
+    for segment in seen.untidy:
+        yield from shorten(segment, segment.end)
+    newest = seen.segments[-1]
+    name = segment_name(newest.number)
+    if seen.cut_at is not None:
+        yield from shorten(newest, seen.cut_at)
+    if newest.end > seen.durable_end:
+        data = newest.file.read(seen.durable_end, newest.end - seen.durable_end)
+        newest.file.write(seen.durable_end, [data])
+        yield f"write {name} again from {seen.durable_end}"
+    # Also if nothing was written: a cut that only memory knows of is made durable here.
+    newest.file.sync()
+    yield f"sync {name} again"

@@ -6,15 +6,15 @@ messages lie on a table until they are delivered or dropped.
 
 from __future__ import annotations
 
+from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING
 
 from quorate.config import Config
 from quorate.errors import ReplicaHalted
 from quorate.replica.engine import Engine
-from quorate.replica.exchange import Deliver, Flush, Flushed, Input, Propose, Read
-from quorate.storage.recovery import plan_open, recover
-from quorate.testing.sim.disk import Disk
+from quorate.replica.exchange import Deliver, Flushed, Input, Propose, Read
+from quorate.testing.disk.store import Store
 from quorate.types import GroupId, NodeId, Role, Term
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from quorate.raft.messages import Envelope
     from quorate.raft.output import Event
     from quorate.replica.exchange import ReadAnswer, Receipt
+    from quorate.storage.flusher import Flush
+    from quorate.testing.disk.simulated import Fate
 
 __all__ = ["HandCluster", "HandNode"]
 
@@ -35,7 +37,7 @@ class HandNode:
 
     def __init__(self, name: NodeId) -> None:
         self.name = name
-        self.disk = Disk()
+        self.store = Store(name)
         self.engine: Engine | None = None
         # The flush that is under way; its steps are not carried out before it is asked for.
         self.flush: Flush | None = None
@@ -75,19 +77,17 @@ class HandCluster:
             raise LookupError(f"{name} is down")
         return engine
 
-    def crash(self, name: str, fate: Callable[[], str] | None = None) -> None:
-        """Kill the process; with ``fate`` the power goes too (see :meth:`Disk.power_cut`)."""
+    def crash(self, name: str, fate: Callable[[], Fate] | None = None) -> None:
+        """Kill the process; with ``fate`` the power goes too, as in SimulatedDisk.power_cut."""
         node = self.nodes[NodeId(name)]
         node.engine = None
         node.flush = None
         if fate is not None:
-            node.disk.power_cut(fate)
+            node.store.disk.power_cut(fate)
 
     def restart(self, name: str) -> None:
         node = self.nodes[NodeId(name)]
-        recovered = recover(node.disk.image())
-        for step in plan_open(recovered):
-            node.disk.run(step)
+        recovered = node.store.open()
         random = Random(f"{self._seed}/{name}/{recovered.record.boot}")
         node.engine = Engine(
             self.group, node.name, self.voters, self.config, recovered, random, self._now_ms
@@ -129,8 +129,8 @@ class HandCluster:
         if node.flush is None:
             return
         flush, node.flush = node.flush, None
-        for step in flush.steps[:steps]:
-            node.disk.run(step)
+        for _ in islice(node.store.plan(flush), steps):
+            pass
         if steps is None:
             self.turn(name, [Flushed(flush.number)])
 

@@ -7,6 +7,7 @@ held back or lost by rule; all else is :class:`quorate.testing.hand.HandCluster`
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from quorate.config import Config
     from quorate.raft.messages import Envelope
     from quorate.replica.exchange import Input
+    from quorate.testing.disk.simulated import Fate
     from quorate.testing.scenario.words import Selection
 
 __all__ = ["Loss", "ScenarioCluster"]
@@ -104,7 +106,7 @@ class ScenarioCluster(HandCluster):
             self.nodes[node].halted = halt
             self._transcript.tell(name, f"does not start: {type(halt).__name__}")
 
-    def crash(self, name: str, fate: Callable[[], str] | None = None) -> None:
+    def crash(self, name: str, fate: Callable[[], Fate] | None = None) -> None:
         node = self.nodes[NodeId(name)]
         if node.engine is not None and node.halted is not None:
             self._report(node.name)
@@ -136,8 +138,8 @@ class ScenarioCluster(HandCluster):
     def _fail(self, node: NodeId) -> None:
         flush = self.nodes[node].flush
         assert flush is not None  # asked by the caller
-        for step in flush.steps[: self.failing.pop(node)]:
-            self.nodes[node].disk.run(step)
+        for _ in islice(self.nodes[node].store.plan(flush), self.failing.pop(node)):
+            pass
         self.nodes[node].flush = None
         self.turn(node, [FlushFailed(flush.number, "input/output error")])
 

@@ -10,6 +10,7 @@ from dataclasses import fields
 from functools import partial
 
 from quorate.config import Config, Limits, Timing
+from quorate.testing.disk.simulated import KEPT, LOST, TORN
 from quorate.testing.scenario.cluster import ScenarioCluster
 from quorate.testing.scenario.drawing import plant
 from quorate.testing.scenario.expectations import expect, named_nodes
@@ -31,7 +32,7 @@ from quorate.testing.scenario.words import (
 
 __all__ = ["COMMANDS", "make_cluster"]
 
-FATES = ("lost", "kept", "torn")
+FATES = {"lost": LOST, "kept": KEPT, "torn": TORN}
 
 
 def make_cluster(command: Command) -> ScenarioCluster:
@@ -124,7 +125,7 @@ def _crash(cluster: ScenarioCluster, command: Command) -> Output:
         *words, power, outcome = words
         if power != "power" or outcome not in FATES:
             raise ScenarioError(f"crash NODE... power {'|'.join(FATES)}")
-        fate = outcome
+        fate = FATES[outcome]
     for name in named_nodes(cluster, words):
         if fate is None:
             cluster.engine(name)  # a process can be killed once, the power can go at any time

@@ -11,11 +11,11 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.entry import Entry, make_entry, pack_batches
-from quorate.storage.flusher import plan_flush
+from quorate.storage.flusher import Flush
+from quorate.testing.disk.store import Store
 from quorate.testing.scenario.parser import ScenarioError
 from quorate.testing.scenario.words import options, whole
-from quorate.testing.sim.disk import Disk
-from quorate.types import ORIGIN, EntryKind, Index, NodeId, Position, Term, VoteRecord
+from quorate.types import ORIGIN, EntryKind, Index, NodeId, Position, Term
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,10 +45,10 @@ def plant(cluster: HandCluster, lines: Sequence[str]) -> None:
         if row.node not in cluster.nodes:
             raise ScenarioError(f"unknown node {row.node}")
         cluster.crash(row.node)
-        disk = Disk()
-        for step in plan_flush(VoteRecord(1, row.term, row.vote, 0), None, row.entries):
-            disk.run(step)
-        cluster.nodes[row.node].disk = disk
+        store = Store(row.node)
+        store.open()
+        store.write(Flush(1, (row.term, row.vote), entries=row.entries))
+        cluster.nodes[row.node].store = store
         cluster.restart(row.node)
 
 

@@ -220,7 +220,7 @@ def _log_row(node: HandNode) -> tuple[str, list[str], str]:
     cells = []
     for index, entry in enumerate(entries, start=1):
         text = str(entry.term) if entry is not None else "-"
-        durable = node.disk.durable_position(Index(index))
+        durable = node.store.durable.position(Index(index))
         synced = entry is not None and durable == entry.position
         marks = COMMITTED_MARK * (index <= committed) + UNSYNCED_MARK * (not synced)
         cells.append(text + marks)
@@ -238,6 +238,6 @@ def _long_row(node: HandNode) -> str:
 def entries_of(node: HandNode) -> Sequence[Entry | None]:
     """The log of a node, read from its disk while it is down."""
     if node.engine is None:
-        return node.disk.image().entries
+        return node.store.peek()
     log = node.engine.core.standing.log
     return log.entries(Index(1), Index(log.last_index + 1))

@@ -66,7 +66,7 @@ class Watch:
         if isinstance(result, Receipt):
             position = self._committed[result.index - 1]
             disks = sum(
-                node.disk.durable_position(result.index) == position
+                node.store.durable.position(result.index) == position
                 for node in self._nodes.values()
             )
             voters = len(self._nodes)

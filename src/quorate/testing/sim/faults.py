@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import errno
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from quorate.replica.exchange import LinkClosed
+from quorate.testing.disk.simulated import FATE_BITS, KEPT, LOST
+from quorate.testing.sim.rot import rot
 
 if TYPE_CHECKING:
-    from random import Random
-
+    from quorate.testing.disk.simulated import Fate
     from quorate.testing.sim.node import Node
     from quorate.testing.sim.world import World
     from quorate.types import NodeId
 
 __all__ = ["Faults"]
 
-FATES = ("kept", "lost", "torn")
 CLOCK_JUMP_US_MAX = 3_600_000_000
+
+
+def _draw_fate(random: Random) -> Fate:
+    """A change arrives, is lost, or arrives in part."""
+    return random.choice((KEPT, LOST, random.getrandbits(FATE_BITS)))
 
 
 class Faults:
@@ -75,12 +82,12 @@ class Faults:
             self._down(each, duration, power=True)
 
     def _down(self, node: Node, duration: int, *, power: bool) -> None:
-        if node.engine is not None and node.disk.unsynced:
+        if node.engine is not None and node.store.disk.unsynced:
             self._world.sometimes["died between write and sync"] += 1
         node.kill()
         if power:
             fates = self._world.decisions.stream(f"fates {node.name}")
-            node.disk.power_cut(lambda: fates.choose("kept", lambda r: r.choice(FATES)))
+            node.store.disk.power_cut(lambda: fates.choose(KEPT, _draw_fate))
         self._world.after(duration, node.start_if_down, node.life)
 
     def _pause(self, node: Node, duration: int, detail: int) -> None:
@@ -132,7 +139,19 @@ class Faults:
         self._world.after(duration, setattr, node, "disk_factor", 1)
 
     def _disk_error(self, node: Node, duration: int, detail: int) -> None:
-        node.disk_fails = True
+        node.store.disk.error = errno.EIO
+
+    def _rot(self, node: Node, duration: int, detail: int) -> None:
+        """Most of the time the node is down meanwhile: what rots under a process shows later."""
+        world = self._world
+        if node not in world.rotten and 2 * (len(world.rotten) + 1) >= len(world.nodes):
+            return
+        if detail % 4:
+            self._down(node, duration, power=bool(detail & 4))
+        kind = rot(node, Random(detail))
+        if kind is not None:
+            world.rotten.add(node)
+            world.sometimes[f"rot {kind}"] += 1
 
     def _clock_rate(self, node: Node, duration: int, detail: int) -> None:
         node.set_clock_rate(0.5 + 1.5 * (detail % 100) / 100)

@@ -58,14 +58,16 @@ class Invariants:
         self._seen: dict[NodeId, _Seen] = {}
         # I1: the process that led each term.
         self._leaders: dict[Term, tuple[NodeId, int]] = {}
-        # I2: the one chain that may stand at (index, term).
-        self._chains: dict[tuple[Index, Term], int] = {}
+        # I2, I14: the one entry that may stand at (index, term).
+        self._entries: dict[tuple[Index, Term], Entry] = {}
         # I3, I8: all that was ever committed, and how far each term had committed.
         self.committed: list[Entry] = []
         self._committed_by: dict[Term, Index] = {}
         # I6: votes and terms that others may have seen.
         self._votes: dict[tuple[NodeId, Term], NodeId] = {}
         self._terms_sent: dict[NodeId, Term] = {}
+        # I13: what each node ever acknowledged and has not truncated since, rising.
+        self._acked: dict[NodeId, list[Position]] = {}
         self._applied = 0
         # Entries that an adversary put on a disk: no replica made them.
         self.planted: set[Position] = set()
@@ -122,6 +124,9 @@ class Invariants:
             if self._is_committed(before[common]):
                 raise Violation("I8", f"{node.name} cut {common + 1}, which is committed somewhere")
             self._world.sometimes["suffix truncated"] += 1
+            acks = self._acked.get(node.name, [])
+            while acks and acks[-1].index > common:
+                acks.pop()
             del before[common:]
         new = log.entries(Index(common + 1), Index(log.last_index + 1))
         self._check_new_entries(node, new)
@@ -137,12 +142,14 @@ class Invariants:
             if entry.position in self.planted:
                 continue
             key = (entry.index, entry.term)
-            chain = self._chains.get(key)
-            if chain is None:
-                self._chains[key] = entry.position.chain
+            first = self._entries.get(key)
+            if first is None:
+                self._entries[key] = entry
                 self._check_new_entry(node, entry)
-            elif chain != entry.position.chain:
+            elif first.position != entry.position:
                 raise Violation("I2", f"{node.name} has another log at (index, term) {key}")
+            elif first is not entry and entry.whole and _frame(entry) != _frame(first):
+                raise Violation("I14", f"{node.name} has other bytes at (index, term) {key}")
 
     def _check_new_entry(self, node: Node, entry: Entry) -> None:
         limit = self._world.config.limits.entry_bytes
@@ -202,12 +209,11 @@ class Invariants:
         seen.matches[name] = match
         if match > seen.acks.get(name, 0):
             raise Violation("I12", f"{node.name}: this boot of {name} never acked {match}")
-        disk = self._world.nodes[name].disk
-        if disk.durable_vote is not None and disk.durable_vote.term > standing.term:
+        durable_view = self._world.nodes[name].store.durable
+        if durable_view.vote is not None and durable_view.vote.term > standing.term:
             return  # it has moved on and may have truncated since; this leader is on its way out
-        durable = disk.durable_position(match)
-        if durable != standing.log.position(match):
-            raise Violation("I12", f"{node.name}: {name} has {durable} on disk at {match}")
+        if not self._is_durable(self._world.nodes[name], standing.log.position(match)):
+            raise Violation("I12", f"{node.name}: {name} lacks entry {match} on its disk")
 
     def _is_meant_for(self, node: Node, envelope: Envelope) -> bool:
         """A stray envelope must change nothing, and so says nothing about its sender."""
@@ -243,7 +249,7 @@ class Invariants:
         if standing.persisted != seen.persisted:
             seen.persisted = standing.persisted
             position = standing.log.position(standing.persisted)
-            if node.disk.durable_position(standing.persisted) != position:
+            if not self._is_durable(node, position):
                 raise Violation("I10", f"{node.name} takes {position} for persisted")
         if committed > seen.committed:
             self._check_commit(node, standing)
@@ -283,7 +289,7 @@ class Invariants:
     def _check_send(self, node: Node, envelope: Envelope) -> None:
         """I10: nothing leaves that depends on what a power cut could still take away."""
         message = envelope.message
-        record = node.disk.durable_vote
+        record = node.store.durable.vote
         if record is None or record.term < message.term:
             raise Violation("I10", f"{node.name} speaks in term {message.term}, has {record}")
         self._terms_sent[node.name] = max(self._terms_sent.get(node.name, Term(0)), message.term)
@@ -295,9 +301,10 @@ class Invariants:
             self._check_append_size(node, message)
         elif type(message) is Ack:
             log = _engine(node).core.standing.log
-            durable = node.disk.durable_position(message.match)
-            if durable is None or durable != log.position(message.match):
-                raise Violation("I10", f"{node.name} acks {message.match}, has {durable} on disk")
+            position = log.position(message.match)
+            if not self._is_durable(node, position):
+                raise Violation("I10", f"{node.name} acks {position}, which is not on its disk")
+            self._note_ack(node, position)
 
     def _check_append_size(self, node: Node, message: Append) -> None:
         limits = self._world.config.limits
@@ -306,11 +313,31 @@ class Invariants:
         if count > limits.append_entries or (count > 1 and size > limits.append_bytes):
             raise Violation("I15", f"{node.name}: an append of {count} entries, {size} bytes")
 
+    def _is_durable(self, node: Node, position: Position) -> bool:
+        """Of a spoiled disk nobody but its own storage can say."""
+        return node in self._world.rotten or node.store.durable.position(position.index) == position
+
+    def _note_ack(self, node: Node, position: Position) -> None:
+        acks = self._acked.setdefault(node.name, [])
+        if position.index > (acks[-1].index if acks else 0):
+            acks.append(position)
+
+    def _check_nothing_lost(self, node: Node) -> None:
+        """I13: whoever votes has everything that was committed with its help."""
+        standing = _engine(node).core.standing
+        for acked in reversed(self._acked.get(node.name, [])):
+            index = acked.index
+            if index <= len(self.committed) and self.committed[index - 1].position == acked:
+                if not self.has_committed(standing, index):
+                    raise Violation("I13", f"{node.name} votes, lost {index} that it acked")
+                return
+
     def _check_vote(self, node: Node, term: Term, candidate: NodeId) -> None:
+        self._check_nothing_lost(node)
         cast = self._votes.setdefault((node.name, term), candidate)
         if cast != candidate:
             raise Violation("I6", f"{node.name} voted for {cast} and {candidate} in term {term}")
-        record = node.disk.durable_vote
+        record = node.store.durable.vote
         if record is None or (record.term, record.vote) != (term, candidate):
             raise Violation("I10", f"{node.name} votes for {candidate} in {term}, has {record}")
 
@@ -353,6 +380,10 @@ class Invariants:
 
 def _bytes_before_last(peer: Progress) -> int:
     return peer.inflight_bytes - peer.inflight[-1][1] if peer.inflight else 0
+
+
+def _frame(entry: Entry) -> tuple[bytes, bytes]:
+    return entry.header, entry.body
 
 
 def _engine(node: Node) -> Engine:

@@ -5,25 +5,26 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from quorate.errors import DiskFailed, ReplicaHalted
+from quorate.errors import DiskFailed, QuorateError, ReplicaHalted
 from quorate.replica.engine import Engine
-from quorate.replica.exchange import Effects, Flush, Flushed, FlushFailed, Input
-from quorate.storage.recovery import plan_open, recover
-from quorate.testing.sim.disk import Disk
+from quorate.replica.exchange import Effects, Flushed, FlushFailed, Input
+from quorate.storage.layout import VOTE_COPIES, decode_vote
+from quorate.testing.disk.store import Store
 from quorate.testing.sim.violation import Violation
 from quorate.types import NodeId, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from quorate.raft.messages import Envelope
+    from quorate.storage.flusher import Flush
     from quorate.storage.recovery import Recovered
-    from quorate.storage.steps import Step
     from quorate.testing.sim.world import World
 
 __all__ = ["Node"]
 
 SLOWEST_STEP_ELECTIONS = 4
+PROVE_US = 10_000
 
 
 class Node:
@@ -32,12 +33,14 @@ class Node:
     def __init__(self, world: World, name: NodeId) -> None:
         self.world = world
         self.name = name
-        self.disk = Disk()
+        self.store = Store(name, world.options.segment_bytes)
         self.engine: Engine | None = None
         # Counts processes, those that died while opening included: what one of them had
         # scheduled means nothing to the next.
         self.life = 0
         self.wanted_up = True
+        # Its disk lost more than it can start with: it stays down for good.
+        self.dead = False
         self.paused = False
         self.inbox: list[Input] = []
         self._turn_due = False
@@ -46,7 +49,10 @@ class Node:
         self._clock_base = (0, 0)
         self.wall_offset_us = 0
         self.disk_factor = 1
-        self.disk_fails = False
+        # The plan under way, the flush that waits for it, and how many there were.
+        self._disk_plan: Iterator[str] | None = None
+        self._next_flush: Flush | None = None
+        self._flushes = 0
         # The step under way is done by then, however slow the disk.
         self.disk_busy_until = 0
         # A message that an adversary forged: whoever takes it may stop rather than believe it.
@@ -59,31 +65,34 @@ class Node:
         """Open the disk, step by step; the engine runs once everything found is durable."""
         self.life += 1
         self.wanted_up = True
-        image = self.disk.image()
-        try:
-            recovered = recover(image)
-        except ReplicaHalted as halt:
-            raise Violation("halt", f"{self.name} cannot open a sound disk: {halt}") from halt
-        if None in image.votes.values():
+        if any(decode_vote(data) is None for data in self._vote_copies()):
             self.world.sometimes["torn vote copy found at open"] += 1
-        if recovered.torn_from is not None:
-            self.world.sometimes["torn log tail cut at open"] += 1
-        self._open_step(self.life, recovered, plan_open(recovered))
+        self._open_step(self.life, self.store.opening())
 
-    def _open_step(self, life: int, recovered: Recovered, plan: Iterator[Step]) -> None:
+    def _vote_copies(self) -> list[bytearray]:
+        files = self.store.disk.files
+        return [files[name].content for name in VOTE_COPIES if name in files]
+
+    def _open_step(self, life: int, plan: Generator[str, None, Recovered]) -> None:
         if life != self.life:
             return
-        step = next(plan, None)
-        if step is None:
-            self._run(recovered)
-            return
         self.world.count_event("open", self.name)
-        if self.disk_fails:
-            self.disk.fail()
-            self.world.halted(self, DiskFailed(f"{self.name} cannot open: EIO"), [])
+        try:
+            step = next(plan)
+        except StopIteration as end:
+            self._run(end.value)
             return
-        self.disk.run(step)
-        self.world.after(self._disk_delay(), self._open_step, life, recovered, plan)
+        except OSError as error:
+            self.world.halted(self, DiskFailed(f"{self.name} cannot open: {error}"), [])
+            return
+        except (QuorateError, ValueError, LookupError, TypeError) as error:
+            raise Violation("crash", f"{self.name} opens: {error!r}") from error
+        except ReplicaHalted as halt:
+            self._refused_to_open(halt)
+            return
+        if step.startswith("truncate"):
+            self.world.sometimes["torn log tail cut at open"] += 1
+        self.world.after(self._disk_delay(), self._open_step, life, plan)
 
     def _run(self, recovered: Recovered) -> None:
         world = self.world
@@ -99,31 +108,50 @@ class Node:
         )
         self.inbox = []
         self._turn_due = False
+        self._disk_plan = None
+        self._next_flush = None
+        self._judge_damage()
         world.invariants.started(self)
         world.after(world.config.timing.tick_ms * 1000, self._tick, self.life)
+
+    def _refused_to_open(self, halt: ReplicaHalted) -> None:
+        if self not in self.world.rotten:
+            raise Violation("halt", f"{self.name} cannot open a sound disk: {halt}") from halt
+        self.world.sometimes["stayed down with a damaged disk"] += 1
+        self.dead = True
+
+    def _judge_damage(self) -> None:
+        log = self.store.log
+        if log is None or not (log.damage or log.record.unsure):
+            return
+        if self not in self.world.rotten:
+            raise Violation("damage", f"{self.name} opened a sound disk and found {log.damage}")
+        self.world.sometimes["damage found at open"] += 1
+        if any(segment.hollow for segment in log.segments):
+            self.world.sometimes["went on without the body of an entry"] += 1
 
     def kill(self) -> None:
         """End the process; its writes stay readable, durable or not."""
         self.life += 1
         self.wanted_up = False
         self.paused = False
-        self.disk_fails = False
+        self.store.disk.error = 0
         if self.engine is not None:
             self.world.process_died(self)
             self.engine = None
 
     def start_if_down(self, life: int) -> None:
         """Start again unless something else happened to the node meanwhile."""
-        if self.life == life and not self.wanted_up:
+        if self.life == life and not self.wanted_up and not self.dead:
             self.start()
 
     def heal(self) -> None:
         """Everything that was done to this node ends; a process that is down comes back."""
         self.disk_factor = 1
-        self.disk_fails = False
+        self.store.disk.error = 0
         self.set_clock_rate(1.0)
         self.resume()
-        if not self.wanted_up:
+        if not self.wanted_up and not self.dead:
             self.start()
 
     def local_us(self) -> int:
@@ -199,8 +227,8 @@ class Node:
         if effects.answers:
             world.clients.answered(self, effects.answers)
         if effects.flush is not None:
-            life = self.life
-            world.after(self._disk_delay(), self._flush_step, life, effects.flush, 0)
+            self._next_flush = effects.flush
+            self._feed_disk()
 
     # -- the disk ------------------------------------------------------------------------------
 
@@ -214,21 +242,57 @@ class Node:
         self.disk_busy_until = self.world.now + delay
         return delay
 
-    def _flush_step(self, life: int, flush: Flush, position: int) -> None:
+    def _feed_disk(self) -> None:
+        """Begin the next flush, if there is one and the disk is free."""
+        flush = self._next_flush
+        if flush is not None and self._disk_plan is None:
+            self._next_flush = None
+            self._run_plan(self.store.plan(flush), flush.number)
+
+    def _run_plan(self, plan: Iterator[str], number: int | None) -> None:
+        self._disk_plan = plan
+        self.world.after(self._disk_delay(), self._disk_step, self.life, plan, number)
+
+    def _disk_step(self, life: int, plan: Iterator[str], number: int | None) -> None:
         """One step of the plan is done; a crash may come before the next."""
         if life != self.life:
             return
         self.world.count_event("disk", self.name)
-        if self.disk_fails:
-            self.disk_fails = False
-            self.disk.fail()
-            self.give(FlushFailed(flush.number, "EIO"))
+        try:
+            step = next(plan, None)
+        except OSError as error:
+            self.give(FlushFailed(number or 0, str(error)))
             return
-        self.disk.run(flush.steps[position])
-        if position + 1 < len(flush.steps):
-            self.world.after(self._disk_delay(), self._flush_step, life, flush, position + 1)
+        except Exception as error:
+            raise Violation("crash", f"{self.name} writes: {error!r}") from error
+        if step is not None:
+            self.world.after(self._disk_delay(), self._disk_step, life, plan, number)
+        elif number is None:
+            self._disk_plan = None
+            self._feed_disk()
         else:
-            self.give(Flushed(flush.number))
+            self.give(Flushed(number))
+            if life == self.life:
+                self._tend_disk()
+
+    def _tend_disk(self) -> None:
+        """A flush has ended: do the chores, then take the next; prove the last one if none comes.
+
+        What is written after it proves it, too.
+        """
+        engine, flusher = self.engine, self.store.flusher
+        if engine is None or flusher is None:
+            return
+        self._run_plan(flusher.chores(engine.settled), None)
+        self._flushes += 1
+        self.world.after(PROVE_US, self._prove, self.life, self._flushes)
+
+    def _prove(self, life: int, flushes: int) -> None:
+        engine, flusher = self.engine, self.store.flusher
+        if life != self.life or flushes != self._flushes or engine is None or flusher is None:
+            return
+        if self._disk_plan is None and flusher.unproven:
+            self._run_plan(flusher.prove(engine.settled), None)
 
     @property
     def term(self) -> int:

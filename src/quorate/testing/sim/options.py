@@ -17,7 +17,7 @@ __all__ = ["FAULTS", "NOISES", "Options", "swarm"]
 # What happens to nodes and links from time to time.
 FAULTS = (
     "kill", "power", "power_all", "pause", "isolate", "split", "one_way", "bridge", "flap",
-    "slow_disk", "disk_error", "clock_rate", "clock_jump",
+    "slow_disk", "disk_error", "clock_rate", "clock_jump", "rot",
 )  # fmt: skip
 
 # What happens to single messages: the chance of each, if it is on.
@@ -48,6 +48,8 @@ class Options:
     client_gap_us: int
     reads: float
     batch_bytes: int
+    # Small, so that logs roll and seal.
+    segment_bytes: int
     timing: dict[str, int] = field(default_factory=dict)
     limits: dict[str, int] = field(default_factory=dict)
     adversary: str | None = None
@@ -90,6 +92,7 @@ def swarm(seed: int, events: int) -> Options:
         client_gap_us=random.choice((500, 2000, 10_000)),
         reads=random.choice((0.1, 0.4)),
         batch_bytes=random.choice((10, BATCH_BYTES_MAX)),
+        segment_bytes=random.choice((32, 64, 256)) * 1024,
         timing=_timing(random, election),
         limits=_limits(random),
     )

@@ -42,10 +42,19 @@ def _engines(world: World) -> list[Engine]:
     return [node.engine for node in world.nodes.values() if node.engine is not None]
 
 
+def _whole(world: World) -> list[Node]:
+    """The nodes that are up and lack nothing."""
+    return [
+        node
+        for node in world.nodes.values()
+        if node.engine is not None and not node.engine.core.standing.hollow
+    ]
+
+
 def _led(world: World) -> bool:
     """Whether every node is up and follows the same leader in the same term."""
     engines = _engines(world)
-    if len(engines) < len(world.nodes):
+    if len(engines) + sum(node.dead for node in world.nodes.values()) < len(world.nodes):
         return False
     standings = [engine.core.standing for engine in engines]
     return (
@@ -85,7 +94,7 @@ def _require_feeding(world: World) -> None:
 
     def fed() -> bool:
         return all(
-            progress.match > before[name] or progress.match >= last
+            progress.match > before[name] or progress.match >= last or world.nodes[name].dead
             for name, progress in leader.progress.items()
         )
 
@@ -102,7 +111,7 @@ def _require_answers(world: World) -> None:
 
 def _require_reads(world: World) -> None:
     """Every node answers a read before anybody appends: the leader's noop must do for that."""
-    for node in world.nodes.values():
+    for node in _whole(world):
         answered = world.clients.read
         token = world.clients.ask(node)
         if not world.run_until(
@@ -141,9 +150,8 @@ def _require_convergence(world: World) -> None:
     def equal() -> bool:
         _, leader = _leader(world)
         last = leader.core.standing.log.last_index
-        return all(
-            engine.applied == last and engine.core.standing.persisted == last
-            for engine in _engines(world)
+        return all(engine.core.standing.persisted == last for engine in _engines(world)) and all(
+            node.engine is not None and node.engine.applied == last for node in _whole(world)
         )
 
     def marks() -> list[tuple[str, Index, Index]]:
@@ -160,7 +168,8 @@ def _require_convergence(world: World) -> None:
         before = marks()
     _, leader = _leader(world)
     _require_no_debts(leader)
-    states = {(engine.state.end, engine.state.hash) for engine in _engines(world)}
+    engines = [node.engine for node in _whole(world) if node.engine is not None]
+    states = {(engine.state.end, engine.state.hash) for engine in engines}
     if len(states) > 1:
         raise Violation("C10", f"equal logs, other states: {sorted(states)}")
     committed = Index(len(world.invariants.committed))

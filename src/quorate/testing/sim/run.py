@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from traceback import extract_tb
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from quorate.errors import ReplicaHalted
+from quorate.errors import QuorateError, ReplicaHalted
 from quorate.testing.sim.adversaries import ADVERSARIES, SETTINGS
 from quorate.testing.sim.decisions import Choice, Decisions
 from quorate.testing.sim.options import swarm
@@ -66,6 +67,9 @@ def run(options: Options, choices: list[Choice] | None = None) -> Outcome:
     except ReplicaHalted as halt:
         # A check looked at a replica whose own state contradicts itself.
         violation = Violation("halt", str(halt))
+    except (QuorateError, LookupError, ValueError, TypeError, AttributeError) as error:
+        place = extract_tb(error.__traceback__)[-1]
+        violation = Violation("harness", f"{error!r} at {place.name}:{place.lineno}")
     for node in world.nodes.values():
         world.note_refusals(node)
     return Outcome(

@@ -77,11 +77,11 @@ class Stage:
 
     def until_longer(self, node: Node, last: Index) -> Until:
         """Until more than ``last`` entries are durable at ``node``."""
-        return self.within(2, lambda: node.disk.durable_last > last)
+        return self.within(2, lambda: node.store.durable.last > last)
 
     def until_equal(self, nodes: list[Node]) -> Until:
         """Until as many entries are durable at each of ``nodes``."""
-        return self.within(8, lambda: len({node.disk.durable_last for node in nodes}) == 1)
+        return self.within(8, lambda: len({node.store.durable.last for node in nodes}) == 1)
 
     def until_led(self) -> Until:
         """Until somebody leads and its noop is committed."""
@@ -128,7 +128,7 @@ class Stage:
     def start(self, *nodes: Node) -> None:
         """Start those of ``nodes`` that are down."""
         for node in nodes:
-            if not node.wanted_up:
+            if not node.wanted_up and not node.dead:
                 node.start()
 
     def hold(self, condition: Callable[[Envelope], bool]) -> None:

@@ -64,6 +64,8 @@ class World:
         self.clients = Clients(self)
         self.faults = Faults(self)
         self.nodes = {name: Node(self, name) for name in self.names}
+        # Those whose disks were spoiled: always a minority.
+        self.rotten: set[Node] = set()
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -118,9 +120,14 @@ class World:
         return max(leaders, key=lambda node: node.term, default=None)
 
     def durable_copies(self, position: Position) -> int:
-        """How many disks would hold ``position`` after a power cut right now."""
-        nodes = self.nodes.values()
-        return sum(node.disk.durable_position(position.index) == position for node in nodes)
+        """How many disks would hold ``position`` after a power cut right now, at most.
+
+        A spoiled disk counts: it held what its node said.
+        """
+        return sum(
+            node in self.rotten or node.store.durable.position(position.index) == position
+            for node in self.nodes.values()
+        )
 
     def links_between(self, left: list[NodeId], right: list[NodeId]) -> list[tuple[NodeId, NodeId]]:
         """All links between two sides, both ways."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from quorate.testing.sim.adversaries.disks import forgetful_voter, spoiled_copy
 from quorate.testing.sim.adversaries.elections import (
     behind_campaigner,
     crash_loop,
@@ -63,6 +64,8 @@ ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
         slow_leader,
         unheard_leader,
         late_vouch,
+        spoiled_copy,
+        forgetful_voter,
     )
 }
 
@@ -92,4 +95,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     # Few appends, so that the one who is cut off lacks none.
     "unheard_leader": {**PLAIN, "nodes": 5, "client_gap_us": 200_000},
     "late_vouch": {**PLAIN, "gather_us": 0},
+    "spoiled_copy": PLAIN,
+    # Few appends of others, so that the victim has what it forgets in its newest blocks.
+    "forgetful_voter": {**PLAIN, "client_gap_us": 100_000},
 }

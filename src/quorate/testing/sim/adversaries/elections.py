@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorate.raft.messages import Envelope, Vote, VoteReply
+from quorate.storage.layout import VOTE_COPIES
 from quorate.testing.sim.script import Until
 from quorate.testing.sim.violation import Violation
 from quorate.types import Role
@@ -93,7 +94,7 @@ def torn_open(stage: Stage) -> Script:
         yield 1 + stage.pick(8 * step)
         victim.kill()
         victim.start()
-        yield Until(lambda disk=victim.disk: disk.unsynced_votes > 1, 8 * step)  # type: ignore[misc]
+        yield Until(lambda disk=victim.store.disk: disk.unsynced_in(VOTE_COPIES) > 1, 8 * step)  # type: ignore[misc]
         stage.power_cut(victim, 1)
         yield stage.election_us
 
@@ -163,7 +164,7 @@ def late_vote(stage: Stage) -> Script:
         voter = next(node for node in followers if node is not candidate)
         stage.only([leader, voter])
         stage.append(leader)
-        yield stage.until_longer(voter, voter.disk.durable_last)
+        yield stage.until_longer(voter, voter.store.durable.last)
         yield stage.election_us // 4
         stage.only([candidate, voter])
         yield stage.election_us * 3 // 4
@@ -184,13 +185,13 @@ def behind_campaigner(stage: Stage) -> Script:
         behind, ahead = stage.others(leader)[:2]
         yield stage.until_equal(stage.all)
         stage.only([leader, ahead])
-        last = behind.disk.durable_last
+        last = behind.store.durable.last
         stage.append(leader, 2)
         yield stage.until_longer(ahead, last)
         yield stage.election_us // 4
         leader.kill()
         yield 4 * stage.world.options.delay_us  # what it had sent to either has arrived
-        if ahead.disk.durable_last <= behind.disk.durable_last:
+        if ahead.store.durable.last <= behind.store.durable.last:
             continue
         stage.only([behind, ahead])
         term = max(behind.term, ahead.term)

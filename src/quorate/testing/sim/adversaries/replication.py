@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from quorate.entry import make_entry
 from quorate.raft.messages import Append, Compare, Envelope, Heartbeat
+from quorate.storage.flusher import Flush
 from quorate.testing.sim.adversaries.elections import SLOW
 from quorate.testing.sim.script import Until
 from quorate.testing.sim.violation import Violation
@@ -14,6 +15,7 @@ from quorate.types import EntryKind, Index
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from quorate.entry import Entry
     from quorate.raft.log import Log
     from quorate.testing.sim.node import Node
     from quorate.testing.sim.script import Script, Stage
@@ -49,7 +51,7 @@ def figure_8(stage: Stage) -> Script:
         b, *rest = stage.others(a)
         yield stage.until_equal([a, *rest])
         stage.only([a, b])
-        last = b.disk.durable_last
+        last = b.store.durable.last
         stage.append(a)
         yield stage.until_longer(b, last)
         a.kill()
@@ -224,19 +226,26 @@ def foreign_entry(stage: Stage) -> Script:
         yield stage.until_equal(stage.all)
         stage.only([leader, third])
         victim.kill()
-        last = victim.disk.durable_last
+        last = victim.store.durable.last
         stage.append(leader)
         yield stage.until_longer(third, last)
-        before = victim.disk.durable_position(last)
+        before = victim.store.durable.position(last)
         log = engine.core.standing.log
         if before is not None and log.last_index > last and log.position(last) == before:
             term = log.term_at(Index(last + 1))
             foreign = make_entry(before, term, EntryKind.NOOP, b"another", append_time=1)
-            victim.disk.plant(foreign)
+            _plant(victim, foreign)
             world.invariants.planted.add(foreign.position)
         stage.start(victim)
         stage.mend()
         yield stage.election_us
+
+
+def _plant(victim: Node, entry: Entry) -> None:
+    """Append ``entry`` to the log of a node that is down, as its own storage would."""
+    recovered = victim.store.open()
+    cut = entry.index if entry.index <= len(recovered.entries) else None
+    victim.store.write(Flush(1, truncate_from=cut, entries=(entry,)))
 
 
 def cut_off_follower(stage: Stage) -> Script:

@@ -1,0 +1,216 @@
+"""``quorate verify``: is every byte of a data directory what was written?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from quorate.cli.documents import damage_document, identity_document, position_document, printable
+from quorate.errors import Corrupt
+from quorate.storage.directory import log_name
+from quorate.storage.verify import bytes_to_read
+from quorate.storage.verify import verify as verify_directories
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from quorate.cli.documents import Document
+    from quorate.storage.damage import Damage
+    from quorate.storage.difference import Agreement
+    from quorate.storage.findings import LogReport
+    from quorate.storage.verify import DirectoryReport, Report
+
+__all__ = ["verify"]
+
+# Less is done before anybody could read a progress bar.
+PROGRESS_BYTES = 64 << 20
+
+
+@click.command()
+@click.argument(
+    "directories",
+    metavar="DIR...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+def verify(directories: tuple[Path, ...], as_json: bool) -> None:
+    """Check the data directories of stopped nodes, byte by byte.
+
+    Each DIR is a node's data directory. Nothing in it is changed. The command fails if a byte of
+    any file is not what was written there. After a crash, what nothing proves to have been durable
+    is a warning.
+
+    With several directories, their logs are also compared, up to the last entry that each of them
+    proves committed.
+    """
+    with _progress(bytes_to_read(directories)) as progress:
+        report = verify_directories(directories, progress)
+    if as_json:
+        click.echo(json.dumps(_document(report)))
+    else:
+        for line in _lines(report):
+            click.echo(line)
+    if not report.whole:
+        raise Corrupt(_summary(report))
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar for somebody who watches and has to wait."""
+    if not sys.stderr.isatty() or total < PROGRESS_BYTES:
+        yield lambda _: None
+        return
+    with click.progressbar(
+        length=total, label="verifying", file=sys.stderr, update_min_steps=total // 100
+    ) as bar:
+        yield bar.update
+        bar.finish()
+        bar.render_progress()
+
+
+# -- text --------------------------------------------------------------------------------------
+
+
+def _lines(report: Report) -> Iterator[str]:
+    for directory in report.directories:
+        yield from _directory_lines(directory)
+    for one in report.agreements:
+        yield from _agreement_lines(one)
+
+
+def _directory_lines(directory: DirectoryReport) -> Iterator[str]:
+    identity = directory.identity
+    whose = f"{identity}, storage {identity.storage.hex()}" if identity else "identity unknown"
+    yield f"{click.style(printable(str(directory.path)), bold=True)}: {whose}"
+    yield from _damage_lines("  ", directory.damage, [])
+    for log in directory.logs:
+        yield from _log_lines(log)
+    warnings = sum(len(log.warnings) for log in directory.logs)
+    if not directory.whole:
+        yield "  " + click.style("damaged", fg="red", bold=True)
+    elif warnings:
+        yield "  " + click.style(f"whole, with {_count(warnings, 'warning')}", fg="yellow")
+    else:
+        yield "  " + click.style("whole", fg="green")
+
+
+def _log_lines(log: LogReport) -> Iterator[str]:
+    stopped = "closed in order" if log.clean else "not closed in order"
+    yield f"  log {log_name(log.incarnation)}, {stopped}"
+    records = log.next_offset - log.first_offset
+    yield (
+        f"    {_count(log.segments, 'segment')}, {log.sealed} sealed; "
+        f"{_count(log.entries, 'entry', 'entries')}{_range(log.before.index + 1, log.last.index)}; "
+        f"{_count(records, 'record')}"
+        f"{_range(log.first_offset, log.next_offset - 1, 'offsets ')}; {log.bytes:,} bytes"
+    )
+    index, term, chain = log.last
+    ends = f"ends at index {index}, term {term}, chain {chain:08x}"
+    yield f"    {ends}; committed up to {log.committed}"
+    yield from _damage_lines("    ", log.damage, log.warnings)
+
+
+def _damage_lines(indent: str, damage: list[Damage], warnings: list[Damage]) -> Iterator[str]:
+    for one in damage:
+        yield f"{indent}{click.style('damage', fg='red')}: {printable(str(one))}"
+    for one in warnings:
+        yield f"{indent}{click.style('warning', fg='yellow')}: {printable(str(one))}"
+
+
+def _agreement_lines(one: Agreement) -> Iterator[str]:
+    log = f"log {log_name(one.incarnation)}"
+    if not one.positions:
+        copies = _count(len(one.paths), "copy", "copies")
+        yield f"{log}: {copies}, {click.style('the same', fg='green')} up to entry {one.through}"
+        return
+    differ = click.style("copies differ", fg="red", bold=True)
+    yield f"{log}: {differ}, first at entry {one.positions[0].index}"
+    for path, position in zip(one.paths, one.positions, strict=True):
+        stands = f"term {position.term}, chain {position.chain:08x}"
+        yield f"  {printable(str(path))}: {stands}"
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _range(first: int, last: int, what: str = "") -> str:
+    return f" ({what}{first} to {last})" if first <= last else ""
+
+
+def _summary(report: Report) -> str:
+    """What the error says: how much is wrong, and what to do about it."""
+    parts = []
+    damaged = [str(one.path) for one in report.directories if not one.whole]
+    if damaged:
+        places = sum(
+            len(one.damage) + sum(len(log.damage) for log in one.logs) for one in report.directories
+        )
+        parts.append(f"{_count(places, 'damaged place')} in {', '.join(damaged)}")
+    different = sum(bool(one.positions) for one in report.agreements)
+    if different:
+        parts.append(f"copies of {_count(different, 'log')} differ")
+    return "; ".join(parts)
+
+
+# -- JSON --------------------------------------------------------------------------------------
+
+
+def _document(report: Report) -> Document:
+    return {
+        "whole": report.whole,
+        "directories": [_directory_document(one) for one in report.directories],
+        "agreements": [_agreement_document(one) for one in report.agreements],
+    }
+
+
+def _directory_document(directory: DirectoryReport) -> Document:
+    return {
+        "path": str(directory.path),
+        "whole": directory.whole,
+        "identity": identity_document(directory.identity),
+        "logs": [_log_document(log) for log in directory.logs],
+        "damage": [damage_document(one) for one in directory.damage],
+    }
+
+
+def _log_document(log: LogReport) -> Document:
+    return {
+        "incarnation": log_name(log.incarnation),
+        "clean": log.clean,
+        "segments": log.segments,
+        "sealed": log.sealed,
+        "entries": log.entries,
+        "records": log.next_offset - log.first_offset,
+        "bytes": log.bytes,
+        "first": log.before.index + 1,
+        "last": position_document(log.last),
+        "first_offset": log.first_offset,
+        "end_offset": log.next_offset,
+        "committed": log.committed,
+        "damage": [damage_document(one) for one in log.damage],
+        "warnings": [damage_document(one) for one in log.warnings],
+    }
+
+
+def _agreement_document(one: Agreement) -> Document:
+    """``difference`` is null if the copies are the same."""
+    difference = None
+    if one.positions:
+        difference = [
+            {"path": str(path), **position_document(position)}
+            for path, position in zip(one.paths, one.positions, strict=True)
+        ]
+    return {
+        "incarnation": log_name(one.incarnation),
+        "paths": [str(path) for path in one.paths],
+        "through": one.through,
+        "difference": difference,
+    }

@@ -1,0 +1,350 @@
+"""One log on disk, offline: every file of it, and every byte of every file.
+
+A log that was closed in order holds nothing that a crash could explain: whatever is not exactly as
+it was written is damage. Without the mark of a clean stop, what nothing proves to have been durable
+is a warning: the next open cuts it off, or makes it again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.storage.findings import Findings, LogReport
+from quorate.storage.index import decode_index, encode_index
+from quorate.storage.layout import (
+    CLEAN,
+    PAGE,
+    SPARE,
+    UNFINISHED,
+    VOTE_COPIES,
+    CleanMark,
+    Footer,
+    LogId,
+    SegmentHeader,
+    decode_vote,
+    encode_vote,
+    index_name,
+    pages,
+    segment_name,
+    segment_number,
+)
+from quorate.storage.scan import Fault, Proof, scan
+from quorate.storage.segment import Segment
+from quorate.storage.strict import check_blank, check_blocks
+from quorate.storage.walk import read_footer
+from quorate.types import ORIGIN, Index, Position
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from quorate.storage.strict import Contents, Progress
+    from quorate.storage.vfs import RealFile
+
+__all__ = ["audit_log"]
+
+
+class _End(NamedTuple):
+    """How a segment ended, for the header of the next one."""
+
+    number: int
+    last: Position
+    # Next offset, append time of the last entry, end of the blocks; None if some are not known.
+    details: tuple[int, int, int] | None
+
+
+def audit_log(path: Path, incarnation: int, storage: bytes | None, progress: Progress) -> LogReport:
+    """Look at everything in ``path``, the directory of one log; nothing is changed.
+
+    ``storage`` is the id that every segment must name; None if it is not known.
+    """
+    findings = Findings(path, incarnation, progress)
+    try:
+        # A directory without files was made and never opened.
+        if findings.sizes:
+            _Audit(findings, storage).run()
+            findings.progress(findings.report.bytes)
+    finally:
+        findings.vfs.close()
+    return findings.report
+
+
+def _number_of_index(name: str) -> int | None:
+    stem, _, kind = name.partition(".")
+    return segment_number(f"{stem}.segment") if kind == "index" else None
+
+
+class _Audit:
+    def __init__(self, findings: Findings, storage: bytes | None) -> None:
+        self._findings = findings
+        self._report = findings.report
+        self._storage = storage
+        self._mark: CleanMark | None = None
+        # How the segment before the one that is looked at ended.
+        self._end: _End | None = None
+
+    def run(self) -> None:
+        self._check_names()
+        self._check_mark()
+        self._check_votes()
+        numbers = [n for name in self._findings.sizes if (n := segment_number(name)) is not None]
+        self._check_segments(sorted(numbers))
+        self._check_spare()
+        self._report.committed = min(self._report.committed, self._report.last.index)
+
+    def _check_names(self) -> None:
+        for name in self._findings.sizes:
+            known = name in (*VOTE_COPIES, CLEAN, SPARE) or segment_number(name) is not None
+            if name.endswith(UNFINISHED):
+                self._findings.leftover(name, "begun and not finished")
+            elif not known and _number_of_index(name) is None:
+                self._findings.damage(name, "no file of a log has this name")
+
+    # -- small files ---------------------------------------------------------------------------
+
+    def _check_mark(self) -> None:
+        if not self._report.clean:
+            return
+        data = self._findings.read(CLEAN)
+        self._mark = CleanMark.decode(data)
+        if self._mark is None or self._mark.encode() != data:
+            self._findings.damage(CLEAN, "the mark of a clean stop is bad")
+
+    def _check_votes(self) -> None:
+        report = self._report
+        copies = {
+            name: self._findings.read(name) for name in VOTE_COPIES if name in self._findings.sizes
+        }
+        records = {name: decode_vote(data) for name, data in copies.items()}
+        whole = [record for record in records.values() if record is not None]
+        report.record = max(whole, key=lambda record: record.number, default=None)
+        for name, record in records.items():
+            if record is None:
+                self._findings.leftover(name, "this copy of the vote record is bad")
+            elif encode_vote(record) != copies[name]:
+                self._findings.damage(name, "the vote record holds more than it should")
+            elif record != report.record:
+                self._findings.leftover(
+                    name, "this copy of the vote record is older than the other"
+                )
+        for name in VOTE_COPIES:
+            if name not in copies:
+                self._findings.leftover(name, "this copy of the vote record is missing")
+        begun = len(copies) == len(VOTE_COPIES) or any(map(segment_number, self._findings.sizes))
+        if report.record is None and begun and not report.clean:
+            self._findings.damage(VOTE_COPIES[0], "no copy of the vote record can be read")
+
+    def _check_spare(self) -> None:
+        if SPARE in self._findings.sizes:
+            with self._findings.reading(SPARE) as file:
+                if check_blank(file, 0, self._findings.progress):
+                    self._findings.leftover(SPARE, "the spare segment is not zero")
+
+    # -- segments ------------------------------------------------------------------------------
+
+    def _check_segments(self, numbers: list[int]) -> None:
+        report, record = self._report, self._report.record
+        headers = {number: self._read_header(number) for number in numbers}
+        newest_named = record.segment if record is not None else 0
+        while numbers and headers[numbers[-1]] is None and numbers[-1] > newest_named:
+            self._findings.leftover(segment_name(numbers.pop()), "a segment begun and not finished")
+        for place, number in enumerate(numbers):
+            following = headers[numbers[place + 1]] if place + 1 < len(numbers) else None
+            newest = place + 1 == len(numbers)
+            with self._findings.reading(segment_name(number)) as file:
+                header = headers[number]
+                if header is None:
+                    self._check_headless(number, file, following)
+                else:
+                    self._check_segment(file, header, following, newest=newest)
+            if self._end is None or self._end.number != number:
+                # It could not be read to its end; the next one says where that was.
+                last = following.before if following is not None else report.last
+                self._end = _End(number, last, None)
+        report.segments = len(numbers)
+        newest_found = numbers[-1] if numbers else 0
+        for number in range(newest_found + 1, newest_named + 1):
+            self._findings.damage(segment_name(number), "the segment is missing")
+        if self._mark is not None and self._mark.number != newest_found:
+            what = f"it names segment {self._mark.number}, the newest is {newest_found}"
+            self._findings.damage(CLEAN, what)
+        for name in self._findings.sizes:
+            number_of_index = _number_of_index(name)
+            if number_of_index is not None and number_of_index not in headers:
+                self._findings.leftover(name, "an index file without its segment")
+
+    def _read_header(self, number: int) -> SegmentHeader | None:
+        header = None
+        with self._findings.reading(segment_name(number)) as file:
+            header = SegmentHeader.decode(file.read(0, PAGE))
+        # A header that says another number was written for another file.
+        return header if header is not None and header.number == number else None
+
+    def _check_segment(
+        self,
+        file: RealFile,
+        header: SegmentHeader,
+        following: SegmentHeader | None,
+        *,
+        newest: bool,
+    ) -> None:
+        report, name = self._report, segment_name(header.number)
+        self._check_header(file, header)
+        footer = read_footer(file, header.nonce)
+        proof = self._proof(header, footer, following)
+        contents = check_blocks(
+            file, header, proof, newest=newest, progress=self._findings.progress
+        )
+        self._findings.add(name, contents.damage, contents.torn)
+        if footer is not None:
+            self._check_footer(file, header, footer, contents)
+        else:
+            self._check_rest(file, header, proof, contents, newest=newest)
+        report.entries += contents.entries
+        report.last, report.next_offset = contents.last, contents.next_offset
+        report.committed = max(report.committed, contents.committed)
+        details = (contents.next_offset, contents.append_time, contents.end)
+        self._end = _End(header.number, contents.last, None if contents.damage else details)
+
+    def _proof(
+        self, header: SegmentHeader, footer: Footer | None, following: SegmentHeader | None
+    ) -> Proof | None:
+        """What says how the segment ended: itself, the next one, or a clean stop."""
+        if footer is not None:
+            return Proof(footer.end, footer.last)
+        if following is not None:
+            return Proof(following.previous_end, following.before)
+        if self._mark is not None and self._mark.number == header.number:
+            return Proof(self._mark.end, self._mark.last)
+        return None
+
+    def _check_header(self, file: RealFile, header: SegmentHeader) -> None:
+        report, name = self._report, segment_name(header.number)
+        if file.read(0, PAGE) != header.encode():
+            self._findings.add(name, [_page("the header page holds more than it should")], [])
+        storage = self._storage if self._storage is not None else header.log.storage
+        if header.log != LogId(report.incarnation, storage):
+            what = "the segment belongs to another log or another node's disk"
+            self._findings.add(name, [_page(what)], [])
+        before = self._end
+        if before is None:
+            report.before, report.first_offset = header.before, header.base_offset
+            first = report.record.first if report.record is not None else Index(0)
+            if 0 < first <= header.before.index:
+                missing = segment_name(header.number - 1)
+                self._findings.damage(missing, "the segment is missing", first, header.before.index)
+            return
+        for number in range(before.number + 1, header.number):
+            what = "the segment is missing"
+            self._findings.damage(
+                segment_name(number), what, before.last.index + 1, header.before.index
+            )
+        details = (header.base_offset, header.append_time, header.previous_end)
+        if header.number == before.number + 1 and (
+            header.before != before.last or before.details not in (None, details)
+        ):
+            what = "the segment does not follow the one before"
+            first, last = Index(before.last.index + 1), header.before.index
+            self._findings.add(name, [Fault(0, PAGE, first, last, what)], [])
+
+    def _check_headless(self, number: int, file: RealFile, following: SegmentHeader | None) -> None:
+        """Without its header a segment holds what continues the one before, and no more."""
+        report, name = self._report, segment_name(number)
+        before = self._end.last if self._end is not None else ORIGIN
+        proof = Proof(following.previous_end, following.before) if following is not None else None
+        found = scan(memoryview(file.read(0, file.size())), None, before, proof)
+        lost = [fault for fault in found.damage if fault.last >= fault.first]
+        self._findings.add(name, [_page("the segment's header is bad"), *lost], [])
+        report.entries += len(found.rows.starts) - sum(
+            fault.last - fault.first + 1 for fault in lost
+        )
+        report.last = found.last
+        self._end = _End(number, found.last, None)
+        self._findings.progress(file.size())
+
+    # -- how a segment ends --------------------------------------------------------------------
+
+    def _check_footer(
+        self, file: RealFile, header: SegmentHeader, footer: Footer, contents: Contents
+    ) -> None:
+        report, name = self._report, segment_name(header.number)
+        report.sealed += 1
+        # Only what is committed is sealed.
+        report.committed = max(report.committed, footer.last.index)
+        same = (footer.next_offset, footer.append_time) == (
+            contents.next_offset,
+            contents.append_time,
+        )
+        page = file.read(footer.end, PAGE)
+        if page != footer.encode(header.number, header.nonce):
+            what = "the footer page holds more than it should"
+            self._findings.add(name, [_page(what, footer.end)], [])
+        # The newest block may have been truncated; its number was used all the same.
+        elif not contents.damage and not (same and contents.write_number <= footer.write_number):
+            self._findings.add(name, [_page("the footer contradicts the blocks", footer.end)], [])
+        self._findings.progress(2 * PAGE)
+        self._check_index(file, header, footer, contents)
+
+    def _check_index(
+        self, file: RealFile, header: SegmentHeader, footer: Footer, contents: Contents
+    ) -> None:
+        name = index_name(header.number)
+        if name not in self._findings.sizes:
+            self._findings.warn(name, "the index file is missing")
+            return
+        segment = Segment(header, file, contents.rows)
+        segment.last, segment.next_offset = footer.last, footer.next_offset
+        data = self._findings.read(name)
+        if contents.damage:
+            right = decode_index(data, segment) is not None
+        else:
+            right = data == encode_index(segment)
+        if not right:
+            self._findings.damage(name, "the index file is not what the segment's frames make it")
+
+    def _check_rest(
+        self,
+        file: RealFile,
+        header: SegmentHeader,
+        proof: Proof | None,
+        contents: Contents,
+        *,
+        newest: bool,
+    ) -> None:
+        """What follows the blocks of a segment that is not sealed: room, and nothing in it."""
+        name, clean = segment_name(header.number), self._report.clean
+        end = proof.end if proof is not None else contents.end
+        faults = []
+        if proof is not None:
+            faults = check_blank(file, end, self._findings.progress)
+        footer = Fault(end, end + PAGE, Index(1), Index(0), "the footer is bad")
+        shortened = not newest and file.size() == end + PAGE < header.capacity
+        begun = shortened or bool(
+            faults and faults[0].start == end and faults[-1].stop <= end + PAGE
+        )
+        if not newest and index_name(header.number) in self._findings.sizes:
+            # The index file is made when the footer is durable.
+            self._findings.add(name, [footer], [])
+        elif begun and not newest and not clean:
+            what = "a seal was begun and not finished"
+            self._findings.add(name, [], [footer._replace(what=what)])
+        else:
+            self._findings.add(name, faults, [])
+            self._check_size(name, header, end, newest=newest)
+
+    def _check_size(self, name: str, header: SegmentHeader, end: int, *, newest: bool) -> None:
+        size, record = self._findings.sizes[name], self._report.record
+        cutting = record is None or record.cutting
+        # It was cut, and no room was left to make it long again.
+        cut = pages(size) == end and (cutting or not newest)
+        if size == header.capacity or cut:
+            return
+        what = f"the file is {size} bytes long and was made with {header.capacity}"
+        if newest and cutting and size < header.capacity:
+            self._findings.leftover(name, what)
+        else:
+            self._findings.damage(name, what)
+
+
+def _page(what: str, start: int = 0) -> Fault:
+    """A page that is bad and holds no entry."""
+    return Fault(start, start + PAGE, Index(1), Index(0), what)

@@ -1,0 +1,33 @@
+"""What a replica lost on its own disk, named exactly."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from quorate.types import Index  # noqa: TC001  # a field of a NamedTuple
+
+__all__ = ["Damage"]
+
+
+class Damage(NamedTuple):
+    """Bytes of a file that are not what was written there."""
+
+    file: str
+    start: int
+    stop: int
+    # The entries that cannot be read; none if ``last`` is less than ``first``.
+    first: Index
+    last: Index
+    what: str
+
+    @property
+    def entries(self) -> int:
+        return max(0, self.last - self.first + 1)
+
+    def __str__(self) -> str:
+        where = f"{self.file}, bytes {self.start} to {self.stop}: {self.what}"
+        if not self.entries:
+            return where
+        if self.entries == 1:
+            return f"{where} (entry {self.first})"
+        return f"{where} (entries {self.first} to {self.last})"

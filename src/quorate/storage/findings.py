@@ -1,0 +1,114 @@
+"""What the files of one log turn out to hold, and what is damaged in them or left by a crash."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from stat import S_ISREG
+from typing import TYPE_CHECKING
+
+from quorate.storage.damage import Damage
+from quorate.storage.layout import CLEAN
+from quorate.storage.scan import Fault
+from quorate.storage.vfs import RealVfs
+from quorate.types import ORIGIN, Index, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from quorate.storage.strict import Progress
+    from quorate.storage.vfs import RealFile
+    from quorate.types import VoteRecord
+
+__all__ = ["Findings", "LogReport"]
+
+
+@dataclass(slots=True)
+class LogReport:
+    """What a log holds, and what is wrong with it."""
+
+    incarnation: int
+    # Whether it was closed in order.
+    clean: bool = False
+    record: VoteRecord | None = None
+    segments: int = 0
+    sealed: int = 0
+    # Those that can be read.
+    entries: int = 0
+    # Of all its files.
+    bytes: int = 0
+    # The entry before the first one, and where the log stands at its end.
+    before: Position = ORIGIN
+    last: Position = ORIGIN
+    # Offsets have no gaps: the difference is the number of records.
+    first_offset: int = 0
+    next_offset: int = 0
+    # The highest index that something here proves committed.
+    committed: Index = Index(0)  # noqa: RUF009  # a NewType is the number itself
+    damage: list[Damage] = field(default_factory=list)
+    warnings: list[Damage] = field(default_factory=list)
+
+
+class Findings:
+    """Reads the files of a log and collects what is said about them."""
+
+    def __init__(self, path: Path, incarnation: int, progress: Progress) -> None:
+        self.report = LogReport(incarnation)
+        self._progress = progress
+        self._told = 0
+        self.vfs = RealVfs(path, read_only=True)
+        names = self.vfs.names()
+        self.report.clean = CLEAN in names
+        # Of every plain file.
+        self.sizes: dict[str, int] = {}
+        for name in names:
+            status = (path / name).stat(follow_symlinks=False)
+            if S_ISREG(status.st_mode):
+                self.sizes[name] = status.st_size
+                self.report.bytes += status.st_size
+            else:
+                self.damage(name, "it is not a plain file")
+
+    def progress(self, length: int) -> None:
+        """So many more bytes were looked at; all together never more than there are."""
+        length = min(length, self.report.bytes - self._told)
+        self._told += length
+        self._progress(length)
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[RealFile]:
+        """An open file; that it cannot be read is damage like any other."""
+        try:
+            file = self.vfs.open(name)
+            try:
+                yield file
+            finally:
+                file.close()
+        except OSError as error:
+            self.damage(name, f"it cannot be read: {error.strerror}")
+
+    def read(self, name: str) -> bytes:
+        """All of a small file."""
+        data = b""
+        with self.reading(name) as file:
+            data = file.read(0, file.size())
+        self.progress(len(data))
+        return data
+
+    def damage(self, name: str, what: str, first: int = 1, last: int = 0) -> None:
+        """The file as a whole is not what it was."""
+        fault = Fault(0, self.sizes.get(name, 0), Index(first), Index(last), what)
+        self.add(name, [fault], [])
+
+    def warn(self, name: str, what: str) -> None:
+        """Nothing is lost, and the next open makes it good."""
+        self.add(name, [], [Fault(0, self.sizes.get(name, 0), Index(1), Index(0), what)])
+
+    def leftover(self, name: str, what: str) -> None:
+        """Something that only a crash leaves: a log that was closed in order cannot have it."""
+        (self.damage if self.report.clean else self.warn)(name, what)
+
+    def add(self, name: str, damage: list[Fault], torn: list[Fault]) -> None:
+        self.report.damage += [Damage(name, *fault) for fault in damage]
+        self.report.warnings += [Damage(name, *fault) for fault in torn]

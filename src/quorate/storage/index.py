@@ -1,0 +1,136 @@
+"""The index file of a sealed segment: where its entries lie, so that open need not look for them.
+
+Derived from the frames alone. One that is missing or bad is made again; it is never trusted over
+what the frames say.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from quorate.entry import HEADER_BYTES, parse_header
+from quorate.storage.layout import BLOCK_BYTES, PAGE, Block, block_seed, index_name, pages
+from quorate.storage.scan import Proof, Rows, scan
+from quorate.types import Index
+
+if TYPE_CHECKING:
+    from quorate.storage.segment import Segment
+    from quorate.storage.vfs import Vfs
+
+__all__ = ["decode_index", "encode_index", "load_rows"]
+
+VERSION = 1
+_HEAD = struct.Struct("<4sHHQQQQI")
+
+
+def encode_index(segment: Segment) -> bytes:
+    """The file for ``segment``: four columns of 8 bytes an entry, then the offset rows.
+
+    An offset row names the entry that holds the records from an offset on. That entry may lie in
+    an earlier segment: a publish gives offsets to what was staged before it.
+    """
+    rows = segment.rows
+    offset_rows = _offset_rows(rows, segment.next_offset)
+    columns = (rows.starts, rows.ends, rows.offsets, rows.times, offset_rows)
+    body = b"".join(_little_endian(column).tobytes() for column in columns)
+    nonce = segment.header.nonce
+    head = _HEAD.pack(
+        b"QRIX", VERSION, 0, segment.number, rows.first, len(rows.starts), len(offset_rows) // 2,
+        crc32c(body, crc32c(nonce.to_bytes(8, "little"))),
+    )  # fmt: skip
+    return head + crc32c(head).to_bytes(4, "little") + body
+
+
+def _offset_rows(rows: Rows, next_offset: int) -> array[int]:
+    """(offset, entry index) of every entry that has records."""
+    found = array("Q")
+    ends = (*rows.offsets[1:], next_offset)
+    for row, (offset, after) in enumerate(zip(rows.offsets, ends, strict=False)):
+        if after > offset:
+            found.extend((offset, rows.first + row))
+    return found
+
+
+def load_rows(vfs: Vfs, segment: Segment) -> Rows:
+    """Where the entries of a sealed segment lie: from its index file, else from the segment."""
+    name = index_name(segment.number)
+    if name in vfs.names():
+        file = vfs.open(name)
+        rows = decode_index(file.read(0, file.size()), segment)
+        file.close()
+        if rows is not None:
+            return rows
+    segment.indexed = False
+    rows = _rows_of_blocks(segment)
+    if rows.last == segment.last.index:
+        return rows
+    data = memoryview(segment.file.read(0, segment.end))
+    header = segment.header
+    found = scan(data, header.nonce, header.before, Proof(segment.end, segment.last))
+    segment.hollow |= found.hollow
+    return found.rows
+
+
+def decode_index(data: bytes, segment: Segment) -> Rows | None:
+    """The rows in an index file of ``segment``; None if it is not whole or not its own."""
+    size = _HEAD.size + 4
+    if len(data) < size or crc32c(data[: size - 4]) != int.from_bytes(
+        data[size - 4 : size], "little"
+    ):
+        return None
+    magic, version, _, number, first, count, offset_rows, proof = _HEAD.unpack_from(data)
+    if (magic, version, number, first) != (b"QRIX", VERSION, segment.number, segment.first):
+        return None
+    body = memoryview(data)[size:]
+    nonce = segment.header.nonce
+    if len(body) != 32 * count + 16 * offset_rows or first + count != segment.last.index + 1:
+        return None
+    if crc32c(body, crc32c(nonce.to_bytes(8, "little"))) != proof:
+        return None
+    rows = Rows(Index(first))
+    for number, column in enumerate((rows.starts, rows.ends, rows.offsets, rows.times)):
+        column.frombytes(body[8 * count * number : 8 * count * (number + 1)])
+        if sys.byteorder == "big":
+            column.byteswap()
+    return rows
+
+
+def _rows_of_blocks(segment: Segment) -> Rows:
+    """The rows of a sealed segment from the heads of its blocks and frames.
+
+    A block whose head is bad ends the walk: what follows is then missing from the rows.
+    """
+    rows = Rows(segment.first)
+    position = PAGE
+    while position < segment.end:
+        seed = block_seed(segment.header.nonce, position)
+        block = Block.decode(segment.file.read(position, BLOCK_BYTES), seed)
+        if block is None:
+            return rows
+        position = _walk(segment, rows, position + BLOCK_BYTES, block.length)
+    return rows
+
+
+def _walk(segment: Segment, rows: Rows, start: int, length: int) -> int:
+    """Add the frames of one block; where the next block begins."""
+    limit = start + length
+    while start < limit:
+        header = parse_header(segment.file.read(start, HEADER_BYTES))
+        if header is None or header.position.index != rows.last + 1:
+            break
+        stop = start + HEADER_BYTES + header.length
+        rows.add(start, stop, header.base_offset, header.append_time)
+        start = stop
+    return pages(start)
+
+
+def _little_endian(column: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        column = array("Q", column)
+        column.byteswap()
+    return column

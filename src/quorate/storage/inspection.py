@@ -1,0 +1,175 @@
+"""Looking into data directories: what is readable is shown, what is not is named.
+
+Nothing is written and no lock is needed, so a running node can be looked at too. Nothing is proved
+either: a sealed segment is believed by its footer. Proving is what verify does.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from quorate.storage.directory import (
+    IDENTITY,
+    IDENTITY_BYTES_MAX,
+    LOGS,
+    Identity,
+    log_incarnation,
+    log_name,
+    process_at_work,
+)
+from quorate.storage.layout import (
+    CLEAN,
+    PAGE,
+    SPARE,
+    VOTE_COPIES,
+    CleanMark,
+    SegmentHeader,
+    decode_vote,
+    pages,
+    segment_name,
+    segment_number,
+)
+from quorate.storage.vfs import RealVfs
+from quorate.storage.walk import Gap, read_footer, walk
+from quorate.types import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from quorate.storage.layout import Footer
+    from quorate.storage.vfs import RealFile
+    from quorate.storage.walk import Flushed
+    from quorate.types import VoteRecord
+
+__all__ = ["Inspection", "LogView", "SegmentView", "inspect_directory", "pieces"]
+
+
+@dataclass(slots=True)
+class SegmentView:
+    """One segment, by its header and how it ends."""
+
+    number: int
+    bytes: int
+    # Sealed, rolled or active; unreadable without a header, because nothing else can be read then.
+    state: str
+    header: SegmentHeader | None = None
+    footer: Footer | None = None
+    # The last entry that can be read, and the offset after its last record.
+    last: Index = Index(0)  # noqa: RUF009  # a NewType is the number itself
+    next_offset: int = 0
+    # Append times of the first and the last entry; None without entries.
+    first_time: int | None = None
+    last_time: int | None = None
+    # Where the blocks end.
+    end: int = PAGE
+    # Pages that hold something that cannot be read.
+    unreadable: list[Gap] = field(default_factory=list)
+
+    @property
+    def first(self) -> Index:
+        return Index(self.header.before.index + 1 if self.header is not None else 0)
+
+
+@dataclass(slots=True)
+class LogView:
+    """The files of one log."""
+
+    incarnation: int
+    # By file name; None stands for a copy that is not whole.
+    votes: dict[str, VoteRecord | None] = field(default_factory=dict)
+    # Whether there is a mark of a clean stop, and what it says; None if it is not whole.
+    clean: bool = False
+    mark: CleanMark | None = None
+    spare_bytes: int | None = None
+    segments: list[SegmentView] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Inspection:
+    """A data directory."""
+
+    path: Path
+    # None if the file that says it is missing or bad.
+    identity: Identity | None
+    # The process that works here, if one does and the kernel tells.
+    process: int | None
+    logs: list[LogView] = field(default_factory=list)
+
+
+def inspect_directory(path: Path) -> Inspection:
+    """Raises WrongDirectory if a newer release wrote it."""
+    identity = None
+    if (path / IDENTITY).is_file():
+        with (path / IDENTITY).open("rb") as file:
+            identity = Identity.decode(file.read(IDENTITY_BYTES_MAX))
+    found = Inspection(path, identity, process_at_work(path))
+    for place in sorted((path / LOGS).iterdir()) if (path / LOGS).is_dir() else ():
+        incarnation = log_incarnation(place.name)
+        if incarnation is not None and place.is_dir() and not place.is_symlink():
+            found.logs.append(_view_log(place, incarnation))
+    return found
+
+
+def pieces(path: Path, incarnation: int, header: SegmentHeader) -> Iterator[Flushed | Gap]:
+    """Everything in one segment after its header, up to the end of its blocks or its room."""
+    log = path / LOGS / log_name(incarnation)
+    with (
+        closing(RealVfs(log, read_only=True)) as vfs,
+        closing(vfs.open(segment_name(header.number))) as file,
+    ):
+        footer = read_footer(file, header.nonce)
+        yield from walk(file, header.nonce, footer.end if footer is not None else file.size())
+
+
+def _view_log(path: Path, incarnation: int) -> LogView:
+    view = LogView(incarnation)
+    with closing(RealVfs(path, read_only=True)) as vfs:
+        # While a node runs, a file may go between the listing and the opening.
+        names = [name for name in vfs.names() if (path / name).is_file()]
+        for name in names:
+            number = segment_number(name)
+            with suppress(OSError), closing(vfs.open(name)) as file:
+                if name in VOTE_COPIES:
+                    view.votes[name] = decode_vote(file.read(0, PAGE))
+                elif name == CLEAN:
+                    view.clean = True
+                    view.mark = CleanMark.decode(file.read(0, PAGE))
+                elif name == SPARE:
+                    view.spare_bytes = file.size()
+                elif number is not None:
+                    view.segments.append(_view_segment(file, number))
+    for segment in view.segments[:-1]:
+        if segment.state == "active":
+            segment.state = "rolled"
+    return view
+
+
+def _view_segment(file: RealFile, number: int) -> SegmentView:
+    header = SegmentHeader.decode(file.read(0, PAGE))
+    view = SegmentView(number, file.size(), "unreadable")
+    if header is None or header.number != number:
+        return view
+    view.header, view.footer = header, read_footer(file, header.nonce)
+    view.last, view.next_offset = header.before.index, header.base_offset
+    view.state = "active" if view.footer is None else "sealed"
+    for piece in walk(file, header.nonce, file.size()):
+        if isinstance(piece, Gap):
+            view.unreadable += [] if piece.blank else [piece]
+            continue
+        for frame in piece.frames:
+            view.last = frame.header.position.index
+            view.next_offset = frame.header.base_offset + frame.header.count
+            view.last_time = frame.header.append_time
+            if view.first_time is None:
+                view.first_time = view.last_time
+        view.end = pages(piece.stop)
+        if view.footer is not None and view.first_time is not None:
+            break  # the footer says the rest
+    if view.footer is not None:
+        view.last, view.next_offset = view.footer.last.index, view.footer.next_offset
+        view.last_time, view.end = view.footer.append_time, view.footer.end
+        view.unreadable.clear()
+    return view

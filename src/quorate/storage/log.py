@@ -1,0 +1,131 @@
+"""A log on disk: its segments in order, and reading them.
+
+Knows nothing of leaders and votes. Writing is the flusher's business: it works on the same
+segments, in the writer's thread; a reader asks only for what it knows to be flushed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from quorate.entry import Entry, decode_entry
+from quorate.errors import Corrupt, check
+from quorate.storage.damage import Damage
+from quorate.storage.layout import segment_name
+from quorate.storage.scan import Proof, scan
+from quorate.types import ORIGIN, Index, Position, VoteRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quorate.storage.layout import LogId
+    from quorate.storage.segment import Segment
+    from quorate.storage.vfs import Vfs
+
+__all__ = ["SegmentLog"]
+
+
+class SegmentLog:
+    """What an open log holds."""
+
+    def __init__(
+        self, vfs: Vfs, identity: LogId, record: VoteRecord, segments: list[Segment]
+    ) -> None:
+        self.vfs = vfs
+        self.identity = identity
+        # The newest vote record; on disk in both copies.
+        self.record = record
+        # In order, without a gap; the last one takes what is written. Empty in a new log.
+        self.segments = segments
+        self.damage: list[Damage] = []
+
+    @property
+    def first(self) -> Index:
+        """The first entry that can be read."""
+        return self.segments[0].first if self.segments else Index(1)
+
+    @property
+    def last(self) -> Position:
+        """Where the log stands at its end."""
+        return self.segments[-1].last if self.segments else ORIGIN
+
+    def position(self, index: Index) -> Position:
+        """Where the log stands at ``index``, which lies in first - 1 .. last."""
+        return self._segment(index).position(index) if self.segments else ORIGIN
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def frames(self, start: Index, stop: Index, bytes_max: int) -> list[bytes]:
+        """The stored frames of entries start..stop-1, up to ``bytes_max`` and at least one.
+
+        Raises Corrupt rather than give back a byte that was not written.
+        """
+        check(self.first <= start < stop <= self.last.index + 1, "only what is there is read")
+        found: list[bytes] = []
+        room = bytes_max
+        while start < stop:
+            segment = self._segment(start)
+            if start > segment.rows.last:
+                raise Corrupt(f"entry {start} is lost on this disk; ask another replica for it")
+            end, room = self._fitting(segment, start, stop, room, at_least=not found)
+            if end == start:
+                break
+            self._refuse_hollow(segment, start, end)
+            found += segment.frames(start, end)
+            start = end
+        return found
+
+    @staticmethod
+    def _fitting(
+        segment: Segment, start: Index, stop: Index, room: int, *, at_least: bool
+    ) -> tuple[Index, int]:
+        """Up to where the entries from ``start`` on fit into ``room``, and what is left of it."""
+        rows = segment.rows
+        index = int(start)
+        for index in range(start, min(stop, rows.last + 1)):
+            first, last = rows.frame(Index(index))
+            if last - first > room and not (at_least and index == start):
+                return Index(index), room
+            room -= last - first
+        return Index(index + 1), room
+
+    def entries(self, start: Index, stop: Index) -> Iterator[Entry]:
+        """Entries start..stop-1."""
+        while start < stop:
+            for frame in self.frames(start, stop, 1 << 20):
+                yield decode_entry(frame)
+                start = Index(start + 1)
+
+    def examine(self, segment: Segment) -> None:
+        """Look at every byte of a sealed segment, and note what is bad in it."""
+        data = memoryview(segment.file.read(0, segment.end))
+        header, proof = segment.header, Proof(segment.end, segment.last)
+        found = scan(data, header.nonce, header.before, proof)
+        segment.take(found)
+        name = segment_name(segment.number)
+        self.damage += [Damage(name, *fault) for fault in found.damage]
+
+    def loses(self, damage: Damage) -> bool:
+        """Whether ``damage`` took an entry of which not even the header is left."""
+        inside = range(damage.first, damage.last + 1)
+        return any(index not in self._segment(Index(index)).hollow for index in inside)
+
+    def index_at_offset(self, offset: int) -> Index:
+        """The entry that holds the record at ``offset``."""
+        bases = [segment.header.base_offset for segment in self.segments]
+        segment = self.segments[max(0, bisect_right(bases, offset) - 1)]
+        rows = segment.rows
+        return Index(rows.first + max(0, bisect_right(rows.offsets, offset) - 1))
+
+    def _refuse_hollow(self, segment: Segment, start: Index, stop: Index) -> None:
+        bad = [index for index in segment.hollow if start <= index < stop]
+        if bad:
+            raise Corrupt(f"entry {min(bad)} is damaged on this disk; ask another replica for it")
+
+    # -- segments ------------------------------------------------------------------------------
+
+    def _segment(self, index: Index) -> Segment:
+        """The segment that holds ``index``; the first one for the entry before all."""
+        firsts = [segment.first for segment in self.segments]
+        return self.segments[max(0, bisect_right(firsts, index) - 1)]

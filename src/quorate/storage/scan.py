@@ -1,0 +1,281 @@
+"""Reading a segment that nobody closed: which frames are whole, what is torn and what is damage.
+
+A crash can spoil only what was not synced. So whatever is bad below the highest ``durable_end``
+that any valid block names is damage, and the log must not forget that it had something there;
+whatever is bad above it was never acknowledged and is cut off.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from crc32c import crc32c
+
+from quorate.entry import HEADER_BYTES, parse_header
+from quorate.storage.layout import BLOCK_BYTES, PAGE, Block, block_seed, pages
+from quorate.types import Index, Position
+
+if TYPE_CHECKING:
+    from quorate.entry import Header
+
+__all__ = ["Fault", "Proof", "Rows", "Scan", "scan"]
+
+_ZEROS = bytes(1 << 20)
+
+
+class Rows:
+    """Where each entry of a segment lies and what it begins with: 32 bytes an entry."""
+
+    __slots__ = ("ends", "first", "offsets", "starts", "times")
+
+    def __init__(self, first: Index) -> None:
+        # The index of the first row.
+        self.first = first
+        # The bytes of the frame; an entry that is lost has start = end.
+        self.starts = array("Q")
+        self.ends = array("Q")
+        # Base offset and append time: neither ever falls.
+        self.offsets = array("Q")
+        self.times = array("Q")
+
+    def add(self, start: int, end: int, offset: int, time: int) -> None:
+        self.starts.append(start)
+        self.ends.append(end)
+        self.offsets.append(offset)
+        self.times.append(time)
+
+    def cut(self, index: Index) -> None:
+        """Forget ``index`` and all after it."""
+        kept = max(0, index - self.first)
+        for column in (self.starts, self.ends, self.offsets, self.times):
+            del column[kept:]
+
+    @property
+    def last(self) -> Index:
+        """The index of the last row; ``first - 1`` if there is none."""
+        return Index(self.first + len(self.starts) - 1)
+
+    def frame(self, index: Index) -> tuple[int, int]:
+        """Start and end of the frame of ``index``, which must be here."""
+        row = index - self.first
+        return self.starts[row], self.ends[row]
+
+
+class Fault(NamedTuple):
+    """Bytes that are not what was written there, and the entries that they hold."""
+
+    start: int
+    stop: int
+    # The entries that cannot be read; none if ``last`` is less than ``first``.
+    first: Index
+    last: Index
+    what: str
+
+
+class Proof(NamedTuple):
+    """What somebody else knows of a segment: how far it was durable, and how it ended there."""
+
+    end: int
+    last: Position
+
+
+@dataclass(slots=True)
+class Scan:
+    """What a segment holds."""
+
+    rows: Rows
+    # Where the log stands at the end of it.
+    last: Position
+    # Where the next block goes: after everything that is kept.
+    end: int = PAGE
+    # Everything below was synced before something that is here was written.
+    durable_end: int = PAGE
+    write_number: int = 0
+    committed: Index = Index(0)  # noqa: RUF009  # a NewType is the number itself
+    # Bad bytes below durable_end.
+    damage: list[Fault] = field(default_factory=list)
+    # The entries whose header is whole and whose body is not.
+    hollow: set[Index] = field(default_factory=set)
+    # Bad bytes above it: what a crash left, to be cut where it starts.
+    torn: Fault | None = None
+
+
+def scan(data: memoryview, nonce: int | None, before: Position, proof: Proof | None) -> Scan:
+    """Look at every page of ``data``, the segment that begins after ``before``.
+
+    Without a nonce, because the segment's own header is gone, frames are believed only where they
+    continue the chain.
+    """
+    scanner = _Scanner(data, nonce, before)
+    position = PAGE
+    while position < len(data):
+        position = scanner.block(position)
+    return scanner.conclude(proof)
+
+
+class _Scanner:
+    def __init__(self, data: memoryview, nonce: int | None, before: Position) -> None:
+        self._data = data
+        self._nonce = nonce
+        self._faults: list[Fault] = []
+        self._before = before
+        self._scan = Scan(Rows(Index(before.index + 1)), before)
+        # What is known of the last entry of each lost range, by index.
+        self._lost: dict[Index, Position] = {}
+        # Where a block had more frames than can be read; a truncation if the next block agrees.
+        self._short: int | None = None
+
+    def block(self, position: int) -> int:
+        """Take what begins at ``position``, a page; where to look next."""
+        block = self._head(position)
+        if block is None:
+            return self._orphan(position)
+        if not self._continues(position, block):
+            self._fault(self._scan.end, block.end(position), "the block does not belong here")
+            return position + PAGE
+        found = self._scan
+        found.write_number = block.write_number
+        found.durable_end = max(found.durable_end, block.durable_end)
+        found.committed = max(found.committed, block.committed)
+        start = position + BLOCK_BYTES
+        stop = self._frames(start, start + block.length)
+        if stop < start + block.length:
+            self._short = stop
+        found.end = pages(stop)
+        return found.end
+
+    def _head(self, position: int) -> Block | None:
+        if self._nonce is None:
+            return None
+        head = self._data[position : position + BLOCK_BYTES]
+        block = Block.decode(head, block_seed(self._nonce, position))
+        return block if block is not None and block.durable_end <= position else None
+
+    def _continues(self, position: int, block: Block) -> bool:
+        """Whether ``block`` comes after what was read; notes what is missing in between."""
+        found = self._scan
+        if block.write_number <= found.write_number:
+            return False
+        if block.before != found.last:
+            if block.before.index <= found.last.index:
+                return False
+            self._lose(position, block.before)
+        elif position != found.end:
+            self._fault(found.end, position, "what was written here cannot be read")
+        self._short = None
+        return True
+
+    def _lose(self, stop: int, last: Position) -> None:
+        """Entries up to ``last`` stood between what was read and ``stop``."""
+        found = self._scan
+        start = self._short if self._short is not None else found.end
+        fault = Fault(start, stop, Index(found.last.index + 1), last.index, "entries are lost")
+        self._faults.append(fault)
+        rows = found.rows
+        offset = rows.offsets[-1] if rows.offsets else 0
+        time = rows.times[-1] if rows.times else 0
+        for _ in range(fault.first, fault.last + 1):
+            rows.add(start, start, offset, time)
+        found.last = self._lost[last.index] = last
+        found.end = stop
+
+    def _orphan(self, position: int) -> int:
+        """A page without a head: unused, or one whose frames may still prove themselves."""
+        found = self._scan
+        if self._is_zero(position):
+            return self._skip_zeros(position)
+        start = position + BLOCK_BYTES
+        stop = self._frames(start, len(self._data)) if position == found.end else start
+        if stop == start:
+            # A page before it may have been lost as well: the log ends where the last block did.
+            self._fault(found.end, position + PAGE, "no block can be read")
+            return position + PAGE
+        self._fault(position, start, "the head of a block is bad")
+        found.end = pages(stop)
+        return found.end
+
+    def _is_zero(self, position: int) -> bool:
+        page = bytes(self._data[position : position + PAGE])
+        return page == _ZEROS[: len(page)]
+
+    def _skip_zeros(self, position: int) -> int:
+        data = self._data
+        while position < len(data):
+            chunk = bytes(data[position : position + len(_ZEROS)])  # a view compares byte by byte
+            if chunk != _ZEROS[: len(chunk)]:
+                break
+            position += len(chunk)
+        while position < len(data) and self._is_zero(position):
+            position += PAGE
+        return position
+
+    def _frames(self, start: int, limit: int) -> int:
+        """Take the frames from ``start`` that follow one another; where the last of them ends."""
+        data, found = self._data, self._scan
+        limit = min(limit, len(data))
+        while True:
+            header = parse_header(data[start : min(limit, start + HEADER_BYTES)])
+            if header is None or not header.follows(found.last, data, start):
+                return start
+            stop = start + HEADER_BYTES + header.length
+            if stop > limit:
+                return start
+            if crc32c(data[start + HEADER_BYTES : stop]) != header.body_crc:
+                self._hollow(header, start, stop)
+            found.rows.add(start, stop, header.base_offset, header.append_time)
+            found.last = header.position
+            start = stop
+
+    def _hollow(self, header: Header, start: int, stop: int) -> None:
+        index = header.position.index
+        self._scan.hollow.add(index)
+        self._faults.append(Fault(start, stop, index, index, "the body is bad"))
+
+    def _fault(self, start: int, stop: int, what: str) -> None:
+        """Bad bytes that hold no entry, as far as is known."""
+        following = Index(self._scan.last.index + 1)
+        self._faults.append(Fault(start, stop, following, Index(following - 1), what))
+
+    # -- the verdict ---------------------------------------------------------------------------
+
+    def conclude(self, proof: Proof | None) -> Scan:
+        """Tell torn from damaged, now that it is known how far things were durable."""
+        found = self._scan
+        if proof is not None:
+            self._compare(proof)
+        if self._short is not None:
+            self._fault(self._short, found.end, "cut short")
+        found.damage = [fault for fault in self._faults if fault.start < found.durable_end]
+        torn = [fault for fault in self._faults if fault.start >= found.durable_end]
+        if torn:
+            self._cut(min(torn))
+        return found
+
+    def _compare(self, proof: Proof) -> None:
+        found = self._scan
+        found.durable_end = max(found.durable_end, proof.end)
+        if proof.last == found.last:
+            self._short = None  # frames that are missing were truncated before this was said
+        elif proof.last.index > found.last.index:
+            self._lose(proof.end, proof.last)
+            self._short = None
+        else:
+            self._fault(PAGE, proof.end, "the segment does not end as it did")
+
+    def _cut(self, fault: Fault) -> None:
+        """Drop everything from ``fault`` on; what stands before it is whole."""
+        found, rows = self._scan, self._scan.rows
+        while rows.starts and rows.starts[-1] >= fault.start:
+            rows.cut(rows.last)
+        found.torn = fault
+        found.end = pages(fault.start)
+        found.hollow = {index for index in found.hollow if index <= rows.last}
+        if found.last.index > rows.last:
+            found.last = self._lost.get(rows.last) or self._position(rows)
+
+    def _position(self, rows: Rows) -> Position:
+        """Where the log stands after the last of ``rows``."""
+        header = parse_header(self._data, rows.starts[-1]) if rows.starts else None
+        return header.position if header is not None else self._before

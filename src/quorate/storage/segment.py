@@ -1,0 +1,137 @@
+"""One segment file, open: what it holds and where, and reading it back.
+
+Every frame is proved by its CRCs each time it is read: what a disk spoils after it was written is
+found then and never handed on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from quorate.entry import HEADER_BYTES, hollow_entry, parse_header
+from quorate.errors import Corrupt
+from quorate.storage.layout import PAGE, Footer, segment_name
+from quorate.types import Index, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quorate.entry import Entry
+    from quorate.storage.layout import SegmentHeader
+    from quorate.storage.scan import Rows, Scan
+    from quorate.storage.vfs import File
+
+__all__ = ["Segment"]
+
+
+class Segment:
+    """The newest one takes blocks; older ones wait for their commit and are sealed."""
+
+    __slots__ = (
+        "_load", "_rows", "append_time", "capacity", "end", "file", "footer", "header", "hollow",
+        "indexed", "last", "next_offset", "proved", "write_number",
+    )  # fmt: skip
+
+    def __init__(
+        self, header: SegmentHeader, file: File, rows: Rows | Callable[[Segment], Rows]
+    ) -> None:
+        self.header = header
+        self.file = file
+        # Where the entries lie; in a sealed segment looked for when somebody asks.
+        self._rows = None if callable(rows) else rows
+        self._load = rows if callable(rows) else None
+        # Where the log stands at the end of this segment.
+        self.last: Position = header.before
+        self.next_offset = header.base_offset
+        self.append_time = header.append_time
+        # Where the next block goes: a page that holds nothing durable.
+        self.end = PAGE
+        # How far it may grow; less than was allocated if a cut could not be made good.
+        self.capacity = header.capacity
+        self.write_number = 0
+        # Everything below is named durable by a block that stands here.
+        self.proved = PAGE
+        # Not None once nothing in here can change any more.
+        self.footer: Footer | None = None
+        # Whether a whole index file stands beside it, as far as is known.
+        self.indexed = False
+        # Entries whose bytes are bad: never read, never served.
+        self.hollow: set[Index] = set()
+
+    @property
+    def number(self) -> int:
+        return self.header.number
+
+    @property
+    def first(self) -> Index:
+        return Index(self.header.before.index + 1)
+
+    @property
+    def rows(self) -> Rows:
+        if self._rows is None:
+            assert self._load is not None  # for the type checker
+            self._rows = self._load(self)
+        return self._rows
+
+    def take(self, found: Scan) -> None:
+        """Go by what a scan of the whole segment found."""
+        self._rows = found.rows
+        self.hollow = found.hollow
+
+    @property
+    def room(self) -> int:
+        """Bytes that can still be written into it."""
+        return 0 if self.footer is not None else max(0, self.capacity - self.end)
+
+    def position(self, index: Index) -> Position:
+        """Where the log stands at ``index``, an entry of this segment or the one before it."""
+        if index == self.last.index:
+            return self.last
+        if index == self.header.before.index:
+            return self.header.before
+        start, _ = self.rows.frame(index)
+        header = parse_header(self.file.read(start, HEADER_BYTES))
+        if header is None or header.position.index != index:
+            raise self._corrupt(index, start)
+        return header.position
+
+    def frames(self, start: Index, stop: Index) -> list[bytes]:
+        """The stored bytes of entries start..stop-1, each proved."""
+        rows = self.rows
+        begin, _ = rows.frame(start)
+        _, end = rows.frame(Index(stop - 1))
+        data = self.file.read(begin, end - begin)
+        frames = []
+        for index in range(start, stop):
+            first, last = rows.frame(Index(index))
+            frame = data[first - begin : last - begin]
+            if not _proves_itself(frame, index):
+                raise self._corrupt(Index(index), first)
+            frames.append(frame)
+        return frames
+
+    def hollow_entry(self, index: Index) -> Entry:
+        """What is known of an entry whose body is bad."""
+        start, _ = self.rows.frame(index)
+        data = self.file.read(start, HEADER_BYTES)
+        header = parse_header(data)
+        if header is None:
+            raise self._corrupt(index, start)
+        return hollow_entry(data, header)
+
+    def _corrupt(self, index: Index, start: int) -> Corrupt:
+        return Corrupt(
+            f"entry {index} at byte {start} of {segment_name(self.number)} is not what was written"
+        )
+
+
+def _proves_itself(frame: bytes, index: int) -> bool:
+    header = parse_header(frame)
+    return (
+        header is not None
+        and header.position.index == index
+        and header.length == len(frame) - HEADER_BYTES
+        and crc32c(memoryview(frame)[HEADER_BYTES:]) == header.body_crc
+    )

@@ -1,0 +1,239 @@
+"""Looking at the files of a log without touching them: what is there, lost, torn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from quorate.entry import HEADER_BYTES, parse_header
+from quorate.errors import WrongDirectory
+from quorate.storage.damage import Damage
+from quorate.storage.index import load_rows
+from quorate.storage.layout import (
+    PAGE,
+    SPARE,
+    UNFINISHED,
+    Footer,
+    SegmentHeader,
+    index_name,
+    segment_name,
+    segment_number,
+)
+from quorate.storage.scan import Proof, Scan, scan
+from quorate.storage.segment import Segment
+from quorate.storage.vfs import ReopenedFile
+from quorate.types import ORIGIN, Index, Position
+
+if TYPE_CHECKING:
+    from quorate.storage.layout import CleanMark, LogId
+    from quorate.storage.vfs import File, Vfs
+    from quorate.types import VoteRecord
+
+__all__ = ["Survey", "survey"]
+
+
+@dataclass(slots=True)
+class Survey:
+    """What an open will start from."""
+
+    # In order and without a gap.
+    segments: list[Segment] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    # Files that have no place in a log that is open: begun and not finished.
+    leftovers: list[str] = field(default_factory=list)
+    # Segments whose sealing was begun: what stands behind their last block is rubbish.
+    untidy: list[Segment] = field(default_factory=list)
+    # Where the newest segment has to be cut; None if it need not be.
+    cut_at: int | None = None
+    # Everything in the newest segment below this is proved to be durable.
+    durable_end: int = PAGE
+    # Entries after the end of the log were durable here and nobody can say which.
+    lost_tail: bool = False
+
+
+def survey(vfs: Vfs, identity: LogId, record: VoteRecord, mark: CleanMark | None) -> Survey:
+    """Look at everything that ``vfs`` holds of the log."""
+    names = vfs.names()
+    numbers = sorted(_numbers(names))
+    seen = Survey(leftovers=[name for name in names if _unfinished(name, numbers)])
+    found = [_Found(vfs, number) for number in numbers]
+    while found and found[-1].header is None and found[-1].number > record.segment:
+        # Its header was never synced: the last segment is the last with a header.
+        seen.leftovers.append(segment_name(found.pop().number))
+    for place, one in enumerate(found):
+        following = found[place + 1] if place + 1 < len(found) else None
+        if one.header is not None and one.header.log != identity:
+            raise WrongDirectory(
+                f"{segment_name(one.number)} belongs to another log or another node's disk; "
+                f"this directory was put together from two: restore the right one"
+            )
+        _take(vfs, seen, one, following, record, mark)
+    _note_missing(seen, record)
+    return seen
+
+
+def _unfinished(name: str, numbers: list[int]) -> bool:
+    """Whether a file was begun and not finished, or outlived its segment."""
+    if name.endswith(UNFINISHED) or name == SPARE:
+        return True
+    return name.endswith(".index") and name not in map(index_name, numbers)
+
+
+def _numbers(names: list[str]) -> list[int]:
+    return [number for name in names if (number := segment_number(name)) is not None]
+
+
+class _Found:
+    """A segment file with what its first page says."""
+
+    __slots__ = ("file", "header", "number", "size")
+
+    def __init__(self, vfs: Vfs, number: int) -> None:
+        self.number = number
+        self.file: File = vfs.open(segment_name(number))
+        self.size = self.file.size()
+        header = SegmentHeader.decode(self.file.read(0, PAGE))
+        # A header that says another number was written for another file.
+        self.header = header if header is not None and header.number == number else None
+
+    def footer(self) -> Footer | None:
+        position = self.size - PAGE
+        if self.header is None or position < PAGE:
+            return None
+        footer = Footer.decode(self.file.read(position, PAGE), self.header.nonce, position)
+        return footer if footer is not None and footer.end == position else None
+
+
+def _take(
+    vfs: Vfs,
+    seen: Survey,
+    one: _Found,
+    following: _Found | None,
+    record: VoteRecord,
+    mark: CleanMark | None,
+) -> None:
+    before = seen.segments[-1] if seen.segments else None
+    header = one.header or _substitute(seen, one, before)
+    if before is not None:
+        _compare_neighbours(seen, before, header)
+    footer = one.footer()
+    if footer is not None and following is not None:
+        one.file.close()
+        name = segment_name(one.number)
+        segment = Segment(header, ReopenedFile(vfs, name), partial(load_rows, vfs))
+        segment.indexed = index_name(one.number) in vfs.names()
+        segment.footer = footer
+        segment.end, segment.last = footer.end, footer.last
+        segment.write_number = footer.write_number
+        segment.next_offset, segment.append_time = footer.next_offset, footer.append_time
+        seen.segments.append(segment)
+        return
+    proof = _proof(one, following, mark)
+    limit = proof.end if proof is not None and following is not None else one.size
+    data = memoryview(one.file.read(0, min(limit, one.size)))
+    nonce = one.header.nonce if one.header is not None else None
+    found = scan(data, nonce, header.before, proof)
+    segment = _scanned(header, one.file, data, found)
+    seen.segments.append(segment)
+    name = segment_name(one.number)
+    faults = found.damage
+    if found.torn is not None and (following is not None or nonce is None):
+        faults = [*faults, found.torn]  # nobody can have torn what was rolled
+    seen.damage += [Damage(name, *fault) for fault in faults]
+    if following is None:
+        _judge_newest(seen, one, found, record, proof)
+    elif one.size != header.capacity or any(one.file.read(segment.end, PAGE)):
+        seen.untidy.append(segment)
+
+
+def _proof(one: _Found, following: _Found | None, mark: CleanMark | None) -> Proof | None:
+    """What the next segment, or a clean stop, says about how this one ended."""
+    if following is not None:
+        header = following.header
+        return Proof(header.previous_end, header.before) if header is not None else None
+    if mark is not None and mark.number == one.number:
+        return Proof(mark.end, mark.last)
+    return None
+
+
+def _scanned(header: SegmentHeader, file: File, data: memoryview, found: Scan) -> Segment:
+    segment = Segment(header, file, found.rows)
+    segment.last, segment.end = found.last, found.end
+    segment.hollow, segment.write_number = found.hollow, found.write_number
+    rows = found.rows
+    if rows.starts:
+        last = parse_header(data[rows.starts[-1] : rows.ends[-1]][:HEADER_BYTES])
+        records = last.count if last is not None else 0
+        segment.next_offset = rows.offsets[-1] + records
+        segment.append_time = rows.times[-1]
+    return segment
+
+
+def _judge_newest(
+    seen: Survey, one: _Found, found: Scan, record: VoteRecord, proof: Proof | None
+) -> None:
+    """What a crash may have left in the segment that was being written."""
+    segment = seen.segments[-1]
+    seen.durable_end = segment.proved = found.durable_end
+    if one.header is None:
+        # Its blocks cannot be told from rubbish any more: take no more, and trust no ending.
+        segment.capacity = segment.end
+        seen.lost_tail = True
+        seen.durable_end = segment.end
+        return
+    if found.torn is not None:
+        seen.cut_at = found.torn.start
+    if one.size >= segment.header.capacity:
+        return
+    if seen.cut_at is None:
+        seen.cut_at = min(one.size, found.end)
+    if not record.cutting:
+        name = segment_name(one.number)
+        following = Index(found.last.index + 1)
+        end = segment.header.capacity
+        what = "the file is shorter than it was made"
+        seen.damage.append(Damage(name, one.size, end, following, found.last.index, what))
+        seen.lost_tail = proof is None
+
+
+def _substitute(seen: Survey, one: _Found, before: Segment | None) -> SegmentHeader:
+    """A stand-in for a header that cannot be read: frames go on from the segment before."""
+    name = segment_name(one.number)
+    last: Position = before.last if before is not None else ORIGIN
+    what = "the segment's header is bad"
+    seen.damage.append(Damage(name, 0, PAGE, Index(last.index + 1), last.index, what))
+    offset, time, end = 0, 0, 0
+    if before is not None:
+        offset, time, end = before.next_offset, before.append_time, before.end
+    log = before.header.log if before is not None else None
+    return SegmentHeader(one.number, 0, log, last, offset, time, end, one.size)  # type: ignore[arg-type]  # never written
+
+
+def _compare_neighbours(seen: Survey, before: Segment, header: SegmentHeader) -> None:
+    """Name what is missing between two segments."""
+    if header.number > before.number + 1:
+        for number in range(before.number + 1, header.number):
+            first, last = Index(before.last.index + 1), header.before.index
+            what = "the segment is missing"
+            seen.damage.append(Damage(segment_name(number), 0, 0, first, last, what))
+    elif header.before != before.last:
+        first, last = Index(before.last.index + 1), header.before.index
+        what = "the segment does not follow the one before"
+        seen.damage.append(Damage(segment_name(header.number), 0, PAGE, first, last, what))
+
+
+def _note_missing(seen: Survey, record: VoteRecord) -> None:
+    """Segments that the vote record says were there: at the front, or at the end."""
+    segments = seen.segments
+    if segments and segments[0].first > record.first:
+        name = segment_name(segments[0].number - 1)
+        last = Index(segments[0].first - 1)
+        what = "the segment is missing"
+        seen.damage.append(Damage(name, 0, 0, record.first, last, what))
+    newest = segments[-1].number if segments else 0
+    last = segments[-1].last.index if segments else Index(0)
+    for number in range(newest + 1, record.segment + 1):
+        what = "the segment is missing"
+        seen.damage.append(Damage(segment_name(number), 0, 0, Index(last + 1), last, what))
+        seen.lost_tail = True

@@ -1,0 +1,152 @@
+"""A segment piece by piece, as it stands in its file: blocks with their frames, and what is none.
+
+For tools that look at segments and change nothing. Reads ahead a little and keeps one block at a
+time, however large the segment is. Says what is there; what it means is for others to judge.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from crc32c import crc32c
+
+from quorate.entry import HEADER_BYTES, parse_header
+from quorate.storage.layout import BLOCK_BYTES, PAGE, Block, Footer, block_seed, pages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quorate.entry import Header
+    from quorate.storage.vfs import File
+    from quorate.types import Position
+
+__all__ = ["Flushed", "Frame", "Gap", "is_blank", "read_footer", "walk"]
+
+WINDOW_BYTES = 1 << 20
+_ZEROS = bytes(WINDOW_BYTES)
+
+
+class Frame(NamedTuple):
+    """A frame whose header is whole and continues the chain."""
+
+    start: int
+    stop: int
+    header: Header
+    # Whether its body is what the header says.
+    whole: bool
+
+
+class Flushed(NamedTuple):
+    """A block whose head is whole."""
+
+    position: int
+    block: Block
+    # Those at its beginning that can be read.
+    frames: list[Frame]
+    # Where the last of them ends.
+    stop: int
+    # Whether the bytes of the head that mean nothing are as they are written.
+    exact: bool
+    # Whether the rest of the last page is zeros.
+    blank: bool
+
+
+class Gap(NamedTuple):
+    """Pages on which no block begins."""
+
+    start: int
+    stop: int
+    # Whether there is nothing on them: zeros.
+    blank: bool
+
+
+class _Window:
+    """The bytes of a file up to ``limit``, read ahead so that small blocks cost few calls."""
+
+    def __init__(self, file: File, limit: int) -> None:
+        self._file = file
+        self.limit = min(limit, file.size())
+        self._start = 0
+        self._data = b""
+
+    def view(self, start: int, stop: int) -> memoryview:
+        """Fewer bytes only at the limit."""
+        stop = min(stop, self.limit)
+        if start < self._start or stop > self._start + len(self._data):
+            length = min(max(stop - start, WINDOW_BYTES), self.limit - start)
+            self._data = self._file.read(start, max(0, length))
+            self._start = start
+        return memoryview(self._data)[start - self._start : max(start, stop) - self._start]
+
+
+def is_blank(data: memoryview) -> bool:
+    """Whether ``data``, at most a window of it, is zeros."""
+    # Comparing a memoryview itself goes byte by byte.
+    return bytes(data) == _ZEROS[: len(data)]
+
+
+def walk(file: File, nonce: int, limit: int) -> Iterator[Flushed | Gap]:
+    """Everything between the header page and ``limit``, in order and without a hole."""
+    window = _Window(file, limit)
+    position = PAGE
+    while position < window.limit:
+        flushed = _flushed(window, nonce, position)
+        piece = flushed if flushed is not None else _gap(window, nonce, position)
+        yield piece
+        position = pages(piece.stop)
+
+
+def _flushed(window: _Window, nonce: int, position: int) -> Flushed | None:
+    """The block that begins at ``position``."""
+    seed = block_seed(nonce, position)
+    head = window.view(position, position + BLOCK_BYTES)
+    block = Block.decode(head, seed)
+    # No block can be written before what it says is durable.
+    if block is None or block.durable_end > position:
+        return None
+    exact = bytes(head) == block.encode(seed)
+    start = position + BLOCK_BYTES
+    data = window.view(start, start + block.length)
+    frames = list(_frames(data, start, block.before))
+    stop = frames[-1].stop if frames else start
+    blank = is_blank(window.view(stop, pages(stop)))
+    return Flushed(position, block, frames, stop, exact, blank)
+
+
+def _frames(data: memoryview, base: int, before: Position) -> Iterator[Frame]:
+    """The frames at the beginning of ``data``, which stands at ``base``."""
+    start = 0
+    while start < len(data):
+        header = parse_header(data, start)
+        if header is None or not header.follows(before, data, start):
+            return
+        stop = start + HEADER_BYTES + header.length
+        if stop > len(data):
+            return
+        whole = crc32c(data[start + HEADER_BYTES : stop]) == header.body_crc
+        yield Frame(base + start, base + stop, header, whole)
+        before = header.position
+        start = stop
+
+
+def _gap(window: _Window, nonce: int, start: int) -> Gap:
+    """The pages from ``start`` on that are all blank, or all not, and begin no block."""
+    blank = is_blank(window.view(start, start + PAGE))
+    stop = start + PAGE
+    while blank and is_blank(window.view(stop, stop + WINDOW_BYTES)) and stop < window.limit:
+        stop += WINDOW_BYTES
+    while stop < window.limit:
+        page = window.view(stop, stop + PAGE)
+        if is_blank(page) != blank or Block.decode(page, block_seed(nonce, stop)) is not None:
+            break
+        stop += PAGE
+    return Gap(start, min(stop, window.limit), blank)
+
+
+def read_footer(file: File, nonce: int) -> Footer | None:
+    """The footer of a sealed segment: its last page."""
+    position = file.size() - PAGE
+    if position < PAGE:
+        return None
+    footer = Footer.decode(file.read(position, PAGE), nonce, position)
+    return footer if footer is not None and footer.end == position else None

@@ -1,0 +1,1 @@
+"""Disks for tests: one that forgets what was not synced, and one that fails when told to."""

@@ -1,0 +1,383 @@
+"""Crashes a log at every step of everything that it does, and opens what is left.
+
+``python -m quorate.testing.disk.enumerate [--only NAME ...] [--every N]``
+
+Each scenario runs one plan. First it is crashed itself, in every way. Then, over the disks that
+this leaves, the open is crashed in every way, too. Whatever comes of it must hold the promise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.entry import Entry, make_entry
+from quorate.errors import QuorateError, ReplicaHalted
+from quorate.storage.flusher import Flush
+from quorate.storage.layout import LogId, index_name, segment_name
+from quorate.storage.recovery import open_log
+from quorate.testing.disk.crashes import crash_states, power_cut
+from quorate.testing.disk.simulated import SimulatedDisk
+from quorate.testing.disk.store import complete
+from quorate.types import ORIGIN, EntryKind, Index, NodeId, Position, Term
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+
+    from quorate.storage.flusher import Flusher
+    from quorate.storage.log import SegmentLog
+    from quorate.testing.disk.crashes import Crash
+
+    Open = tuple[SegmentLog, Flusher]
+    Step = Callable[[SegmentLog, Flusher], Iterator[str]]
+
+__all__ = ["SCENARIOS", "BrokenPromise", "Kept", "Outcome", "Promise", "Scenario", "enumerate_all",
+           "grow", "open_disk", "opening"]  # fmt: skip
+
+# Eight pages: five for blocks, so that a few entries fill a segment.
+SEGMENT_BYTES = 8 * 4096
+IDENTITY = LogId(1, b"enumerated".ljust(16, b"\0"))
+SHOWN_MAX = 3
+
+_NONCES = Random("nonces")
+
+
+def opening(disk: SimulatedDisk) -> Generator[str, None, Open]:
+    return open_log(disk, IDENTITY, SEGMENT_BYTES, lambda: _NONCES.getrandbits(64))
+
+
+def open_disk(disk: SimulatedDisk) -> Open:
+    return complete(opening(disk))
+
+
+def grow(before: Position, *sizes: int, term: int = 1) -> tuple[Entry, ...]:
+    """Entries after ``before`` with bodies of these sizes, no two pages of them alike."""
+    entries = []
+    for size in sizes:
+        body = Random(f"{before} {term}").randbytes(size)
+        entry = make_entry(before, Term(term), EntryKind.DATA, body)
+        entries.append(entry)
+        before = entry.position
+    return tuple(entries)
+
+
+# -- the promise -------------------------------------------------------------------------------
+
+
+class BrokenPromise(Exception):
+    """An open found what it must not find, or did not find what it must."""
+
+
+# What an open that goes wrong ends with.
+PROBLEMS = (BrokenPromise, QuorateError, ReplicaHalted, LookupError, OSError, ValueError)
+
+
+class Kept(NamedTuple):
+    """What a node has on its disk."""
+
+    # All entries from the first ever, those that were trimmed included.
+    entries: tuple[Entry, ...] = ()
+    first: Index = Index(1)  # a NewType is the number itself
+    term: Term = Term(0)
+    vote: NodeId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What an open may find after a crash of the plan that leads from ``before`` to ``after``."""
+
+    before: Kept
+    after: Kept
+    # The highest boot number that anybody heard of.
+    spoken: int = 0
+    # The plan had come to its end: it is ``after`` and nothing else.
+    ended: bool = False
+
+    def check(self, disk: SimulatedDisk) -> None:
+        """Open ``disk``, and see whether what is found stays and can be gone on with."""
+        opened = open_disk(disk)
+        log, _ = opened
+        found = self.judge(log, disk)
+        kept = Promise(found, found, log.record.boot, ended=True)
+        without = disk.copy()
+        power_cut(without)
+        again, _ = open_disk(without)
+        kept.judge(again, without)
+        more = grow(log.last, 50, term=log.record.term + 1)
+        _run(opened[1].plan(Flush(1, entries=more)))
+        power_cut(disk)
+        longer = found._replace(entries=found.entries + more, term=more[0].term, vote=None)
+        again, _ = open_disk(disk)
+        Promise(longer, longer, log.record.boot, ended=True).judge(again, disk)
+
+    def judge(self, log: SegmentLog, disk: SimulatedDisk) -> Kept:
+        """What an open has found, if it may be found."""
+        record = log.record
+        _demand(not log.damage, f"sound bytes count as damaged: {log.damage}")
+        _demand(not record.unsure, "the node is unsure of a log that it has")
+        _demand(record.boot > self.spoken, f"boot {record.boot} after {self.spoken} was spoken")
+        _demand(not (stray := _stray(log, disk)), f"files are left for ever: {stray}")
+        found = tuple(log.entries(log.first, Index(log.last.index + 1)))
+        self._judge_vote(found, (record.term, record.vote))
+        self._judge_entries(log.first, found)
+        kept = (self.before if self._older(log.first, found) else self.after).entries
+        entries = kept[: log.last.index]
+        return Kept(entries, log.first, record.term, record.vote)
+
+    def _judge_entries(self, first: Index, found: tuple[Entry, ...]) -> None:
+        before, after = self.before, self.after
+        firsts = range(before.first, after.first + 1)
+        last = first - 1 + len(found)
+        _demand(first in firsts, f"the log begins at {first}, not in {firsts}")
+        newer = found == after.entries[first - 1 : last]
+        _demand(newer or self._older(first, found), f"no log ever was {_named(found)}")
+        if self.ended:
+            _demand(first == after.first, f"entries before {after.first} are back")
+            _demand(newer and last == len(after.entries), f"{_named(found)} is not all")
+        stays = sum(old == new for old, new in zip(before.entries, after.entries, strict=False))
+        _demand(last >= stays, f"of {stays} entries that nobody cut, {last} are left")
+
+    def _older(self, first: Index, found: tuple[Entry, ...]) -> bool:
+        return found == self.before.entries[first - 1 : first - 1 + len(found)]
+
+    def _judge_vote(self, found: tuple[Entry, ...], vote: tuple[Term, NodeId | None]) -> None:
+        before, after = self.before, self.after
+        untouched = found == before.entries[before.first - 1 :] and not self.ended
+        allowed = [(after.term, after.vote)]
+        if untouched or (before.term, before.vote) == (after.term, after.vote):
+            allowed.append((before.term, before.vote))
+        _demand(vote in allowed, f"the vote is {vote}, not in {allowed}")
+
+
+def _demand(condition: bool, problem: str) -> None:
+    if not condition:
+        raise BrokenPromise(problem)
+
+
+def _named(entries: Sequence[Entry]) -> list[str]:
+    return [f"{entry.index}/{entry.term}" for entry in entries]
+
+
+def _stray(log: SegmentLog, disk: SimulatedDisk) -> list[str]:
+    """Files that belong to nothing and that nothing will ever remove."""
+    numbers = [segment.number for segment in log.segments]
+    ours = {*map(segment_name, numbers), *map(index_name, numbers), "vote-a", "vote-b", "spare"}
+    return sorted(set(disk.names()) - ours)
+
+
+def _run(steps: Iterator[str]) -> None:
+    for _ in steps:
+        pass
+
+
+# -- scenarios ---------------------------------------------------------------------------------
+
+
+class Scenario(NamedTuple):
+    """One plan and what it changes."""
+
+    name: str
+    before: Kept
+    after: Kept
+    # The plan that is crashed; None for an open.
+    plan: Step | None
+    # What the disk went through before.
+    past: tuple[Step, ...] = ()
+
+    def disk(self) -> tuple[SimulatedDisk, int]:
+        """The disk as the plan finds it, and the number of its last boot."""
+        disk = SimulatedDisk()
+        if not self.past:
+            return disk, 0
+        log, flusher = open_disk(disk)
+        for step in self.past:
+            _run(step(log, flusher))
+        return disk, log.record.boot
+
+    def start(self, disk: SimulatedDisk) -> Generator[str, None, Open]:
+        """A new process begins the plan."""
+        return opening(disk) if self.plan is None else _carry_out(self.plan, open_disk(disk))
+
+
+def _carry_out(step: Step, opened: Open) -> Generator[str, None, Open]:
+    yield from step(*opened)
+    return opened
+
+
+def _flush(*entries: Entry, cut: int | None = None, vote: int | None = None) -> Step:
+    first = Index(cut) if cut is not None else None
+    record = (Term(vote), NodeId(f"n{vote}")) if vote is not None else None
+    flush = Flush(1, record, first, entries)
+    return lambda _, flusher: flusher.plan(flush)
+
+
+def _chores(committed: int) -> Step:
+    return lambda _, flusher: flusher.chores(Index(committed))
+
+
+def _trim(first: int) -> Step:
+    return lambda _, flusher: flusher.trim(Index(first))
+
+
+def _prove(_: SegmentLog, flusher: Flusher) -> Iterator[str]:
+    return flusher.prove(Index(0))
+
+
+def _close(_: SegmentLog, flusher: Flusher) -> Iterator[str]:
+    return flusher.close(Index(0))
+
+
+_VOTED = Kept(term=Term(1), vote=NodeId("n1"))
+_VOTE = _flush(vote=1)
+# Two blocks, of one page and of three.
+_SHORT = grow(ORIGIN, 100, 100, 100, 9_000, 100)
+_SHORT_PAST = (_VOTE, _flush(*_SHORT[:3]), _flush(*_SHORT[3:]))
+# Four segments: entries 1 to 3, 4 to 6, 7 to 9 and 10.
+_LONG = grow(ORIGIN, *[4_500] * 10)
+_LONG_PAST = (_VOTE, *(_flush(*_LONG[start : start + 2]) for start in range(0, 10, 2)))
+_SEALED_PAST = (*_LONG_PAST, _chores(6), _chores(6))
+
+
+def _kept(entries: Sequence[Entry], first: int = 1) -> Kept:
+    return _VOTED._replace(entries=tuple(entries), first=Index(first))
+
+
+def _appending(name: str, past: tuple[Step, ...], old: Sequence[Entry], *sizes: int) -> Scenario:
+    more = grow(old[-1].position if old else ORIGIN, *sizes)
+    return Scenario(name, _kept(old), _kept((*old, *more)), _flush(*more), past)
+
+
+def _cutting(name: str, past: tuple[Step, ...], old: Sequence[Entry], cut: int) -> Scenario:
+    return Scenario(name, _kept(old), _kept(old[: cut - 1]), _flush(cut=cut), past)
+
+
+def _replacing(name: str, past: tuple[Step, ...], old: Sequence[Entry], cut: int) -> Scenario:
+    """As a follower does that finds another log with the leader of the next term."""
+    stays = tuple(old[: cut - 1])
+    more = grow(stays[-1].position if stays else ORIGIN, 200, 5_000, term=2)
+    after = Kept(stays + more, Index(1), Term(2), NodeId("n2"))
+    return Scenario(name, _kept(old), after, _flush(*more, cut=cut, vote=2), past)
+
+
+def _same(name: str, plan: Step | None, kept: Kept, *past: Step) -> Scenario:
+    return Scenario(name, kept, kept, plan, past)
+
+
+SCENARIOS = (
+    _same("first open", None, Kept()),
+    _same("open after a kill", None, _kept(_SHORT), *_SHORT_PAST),
+    _same("open after a clean close", None, _kept(_SHORT), *_SHORT_PAST, _close),
+    _same("open of many segments", None, _kept(_LONG), *_SEALED_PAST),
+    _appending("first append", (_VOTE,), (), 100, 100),
+    _appending("append", _SHORT_PAST[:2], _SHORT[:3], 100, 9_000, 100),
+    _appending("append after a proof", (*_SHORT_PAST, _prove), _SHORT, 100),
+    _appending("append across a roll", _SHORT_PAST[:2], _SHORT[:3], *[5_000] * 4),
+    _appending("append more than a segment", _SHORT_PAST[:2], _SHORT[:3], 40_000),
+    _same("seal", _chores(3), _kept(_LONG), *_LONG_PAST),
+    _same("seal another", _chores(6), _kept(_LONG), *_LONG_PAST, _chores(6)),
+    _cutting("truncate within a block", _SHORT_PAST, _SHORT, 5),
+    _cutting("truncate at the head of a block", _SHORT_PAST, _SHORT, 4),
+    _cutting("truncate everything", _SHORT_PAST, _SHORT, 1),
+    _cutting("truncate across segments", _LONG_PAST, _LONG, 2),
+    _cutting("truncate to where a segment begins", _SEALED_PAST, _LONG, 7),
+    _replacing("replace within a block", _SHORT_PAST, _SHORT, 2),
+    _replacing("replace across segments", _LONG_PAST, _LONG, 5),
+    Scenario("trim", _kept(_LONG), _kept(_LONG, 7), _trim(9), _SEALED_PAST),
+    Scenario("vote", _kept(_SHORT), _kept(_SHORT)._replace(term=Term(2), vote=NodeId("n2")),
+             _flush(vote=2), _SHORT_PAST),
+    _same("prove", _prove, _kept(_SHORT), *_SHORT_PAST),
+    _same("clean close", _close, _kept(_SHORT), *_SHORT_PAST),
+)  # fmt: skip
+
+
+# -- running them ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How many disks were opened, and what was wrong with which."""
+
+    crashed: int = 0
+    crashed_again: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def states(self) -> int:
+        return self.crashed + self.crashed_again
+
+
+def enumerate_all(scenario: Scenario, every: int = 1) -> Outcome:
+    """Crash the plan in every way, and then, over every so many of the disks, the open."""
+    disk, boot = scenario.disk()
+    outcome = Outcome()
+    promise = Promise(scenario.before, scenario.after)
+    for crash in crash_states(disk, scenario.start):
+        spoken = boot + (scenario.plan is not None or crash.ended)
+        held = replace(promise, spoken=spoken, ended=crash.ended)
+        if outcome.crashed % every == 0:
+            # Where the open itself goes wrong, the check that follows says so.
+            with suppress(*PROBLEMS):
+                _crash_the_open(crash, held, outcome)
+        outcome.crashed += 1
+        _check(held, crash.disk, str(crash), outcome)
+    return outcome
+
+
+def _crash_the_open(crash: Crash[Open], promise: Promise, outcome: Outcome) -> None:
+    held = promise
+    for again in crash_states(crash.disk, opening):
+        if again.ended and held is promise and again.result is not None:
+            # The node has spoken with what it found: that is the log from now on.
+            log, _ = again.result
+            found = promise.judge(log, again.disk)
+            held = Promise(found, found, log.record.boot, ended=True)
+        outcome.crashed_again += 1
+        _check(held, again.disk, f"{crash}; open {again}", outcome)
+
+
+def _check(promise: Promise, disk: SimulatedDisk, how: str, outcome: Outcome) -> None:
+    try:
+        promise.check(disk)
+    except PROBLEMS as problem:
+        outcome.problems.append(f"{how}: {problem!r}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parsed = _parser().parse_args(arguments)
+    unknown = set(parsed.only or ()) - {scenario.name for scenario in SCENARIOS}
+    if unknown:
+        print(f"error: no scenario {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    states = bad = 0
+    print(f"{'scenario':32} {'crashed':>8} {'and while opening':>18} {'bad':>6}", flush=True)
+    for scenario in SCENARIOS:
+        if parsed.only and scenario.name not in parsed.only:
+            continue
+        outcome = enumerate_all(scenario, parsed.every)
+        states += outcome.states
+        bad += len(outcome.problems)
+        counts = f"{outcome.crashed:8} {outcome.crashed_again:18} {len(outcome.problems):6}"
+        print(f"{scenario.name:32} {counts}", flush=True)
+        for problem in outcome.problems[:SHOWN_MAX]:
+            print(f"  {problem}", flush=True)
+    print(f"crash states: {states}, bad: {bad}")
+    return 1 if bad else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m quorate.testing.disk.enumerate", description=__doc__
+    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these scenarios")
+    parser.add_argument(
+        "--every", type=int, default=1, help="crash the open over every so many disks"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,299 @@
+"""A disk that remembers what was synced and forgets the rest, as real ones do.
+
+It is a vfs in memory. Each file has what can be read, what is durable, and the changes in between;
+so has the directory. A killed process leaves the changes readable; a power cut keeps each of them,
+loses it or tears it; a failed sync leaves them readable for good and never durable.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from quorate.storage.vfs import Buffer
+
+__all__ = [
+    "FATE_BITS",
+    "GRAIN",
+    "KEPT",
+    "LOST",
+    "TORN",
+    "Fate",
+    "Inode",
+    "Resize",
+    "SimulatedDisk",
+    "SimulatedFile",
+    "Watcher",
+    "Write",
+]
+
+# Finer than any sector: nothing here relies on a sector being written whole.
+GRAIN = 64
+
+# What a power cut makes of one change: bit n says whether grain n of it arrived, and again from
+# the first bit after the last. A change that has no grains is kept if the first bit is set.
+Fate = int
+KEPT: Fate = -1
+LOST: Fate = 0
+TORN: Fate = 0b0101_0101_0101_0101
+FATE_BITS = 16
+
+
+class Write(NamedTuple):
+    position: int
+    data: bytes
+
+
+class Resize(NamedTuple):
+    size: int
+    # An allocation only makes a file longer.
+    shrink: bool
+
+
+class Watcher(Protocol):
+    """Somebody who wants to know what becomes durable."""
+
+    def file_synced(self, name: str, changes: list[Write | Resize]) -> None: ...
+
+    def directory_synced(self) -> None: ...
+
+    def power_cut(self) -> None: ...
+
+
+class Inode:
+    """A file, whatever its name is."""
+
+    __slots__ = ("content", "durable", "pending")
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.durable = bytearray()
+        self.pending: list[Write | Resize] = []
+
+    def change(self, change: Write | Resize) -> None:
+        _apply(self.content, change)
+        self.pending.append(change)
+
+    def power_cut(self, fate: Callable[[], Fate]) -> None:
+        for change in self.pending:
+            _apply_part(self.durable, change, fate())
+        self.pending.clear()
+        self.content = bytearray(self.durable)
+
+
+class SimulatedFile:
+    """An open file. It works on its file even when the name is gone, as POSIX has it."""
+
+    def __init__(self, disk: SimulatedDisk, name: str, inode: Inode) -> None:
+        self._disk = disk
+        self._name = name
+        self.inode = inode
+
+    def size(self) -> int:
+        return len(self.inode.content)
+
+    def read(self, position: int, length: int) -> bytes:
+        return bytes(self.inode.content[position : position + length])
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> None:
+        data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+        self._disk.meet(f"write {self._name}")
+        self.inode.change(Write(position, bytes(data)))
+
+    def truncate(self, size: int) -> None:
+        self._disk.meet(f"truncate {self._name}")
+        self.inode.change(Resize(size, shrink=True))
+
+    def allocate(self, size: int) -> None:
+        self._disk.meet(f"allocate {self._name}")
+        if size > len(self.inode.content):
+            self._disk.take(size - len(self.inode.content))
+            self.inode.change(Resize(size, shrink=False))
+
+    def sync(self) -> None:
+        self._disk.meet(f"sync {self._name}")
+        inode = self.inode
+        changes, inode.pending = inode.pending, []
+        for change in changes:
+            _apply(inode.durable, change)
+        if self._disk.watcher is not None:
+            self._disk.watcher.file_synced(self._name, changes)
+
+    def close(self) -> None:
+        pass
+
+
+class SimulatedDisk:
+    """One directory on such a disk."""
+
+    def __init__(self, capacity: int = 1 << 40) -> None:
+        self._capacity = capacity
+        self.files: dict[str, Inode] = {}
+        self._durable_files: dict[str, Inode] = {}
+        # (old name, new name, file); None for what a creation has no old and a removal no new of.
+        self._pending: list[tuple[str | None, str | None, Inode]] = []
+        # The next call fails: an error number, or 0.
+        self.error = 0
+        # Counts the calls that change something.
+        self.calls = 0
+        self.watcher: Watcher | None = None
+
+    # -- the vfs -------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        return sorted(self.files)
+
+    def create(self, name: str) -> SimulatedFile:
+        self.meet(f"create {name}")
+        if name in self.files:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+        inode = self.files[name] = Inode()
+        self._pending.append((None, name, inode))
+        return SimulatedFile(self, name, inode)
+
+    def open(self, name: str) -> SimulatedFile:
+        if name not in self.files:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        return SimulatedFile(self, name, self.files[name])
+
+    def rename(self, old: str, new: str) -> None:
+        self.meet(f"rename {old}")
+        inode = self.files[new] = self.files.pop(old)
+        self._pending.append((old, new, inode))
+
+    def unlink(self, name: str) -> None:
+        self.meet(f"unlink {name}")
+        self._pending.append((name, None, self.files.pop(name)))
+
+    def sync_directory(self) -> None:
+        self.meet("sync directory")
+        self._durable_files = dict(self.files)
+        self._pending.clear()
+        if self.watcher is not None:
+            self.watcher.directory_synced()
+
+    def space(self) -> tuple[int, int]:
+        used = sum(len(inode.content) for inode in self.files.values())
+        return self._capacity - used, self._capacity
+
+    # -- what its files tell it ----------------------------------------------------------------
+
+    def meet(self, what: str) -> None:
+        """Every call that changes something passes here, and may fail."""
+        self.calls += 1
+        if self.error:
+            error, self.error = self.error, 0
+            self.fail()
+            raise OSError(error, os.strerror(error), what)
+
+    def take(self, size: int) -> None:
+        if size > self.space()[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    # -- what tests ask ------------------------------------------------------------------------
+
+    @property
+    def durable(self) -> dict[str, bytearray]:
+        """What a power cut that loses everything would leave."""
+        return {name: inode.durable for name, inode in self._durable_files.items()}
+
+    def durable_bytes(self, name: str) -> bytearray | None:
+        inode = self._durable_files.get(name)
+        return inode.durable if inode is not None else None
+
+    @property
+    def unsynced(self) -> int:
+        """How many changes the next power cut may take away."""
+        return len(self._pending) + sum(len(inode.pending) for inode in self.files.values())
+
+    def unsynced_in(self, names: Sequence[str]) -> int:
+        """In how many of these files the next power cut may tear something."""
+        return sum(bool(self.files[name].pending) for name in names if name in self.files)
+
+    # -- what happens to it --------------------------------------------------------------------
+
+    def fail(self) -> None:
+        """A sync failed: what was written can still be read, and no later sync makes it durable.
+
+        Linux marks the pages clean; only writing them again helps. Sizes are the journal's, not the
+        pages': a later sync still takes them along.
+        """
+        for inode in self.files.values():
+            inode.pending = [change for change in inode.pending if isinstance(change, Resize)]
+
+    def power_cut(self, fate: Callable[[], Fate]) -> None:
+        """Ask ``fate`` for every change that was not synced; what it spares is durable."""
+        files = self._durable_files
+        for old, new, inode in self._pending:
+            if fate() & 1:
+                if old is not None and files.get(old) is inode:
+                    del files[old]
+                if new is not None:
+                    files[new] = inode
+        self._pending.clear()
+        for inode in files.values():
+            inode.power_cut(fate)
+        self.files = dict(files)
+        if self.watcher is not None:
+            self.watcher.power_cut()
+
+    def spoil(self, name: str, position: int, data: bytes) -> None:
+        """Other bytes stand in a file, durably: what no call of ours did."""
+        inode = self.files[name]
+        for content in (inode.content, inode.durable):
+            _apply(content, Write(position, data))
+
+    def shorten(self, name: str, size: int) -> None:
+        """A file ends early."""
+        inode = self.files[name]
+        for content in (inode.content, inode.durable):
+            del content[size:]
+
+    def lose(self, name: str) -> None:
+        """A file is gone."""
+        del self.files[name]
+        self._durable_files.pop(name, None)
+
+    def copy(self) -> SimulatedDisk:
+        """The same disk once more, to be broken in another way."""
+        twin = SimulatedDisk(self._capacity)
+        known: dict[int, Inode] = {}
+        for inode in (
+            *self.files.values(),
+            *self._durable_files.values(),
+            *(one[2] for one in self._pending),
+        ):
+            if id(inode) not in known:
+                known[id(inode)] = copy = Inode()
+                copy.content, copy.durable = bytearray(inode.content), bytearray(inode.durable)
+                copy.pending = list(inode.pending)
+        twin.files = {name: known[id(inode)] for name, inode in self.files.items()}
+        twin._durable_files = {n: known[id(inode)] for n, inode in self._durable_files.items()}
+        twin._pending = [(old, new, known[id(inode)]) for old, new, inode in self._pending]
+        return twin
+
+
+def _apply(content: bytearray, change: Write | Resize) -> None:
+    if isinstance(change, Write):
+        position, data = change
+        if len(content) < position:
+            content.extend(bytes(position - len(content)))
+        content[position : position + len(data)] = data
+    elif change.size > len(content):
+        content.extend(bytes(change.size - len(content)))
+    elif change.shrink:
+        del content[change.size :]
+
+
+def _apply_part(content: bytearray, change: Write | Resize, fate: Fate) -> None:
+    if fate == KEPT or (isinstance(change, Resize) and fate & 1):
+        _apply(content, change)
+    elif isinstance(change, Write):
+        position, data = change
+        for grain, start in enumerate(range(0, len(data), GRAIN)):
+            if fate >> (grain % FATE_BITS) & 1:
+                _apply(content, Write(position + start, data[start : start + GRAIN]))

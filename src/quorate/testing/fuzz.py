@@ -1,0 +1,408 @@
+"""Mutated bytes for everything that decodes: refused or read, but never a crash, a hang or a bomb.
+
+``python -m quorate.testing.fuzz --frames 10000000 --seed 0``
+
+Half of the inputs are spoiled blindly. The others get CRCs that fit again, so that what stands
+behind the CRC is tried as well. A decoder may answer None or raise a documented error; it may take
+so much time and so much memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+import tracemalloc
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from itertools import repeat
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from crc32c import crc32c
+
+from quorate.batch import Batch, batch_count, encode_batch
+from quorate.entry import CHAINED_BYTES, HEADER_BYTES, decode_entry
+from quorate.errors import QuorateError, ReplicaHalted
+from quorate.storage.index import decode_index
+from quorate.storage.layout import (
+    BLOCK_BYTES,
+    CLEAN,
+    PAGE,
+    VOTE_COPIES,
+    Block,
+    CleanMark,
+    Footer,
+    SegmentHeader,
+    block_seed,
+    decode_vote,
+    encode_vote,
+    index_name,
+    segment_name,
+)
+from quorate.storage.recovery import Recovered
+from quorate.storage.scan import Proof, scan
+from quorate.testing.exhaustive import Original, opened, original
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from quorate.storage.log import SegmentLog
+    from quorate.storage.segment import Segment
+
+__all__ = ["main", "run"]
+
+Kind = TypeVar("Kind")
+
+DOCUMENTED = (QuorateError, ReplicaHalted)
+# Inputs that one task makes; of each kind the first few are watched for the memory they take.
+CHUNK = 50_000
+WATCHED = 4
+# The alarm is set again every so many inputs: a call for each would cost more than most of them.
+ALARM_EVERY = 64
+# What one input may take.
+SECONDS_MAX = 5.0
+BYTES_MAX = 4 << 20
+ADDRESS_SPACE = 512 << 20
+BODY_CRC_AT = 48
+FINDINGS_SHOWN_MAX = 20
+# Values at which a check may be off by one, or overflow.
+NUMBERS = (
+    0, 1, 2, 7, 8, 63, 64, 255, 4095, 4096, 1 << 15, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1,
+    1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1,
+)  # fmt: skip
+
+
+# -- spoiling ------------------------------------------------------------------------------------
+
+
+def spoil(data: bytes, random: Random) -> bytearray:
+    """``data`` with one or two places that are not what they were."""
+    out = bytearray(data)
+    _change(out, random)
+    if out and random.random() < 0.3:
+        _change(out, random)
+    return out
+
+
+def _change(out: bytearray, random: Random) -> None:
+    place = int(random.random() * len(out))
+    match int(random.random() * 9):
+        case 0 | 1:
+            out[place] ^= 1 << int(random.random() * 8)
+        case 2:
+            out[place] = int(random.random() * 256)
+        case 3 | 4 | 5:
+            width = 2 << int(random.random() * 3)
+            number = NUMBERS[int(random.random() * len(NUMBERS))] & ((1 << 8 * width) - 1)
+            place &= -width
+            out[place : place + width] = number.to_bytes(width, "little")
+        case 6:
+            width = 4 << int(random.random() * 2)
+            place &= -width
+            number = int.from_bytes(out[place : place + width], "little")
+            near = (number + int(random.random() * 17) - 8) % (1 << 8 * width)
+            out[place : place + width] = near.to_bytes(width, "little")
+        case 7:
+            source = int(random.random() * len(out))
+            out[place : place + 8] = out[source : source + 8]
+        case 8:
+            del out[place:]
+
+
+def _proof_at(good: bytes, seed: int = 0) -> int:
+    """Where the CRC of a structure stands, found in one that is whole."""
+    return next(
+        place
+        for place in range(8, len(good) - 3)
+        if _crc(good[:place], seed) == good[place : place + 4]
+    )
+
+
+def seal(data: bytearray, place: int, seed: int = 0) -> None:
+    """Make the CRC at ``place`` fit what stands before it."""
+    if len(data) >= place + 4:
+        data[place : place + 4] = _crc(data[:place], seed)
+
+
+def _crc(data: bytes | bytearray, seed: int = 0) -> bytes:
+    return crc32c(bytes(data), seed).to_bytes(4, "little")
+
+
+# -- what decodes --------------------------------------------------------------------------------
+
+
+class Target(NamedTuple):
+    name: str
+    # Of a thousand inputs.
+    share: int
+    # Makes one input and has it decoded; None says that it was refused without an error.
+    attempt: Callable[[Random], object]
+
+
+@cache
+def targets() -> tuple[Target, ...]:
+    """Every decoder, with good bytes from a small store."""
+    whole = original("stopped")
+    log, _ = opened(whole.disk.copy())
+    newest = log.segments[-1]
+    sealed = next(one for one in log.segments if one.footer is not None)
+    nonce, end = sealed.header.nonce, sealed.end
+    head = block_seed(newest.header.nonce, PAGE)
+    foot = block_seed(nonce, end)
+    return (
+        Target("frame", 250, _frame(whole)),
+        Target("block", 150, _proved(
+            newest.file.read(PAGE, BLOCK_BYTES), lambda data: Block.decode(data, head),
+            lambda block: block.encode(head), head,
+        )),
+        Target("header", 130, _proved(
+            newest.file.read(0, 2 * BLOCK_BYTES), SegmentHeader.decode, SegmentHeader.encode
+        )),
+        Target("footer", 120, _proved(
+            sealed.file.read(end, 2 * BLOCK_BYTES), lambda data: Footer.decode(data, nonce, end),
+            lambda footer: footer.encode(sealed.number, nonce), foot,
+        )),
+        Target("vote", 100, _proved(whole.file(VOTE_COPIES[0]), decode_vote, encode_vote)),
+        Target("mark", 70, _proved(whole.file(CLEAN), CleanMark.decode, CleanMark.encode)),
+        Target("index", 80, _index(whole.file(index_name(sealed.number)), sealed)),
+        Target("batch", 80, _batch),
+        Target("segment", 14, _segment(whole, log)),
+        Target("store", 6, _store(whole, log)),
+    )  # fmt: skip
+
+
+def _proved(
+    good: bytes,
+    decode: Callable[[bytes], Kind | None],
+    encode: Callable[[Kind], bytes],
+    seed: int = 0,
+) -> Callable[[Random], object]:
+    """A structure with one CRC. What is accepted can be written again."""
+    place = _proof_at(good, seed)
+
+    def attempt(random: Random) -> object:
+        data = spoil(good, random)
+        if random.random() < 0.5:
+            seal(data, place, seed)
+        found = decode(bytes(data))
+        return None if found is None else encode(found)
+
+    return attempt
+
+
+def _frame(whole: Original) -> Callable[[Random], object]:
+    frames = tuple(whole.frames.values())
+
+    def attempt(random: Random) -> object:
+        data = spoil(frames[int(random.random() * len(frames))], random)
+        chance = random.random()
+        if chance < 0.3:  # with a body that fits its header
+            data[BODY_CRC_AT : BODY_CRC_AT + 4] = _crc(data[HEADER_BYTES:])
+        if chance < 0.6:
+            seal(data, HEADER_BYTES - 4)
+        return decode_entry(bytes(data))
+
+    return attempt
+
+
+def _index(good: bytes, segment: Segment) -> Callable[[Random], object]:
+    head = _proof_at(good)
+    nonce = crc32c(segment.header.nonce.to_bytes(8, "little"))
+
+    def attempt(random: Random) -> object:
+        data = spoil(good, random)
+        chance = random.random()
+        if chance < 0.4:
+            data[head - 4 : head] = _crc(data[head + 4 :], nonce)
+        if chance < 0.6:
+            seal(data, head)
+        return decode_index(bytes(data), segment)
+
+    return attempt
+
+
+_PAIRS = [[("trace", b"1"), ("é", b"")], [], [("", b"abc")], []]
+_BATCHES = (
+    encode_batch([b"hello", b"", b"world", b"x" * 40]),
+    encode_batch([b"a", b"b", b"", b"d"], keys=[b"k", None, b"", b"l"], times=[1, 2, 3, 4]),
+    encode_batch([b"a", b"b", b"c", b"d"], times=7, headers=_PAIRS),
+)
+
+
+def _batch(random: Random) -> object:
+    data = spoil(_BATCHES[int(random.random() * len(_BATCHES))], random)
+    if random.random() < 0.7:
+        data[4:8] = _crc(data[8:], crc32c(bytes(data[:4])))
+    count = batch_count(data)
+    assert len(list(Batch.parse(data))) == count, "a batch is read to its last record"
+    return count
+
+
+def _segment(whole: Original, log: SegmentLog) -> Callable[[Random], object]:
+    def attempt(random: Random) -> object:
+        segment = log.segments[int(random.random() * len(log.segments))]
+        data = _spoil_segment(whole, segment, random)
+        header = segment.header
+        proof = Proof(segment.end, segment.last) if random.random() < 0.5 else None
+        nonce = header.nonce if random.random() < 0.9 else None
+        return scan(memoryview(data), nonce, header.before, proof)
+
+    return attempt
+
+
+def _spoil_segment(whole: Original, segment: Segment, random: Random) -> bytes:
+    """Anything in it, or the head of a block or a frame, with CRCs that fit."""
+    good = whole.file(segment_name(segment.number))
+    kind = int(random.random() * 3)
+    if kind == 0:
+        return bytes(spoil(good[: segment.end], random)) + good[segment.end :]
+    if kind == 1:
+        heads = [page for page in range(PAGE, segment.end, PAGE) if good[page : page + 1] == b"Q"]
+        place = heads[int(random.random() * len(heads))]
+        head = spoil(good[place : place + BLOCK_BYTES], random)
+        seal(head, BLOCK_BYTES - 4, block_seed(segment.header.nonce, place))
+    else:
+        row = int(random.random() * len(segment.rows.starts))
+        place = segment.rows.starts[row]
+        head = spoil(good[place : place + HEADER_BYTES], random)
+        before = whole.positions[segment.first + row - 1]
+        head[CHAINED_BYTES : CHAINED_BYTES + 4] = _crc(head[:CHAINED_BYTES], before.chain)
+        seal(head, HEADER_BYTES - 4)
+    return good[:place] + head + good[place + len(head) :]
+
+
+def _store(whole: Original, log: SegmentLog) -> Callable[[Random], object]:
+    """All of opening, with one file that is not what it was, and reading what is there then."""
+    names = sorted(whole.files)
+    proofs = {name: _proof_at(whole.file(name)) for name in names}
+
+    def attempt(random: Random) -> object:
+        name = names[int(random.random() * len(names))]
+        segment = next((one for one in log.segments if segment_name(one.number) == name), None)
+        if segment is not None and random.random() < 0.7:
+            disk = whole.broken(name, bytearray(_spoil_segment(whole, segment, random)))
+        else:  # the head of a file, with a CRC that fits
+            good, place = whole.file(name), proofs[name]
+            head = spoil(good[:place], random).ljust(place, b"\0")[:place]
+            disk = whole.broken(name, head + _crc(head) + good[place + 4 :])
+            if name in VOTE_COPIES:
+                for copy in VOTE_COPIES:
+                    disk.files[copy].content = disk.files[name].content.copy()
+        found, _ = opened(disk)
+        return Recovered.of(found)
+
+    return attempt
+
+
+# -- trying --------------------------------------------------------------------------------------
+
+
+class Result(NamedTuple):
+    """Of one task, or of all."""
+
+    inputs: Counter[str]
+    accepted: Counter[str]
+    # What must not happen and did; with the task, to see it again.
+    findings: Counter[tuple[str, int]]
+
+
+class Hang(BaseException):
+    """Not an Exception: nothing that decodes may catch it."""
+
+
+def _on_alarm(_number: int, _frame: FrameType | None) -> None:
+    raise Hang
+
+
+def limit() -> None:
+    """In a process of the pool: no more memory than this, and an alarm for what hangs."""
+    pages_used = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages_used * resource.getpagesize() + ADDRESS_SPACE
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    signal.signal(signal.SIGALRM, _on_alarm)
+
+
+def carry_out(seed: int, chunk: int, frames: int) -> Result:
+    """One task: its share of every kind of input."""
+    random = Random(f"fuzz/{seed}/{chunk}")
+    result = Result(Counter(), Counter(), Counter())
+    for target in targets():
+        count = max(1, frames * target.share // 1000)
+        result.inputs[target.name] += count
+        for number in range(count):
+            if number % ALARM_EVERY == 0:
+                signal.setitimer(signal.ITIMER_REAL, SECONDS_MAX)
+            attempt = target.attempt if number >= WATCHED else partial(_watched, target.attempt)
+            try:
+                result.accepted[target.name] += attempt(random) is not None
+            except DOCUMENTED:
+                pass
+            except (Exception, Hang) as error:  # noqa: BLE001  # all that is not documented
+                signal.setitimer(signal.ITIMER_REAL, SECONDS_MAX)
+                result.findings[_described(target, error), chunk] += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return result
+
+
+def _watched(attempt: Callable[[Random], object], random: Random) -> object:
+    """``attempt``, which must not take more memory than it may."""
+    tracemalloc.start()
+    try:
+        return attempt(random)
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        if peak > BYTES_MAX:
+            raise MemoryError("more than it may take")
+
+
+def _described(target: Target, error: BaseException) -> str:
+    """What happened and where, so that the same again is counted, not listed."""
+    stack = traceback.extract_tb(error.__traceback__)
+    frame = stack[-2 if isinstance(error, Hang) else -1]  # the alarm has a place of its own
+    return f"{target.name}: {error!r:.100} in {Path(frame.filename).name}::{frame.name}"
+
+
+def run(frames: int, seed: int, start: int = 0, jobs: int = 1) -> Result:
+    """About ``frames`` inputs, from task ``start`` on."""
+    tasks = range(start, start - (-frames // CHUNK))
+    result = Result(Counter(), Counter(), Counter())
+    with ProcessPoolExecutor(max_workers=jobs, initializer=limit) as pool:
+        parts = pool.map(carry_out, repeat(seed), tasks, repeat(min(frames, CHUNK)))
+        for inputs, accepted, findings in parts:
+            result.inputs.update(inputs)
+            result.accepted.update(accepted)
+            result.findings.update(findings)
+    return result
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m quorate.testing.fuzz")
+    parser.add_argument("--frames", type=int, default=1_000_000, help="how many inputs")
+    parser.add_argument("--seed", type=int, default=0, help="draws what is spoiled")
+    parser.add_argument("--start", type=int, default=0, help="the first task, to see one again")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parsed = parser.parse_args(arguments)
+    began = time.monotonic()
+    result = run(parsed.frames, parsed.seed, parsed.start, max(1, parsed.jobs))
+    seconds = time.monotonic() - began
+    print(f"{'input':8} {'tried':>12} {'accepted':>12}")
+    for name, tried in result.inputs.items():
+        print(f"{name:8} {tried:12} {result.accepted[name]:12}")
+    for (what, task), times in [*result.findings.items()][:FINDINGS_SHOWN_MAX]:
+        print(f"task {task}: {times} times {what}")
+    total, findings = result.inputs.total(), result.findings.total()
+    print(f"fuzz: frames={total} frames_per_s={int(total / seconds)} findings={findings}")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,335 @@
+"""Bugs planted in elections, replication, commit, reads and proposals."""
+
+from __future__ import annotations
+
+from quorate.testing.mutants.mutant import Mutant
+
+__all__ = ["CONSENSUS"]
+
+CONSENSUS = (
+    # -- elections -----------------------------------------------------------------------------
+    Mutant(
+        "double-vote",
+        "one vote per term (Raft § 5.2)",
+        "raft/election.py",
+        "granted = standing.vote in (None, source) and self._up_to_date(ask.last)",
+        "granted = self._up_to_date(ask.last)",
+    ),
+    Mutant(
+        "vote-without-log-check",
+        "a vote only for a log that is up to date (Raft § 5.4.1)",
+        "raft/election.py",
+        "granted = standing.vote in (None, source) and self._up_to_date(ask.last)",
+        "granted = standing.vote in (None, source)",
+    ),
+    Mutant(
+        "vote-not-persisted-before-reply",
+        "term and vote are on disk before anything that depends on them leaves",
+        "replica/durability.py",
+        "self._vote_number = self._next_number",
+        "self._vote_number = 0",
+    ),
+    Mutant(
+        "pre-vote-without-log-check",
+        "a pre-vote only for a log that is up to date (thesis § 9.6)",
+        "raft/election.py",
+        "ask.term >= standing.term and not self.leader_alive and self._up_to_date(ask.last)",
+        "ask.term >= standing.term and not self.leader_alive",
+    ),
+    Mutant(
+        "pre-vote-not-sticky",
+        "whoever hears a leader helps nobody to replace it (thesis § 4.2.3)",
+        "raft/election.py",
+        "ask.term >= standing.term and not self.leader_alive and self._up_to_date(ask.last)",
+        "ask.term >= standing.term and self._up_to_date(ask.last)",
+    ),
+    Mutant(
+        "disk-never-too-slow",
+        "a leader whose disk hangs hands over",
+        "raft/leader.py",
+        "return standing.clock - self._moved_at > limit and ahead >= standing.quorum",
+        "return False",
+    ),
+    Mutant(
+        "no-check-quorum",
+        "a leader that no majority answers steps down (thesis § 6.2)",
+        "raft/leader.py",
+        "return self._quorum_heard()",
+        "return True",
+    ),
+    Mutant(
+        "reads-put-off-check-quorum",
+        "check-quorum is due by time, whatever else sends heartbeats",
+        "raft/leader.py",
+        "            self.beat()\n        for peer",
+        "            self.beat()\n        else:\n            return True\n        for peer",
+    ),
+    Mutant(
+        "campaign-twice-in-a-term",
+        "no second campaign in one term, not after a restart either",
+        "raft/roles.py",
+        "        self.term = Term(self.term + 1)\n",
+        "        self.term = Term(self.term + (self.vote != self.node))\n",
+    ),
+    Mutant(
+        "every-closed-link-ends-stickiness",
+        "only a refused reconnect ends stickiness",
+        "raft/election.py",
+        "        if not self._hint_refused:\n",
+        "        if self._hint_at is not None:\n",
+    ),
+    Mutant(
+        "unsure-node-votes",
+        "a node that may have lost what it acknowledged votes for nobody",
+        "raft/election.py",
+        "        if not standing.sure:\n            standing.refuse(Refusal.UNSURE)\n",
+        "        if False:\n            standing.refuse(Refusal.UNSURE)\n",
+    ),
+    Mutant(
+        "flush-counted-before-the-turn-is-staged",
+        "a truncation of the same turn caps what a flush proves",
+        "replica/engine.py",
+        "before it is counted.\n        self._stage()\n",
+        "before it is counted.\n",
+    ),
+    # -- replication ---------------------------------------------------------------------------
+    Mutant(
+        "ack-before-flush",
+        "an ack leaves when what it names is on disk",
+        "replica/durability.py",
+        "if type(message) is not Ack or message.match <= self.persisted:",
+        "if True:",
+    ),
+    Mutant(
+        "late-flush-proves-an-overwritten-entry",
+        "a truncation caps what earlier write numbers prove",
+        "replica/durability.py",
+        "            self._flying_proves = min(self._flying_proves, Index(first - 1))\n",
+        "",
+    ),
+    Mutant(
+        "truncate-on-overlap",
+        "only a real mismatch truncates (Raft § 5.3)",
+        "raft/follower.py",
+        "mismatch = self._first_mismatch(message)",
+        "mismatch = message.entries[0].index",
+    ),
+    Mutant(
+        "truncate-below-committed",
+        "what is committed is never truncated",
+        "raft/follower.py",
+        "        if first <= standing.committed:\n",
+        "        if first < 0:\n",
+    ),
+    Mutant(
+        "truncation-keeps-persisted",
+        "persisted falls with a truncation",
+        "raft/follower.py",
+        "        standing.persisted = min(standing.persisted, Index(first - 1))\n",
+        "",
+    ),
+    Mutant(
+        "stale-term-append-accepted",
+        "appends of an earlier term change nothing (Raft § 5.1)",
+        "raft/core.py",
+        "        if message.term < standing.term:\n"
+        "            standing.refuse(Refusal.STALE_TERM)\n"
+        "            # Tells",
+        "        if message.term < standing.term and type(message) is not Append:\n"
+        "            standing.refuse(Refusal.STALE_TERM)\n            # Tells",
+    ),
+    Mutant(
+        "stale-term-control-accepted",
+        "control messages of an earlier term change nothing",
+        "raft/core.py",
+        "        if message.term < standing.term:\n"
+        "            standing.refuse(Refusal.STALE_TERM)\n"
+        "            # Tells",
+        "        if message.term < standing.term and type(message) is Append:\n"
+        "            standing.refuse(Refusal.STALE_TERM)\n            # Tells",
+    ),
+    Mutant(
+        "stale-term-ack-accepted",
+        "answers of an earlier term change nothing",
+        "raft/core.py",
+        "        if message.term < standing.term:\n"
+        "            standing.refuse(Refusal.STALE_TERM)\n"
+        "        elif",
+        "        if message.term < 0:\n"
+        "            standing.refuse(Refusal.STALE_TERM)\n"
+        "        elif",
+    ),
+    Mutant(
+        "ack-beyond-what-was-proved",
+        "an ack names at most what the message proved",
+        "raft/follower.py",
+        "Ack(standing.term, number, max(proved, standing.committed))",
+        "Ack(standing.term, number, standing.log.last_index)",
+    ),
+    Mutant(
+        "chain-not-compared",
+        "positions agree by index, term and chain",
+        "raft/log.py",
+        "self.position(index) == position",
+        "self.position(index)[:2] == position[:2]",
+    ),
+    Mutant(
+        "match-kept-across-boots",
+        "match belongs to one boot of the peer",
+        "raft/core.py",
+        "        if known is not None and self.leader is not None:\n"
+        "            self.leader.peer_restarted(source)\n",
+        "",
+    ),
+    Mutant(
+        "earlier-boot-heard",
+        "messages of an earlier boot are not listened to",
+        "raft/core.py",
+        "        if known is not None and boot.counter <= known.counter:\n",
+        "        if known is not None and boot.counter < 0:\n",
+    ),
+    Mutant(
+        "resend-never",
+        "what was not acked in time is sent again",
+        "raft/leader.py",
+        "            if self._overdue(peer, timing.resend_ms):\n"
+        "                self._resend(peer)\n",
+        "",
+    ),
+    Mutant(
+        "window-leak",
+        "a stream that is given up gives its window back",
+        "raft/progress.py",
+        "        self.inflight.clear()\n        self.inflight_bytes = 0\n",
+        "",
+    ),
+    Mutant(
+        "throttle-holds-up-commit",
+        "catching up is throttled below committed only",
+        "raft/leader.py",
+        "lag = standing.committed - peer.next",
+        "lag = standing.log.last_index - peer.next",
+    ),
+    Mutant(
+        "question-renumbered-at-every-try",
+        "a repeated question keeps its number, so that a slow link's answer counts",
+        "raft/leader.py",
+        "            peer.sent_at = None  # the same question again: an answer to either copy "
+        "counts\n",
+        "            peer.compare(peer.next)\n",
+    ),
+    # -- commit --------------------------------------------------------------------------------
+    Mutant(
+        "figure-8-commit",
+        "only entries of the own term are committed by counting (Raft § 5.4.2)",
+        "raft/leader.py",
+        "if agreed > standing.committed and standing.log.term_at(agreed) == self.term:",
+        "if agreed > standing.committed:",
+    ),
+    Mutant(
+        "quorum-off-by-one",
+        "a majority is more than half",
+        "raft/quorum.py",
+        "return voters // 2 + 1",
+        "return max(1, voters // 2)",
+    ),
+    Mutant(
+        "own-copy-counted-early",
+        "the leader's copy counts once it is on disk",
+        "raft/leader.py",
+        "copies.append(standing.persisted)",
+        "copies.append(standing.log.last_index)",
+    ),
+    Mutant(
+        "follower-commit-unbounded",
+        "a follower commits no further than the message proved",
+        "raft/follower.py",
+        "standing.commit(min(message.committed, proved))",
+        "standing.commit(min(message.committed, standing.log.last_index))",
+    ),
+    Mutant(
+        "heartbeat-commits-by-index",
+        "a heartbeat's commit counts for whoever holds that very position",
+        "raft/follower.py",
+        "if standing.log.holds(message.committed):",
+        "if message.committed.index <= standing.log.last_index:",
+    ),
+    Mutant(
+        "expected-term-ignored",
+        "an append that names a term is logged in that term or not at all",
+        "replica/engine.py",
+        "if item.expected_term not in (None, standing.term):",
+        "if item.expected_term not in (None, standing.term, standing.term - 1):",
+    ),
+    Mutant(
+        "unlogged-appends-end-as-unknown",
+        "what was never logged is refused for good",
+        "replica/engine.py",
+        'Answer(item.token, NotLeader("leadership ended before logging"))',
+        'Answer(item.token, OutcomeUnknown("leadership ended before logging"))',
+    ),
+    Mutant(
+        "synced-counts-everybody",
+        "a receipt counts the copies that are known to be on disk",
+        "raft/leader.py",
+        "return have + (self._standing.persisted >= index)",
+        "return len(self._standing.voters)",
+    ),
+    Mutant(
+        "append-time-goes-back",
+        "append times never decrease",
+        "raft/leader.py",
+        "append_time=max(standing.wall_time, log.last_append_time)",
+        "append_time=standing.wall_time",
+    ),
+    Mutant(
+        "noop-skipped",
+        "a new leader begins with an entry of its own term (Raft § 8)",
+        "raft/leader.py",
+        'self.start = self.append(EntryKind.NOOP, b"", 0, 0).index',
+        "self.start = standing.log.last_index",
+    ),
+    # -- reads ---------------------------------------------------------------------------------
+    Mutant(
+        "stale-read-index",
+        "a read waits until a majority was heard after it began (thesis § 6.4)",
+        "raft/reads.py",
+        "self._end_rounds(leader.confirmed_round())",
+        "self._end_rounds(leader.round)",
+    ),
+    Mutant(
+        "read-before-own-term-commit",
+        "a new leader answers reads only after a commit of its own term (Raft § 8)",
+        "raft/reads.py",
+        "if self._arrived and leader.ready:",
+        "if self._arrived:",
+    ),
+    Mutant(
+        "heartbeat-reply-counts-for-any-round",
+        "an answer vouches for the rounds up to the one it names",
+        "raft/leader.py",
+        "peer.round = max(peer.round, reply.round)",
+        "peer.round = self.round",
+    ),
+    Mutant(
+        "reads-without-a-deadline",
+        "every read ends",
+        "raft/reads.py",
+        "        if expired:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "read-answer-of-an-earlier-boot",
+        "an answer counts for the question that was asked in this boot",
+        "raft/reads.py",
+        "if reply.request != RequestId(self._standing.boot, self._request) or not self._asked:",
+        "if reply.request.number != self._request or not self._asked:",
+    ),
+    Mutant(
+        "read-joins-an-older-round",
+        "a read joins only a round that began after it arrived",
+        "raft/reads.py",
+        "            leader.round += 1\n",
+        "            leader.round = max(1, leader.round)\n",
+    ),
+)

@@ -1,0 +1,191 @@
+"""Bugs planted between the log and the disk."""
+
+from __future__ import annotations
+
+from quorate.testing.mutants.mutant import Mutant
+
+__all__ = ["STORAGE"]
+
+STORAGE = (
+    # -- the vote record -----------------------------------------------------------------------
+    Mutant(
+        "one-vote-file-only",
+        "the vote record stands in two files: a crash tears one write, not both",
+        "storage/layout.py",
+        'VOTE_COPIES = ("vote-a", "vote-b")',
+        'VOTE_COPIES = ("vote-a",)',
+    ),
+    Mutant(
+        "open-trusts-one-vote-copy",
+        "the newest whole copy of the vote record counts",
+        "storage/recovery.py",
+        "whole = [(name, record) for name, record in votes.items() if record is not None]",
+        "whole = [(n, record) for n, record in votes.items() if record and n == VOTE_COPIES[0]]",
+    ),
+    Mutant(
+        "open-does-not-rewrite-the-vote",
+        "what open found counts once it is durable: a killed process leaves page cache",
+        "storage/recovery.py",
+        "    yield from plan_vote(vfs, record, order)\n",
+        "",
+    ),
+    Mutant(
+        "open-rewrites-the-good-copy-first",
+        "the copy that holds the newest vote is written last",
+        "storage/recovery.py",
+        "order = (*(other for other in VOTE_COPIES if other != name), name)",
+        "order = (name, *(other for other in VOTE_COPIES if other != name))",
+    ),
+    Mutant(
+        "open-touches-the-other-copy-first",
+        "what was found is made durable before the other copy is touched",
+        "storage/recovery.py",
+        '        yield f"write {name} again"\n        file.sync()\n',
+        '        yield f"write {name} again"\n',
+    ),
+    Mutant(
+        "recovered-vote-forgotten",
+        "a vote outlives a restart",
+        "storage/recovery.py",
+        "        vote=record.vote if term == record.term else None,\n",
+        "        vote=None,\n",
+    ),
+    Mutant(
+        "loss-forgotten-at-the-next-open",
+        "the vote record remembers a loss until it is made good",
+        "storage/recovery.py",
+        "unsure=record.unsure or seen.lost_tail,",
+        "unsure=seen.lost_tail,",
+    ),
+    # -- flushes -------------------------------------------------------------------------------
+    Mutant(
+        "data-before-metadata",
+        "a flush writes the vote before the log",
+        "storage/flusher.py",
+        "            yield from self._record(term=term, vote=vote)\n",
+        "            if flush.entries and flush.truncate_from is None:\n"
+        "                yield from self._append(flush.entries, flush.committed)\n"
+        "                flush = replace(flush, entries=())\n"
+        "            yield from self._record(term=term, vote=vote)\n",
+    ),
+    Mutant(
+        "directory-not-synced",
+        "a new name counts once its directory is synced",
+        "storage/flusher.py",
+        '        yield f"rename {name}"\n        vfs.sync_directory()\n',
+        '        yield f"rename {name}"\n',
+    ),
+    Mutant(
+        "rename-before-sync",
+        "a file gets its name when its bytes are durable",
+        "storage/flusher.py",
+        '        yield f"write {aside}"\n        file.sync()\n',
+        '        yield f"write {aside}"\n',
+    ),
+    Mutant(
+        "durable-end-one-block-too-high",
+        "a block names what was durable before it was written",
+        "storage/flusher.py",
+        "block = Block(segment.last, self._write_number, position, committed, length)",
+        "block = Block(segment.last, self._write_number, position + PAGE, committed, length)",
+    ),
+    Mutant(
+        "seal-before-commit",
+        "a segment is sealed once everything in it is committed",
+        "storage/flusher.py",
+        "if segment is not None and segment.last.index <= settled:",
+        "if segment is not None:",
+    ),
+    Mutant(
+        "seal-what-memory-has-committed",
+        "a segment is sealed once what the disk holds is committed, not what memory holds",
+        "replica/engine.py",
+        "return min(standing.committed, standing.persisted)",
+        "return standing.committed",
+    ),
+    Mutant(
+        "truncate-without-sync",
+        "a truncation is durable before anything is written over it",
+        "storage/flusher.py",
+        "        segment.capacity = segment.end  # it takes nothing more\n    file.sync()\n",
+        "        segment.capacity = segment.end  # it takes nothing more\n",
+    ),
+    Mutant(
+        "segments-unlinked-front-to-back",
+        "a truncation drops segments from the last one backwards",
+        "storage/flusher.py",
+        "            dropped = log.segments.pop()\n",
+        "            dropped = log.segments.pop(kept + 1)\n",
+    ),
+    Mutant(
+        "segment-number-not-lowered",
+        "the record that says which segments there must be is lowered before one goes",
+        "storage/flusher.py",
+        "yield from self._record(segment=target.number, cutting=True)",
+        "yield from self._record(cutting=True)",
+    ),
+    # -- opening -------------------------------------------------------------------------------
+    Mutant(
+        "body-crc-not-checked",
+        "a frame counts if its body is what its header says",
+        "storage/scan.py",
+        "if crc32c(data[start + HEADER_BYTES : stop]) != header.body_crc:",
+        "if False:",
+    ),
+    Mutant(
+        "header-crc-not-checked",
+        "a header counts if its CRC holds",
+        "entry.py",
+        "if crc32c(data[start : start + HEADER_BYTES - 4]) != header_crc:",
+        "if False:",
+    ),
+    Mutant(
+        "chain-not-checked-at-open",
+        "a frame follows the one before by its chain",
+        "entry.py",
+        "crc32c(frame[start : start + CHAINED_BYTES], before.chain) == position.chain",
+        "True",
+    ),
+    Mutant(
+        "tail-cut-below-durable",
+        "what is bad below durable_end is damage, not a torn tail",
+        "storage/scan.py",
+        "torn = [fault for fault in self._faults if fault.start >= found.durable_end]",
+        "torn = list(self._faults)",
+    ),
+    Mutant(
+        "cut-at-the-block",
+        "a torn tail is cut at the frame, not at its block",
+        "storage/survey.py",
+        "        seen.cut_at = found.torn.start\n",
+        "        seen.cut_at = found.torn.start // PAGE * PAGE\n",
+    ),
+    Mutant(
+        "open-syncs-without-rewriting",
+        "after a failed sync only writing again makes durable what can be read",
+        "storage/recovery.py",
+        "        newest.file.write(seen.durable_end, [data])\n",
+        "",
+    ),
+    Mutant(
+        "open-without-tail-sync",
+        "what open found is synced before the node speaks",
+        "storage/recovery.py",
+        '    newest.file.sync()\n    yield f"sync {name} again"\n',
+        "",
+    ),
+    Mutant(
+        "newest-header-not-secured",
+        "a segment that may be in the page cache only is secured before the record names it",
+        "storage/recovery.py",
+        "    yield from _secure_newest(vfs, record, seen)\n",
+        "",
+    ),
+    Mutant(
+        "cut-never-ends",
+        "once a cut is done, a segment that is shorter than it was made is damage",
+        "storage/recovery.py",
+        "        yield from flusher.end_cut()\n",
+        "        pass\n",
+    ),
+)

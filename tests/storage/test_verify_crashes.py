@@ -1,0 +1,192 @@
+"""The offline check of a log that was killed: what a crash may have done is no damage."""
+
+from __future__ import annotations
+
+from itertools import islice
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from directory_rig import (
+    INCARNATION,
+    SEGMENT_BYTES,
+    Writer,
+    flip,
+    log_path,
+    only,
+    report_of,
+    run,
+    spoilt,
+    written,
+)
+from quorate.entry import make_entry
+from quorate.errors import DiskFailed
+from quorate.storage.audit import audit_log
+from quorate.storage.flusher import Flush
+from quorate.storage.layout import PAGE, LogId, segment_name
+from quorate.storage.recovery import open_log
+from quorate.testing.disk.simulated import KEPT, LOST, TORN, SimulatedDisk
+from quorate.testing.disk.store import complete
+from quorate.types import EntryKind, Index, NodeId, Term
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from quorate.storage.flusher import Flusher
+    from quorate.storage.log import SegmentLog
+
+FIRST, SECOND = (segment_name(number) for number in (1, 2))
+IDENTITY = LogId(1, b"s" * 16)
+
+
+def last_block(writer: Writer) -> tuple[str, int]:
+    """Where the newest block of a killed node stands."""
+    newest = writer.log.segments[-1]
+    return segment_name(newest.number), newest.end - PAGE
+
+
+def test_a_bad_last_block_that_nothing_proves_durable_is_a_warning(tmp_path: Path) -> None:
+    writer = Writer.open(tmp_path / "n1")
+    writer.flush(writer.entries(3))
+    writer.flush(writer.entries(2))
+    writer.crash()
+    name, position = last_block(writer)
+    for number, place in enumerate((20, 64 + 20, 64 + 200, 64 + 772 + 20)):
+        log = spoilt(tmp_path / "n1", tmp_path / str(number), name, position + place)
+        assert log.damage == []
+        assert only(log.warnings).file == name
+        assert log.last.index == (4 if place > 772 else 3)
+        assert log.next_offset == 3 * log.last.index
+        assert log.entries == log.last.index
+
+
+def test_the_same_is_damage_once_something_proves_it_durable(tmp_path: Path) -> None:
+    """An empty block after it, the next segment, or the mark of a clean stop."""
+    writer = Writer.open(tmp_path / "n1")
+    writer.flush(writer.entries(3))
+    name, position = last_block(writer)
+    run(writer.flusher.prove(Index(0)))
+    writer.crash()
+    assert spoilt(tmp_path / "n1", tmp_path / "proved", name, position + 84).damage
+
+    writer = Writer.open(tmp_path / "n2", "n2")
+    writer.flush(writer.entries(3))
+    name, position = last_block(writer)
+    writer.stop()
+    assert spoilt(tmp_path / "n2", tmp_path / "closed", name, position + 84).damage
+
+    writer = Writer.open(tmp_path / "n3", "n3")
+    writer.flush(writer.entries(20))
+    writer.flush(writer.entries(20), committed=0)
+    assert len(writer.log.segments) == 2
+    writer.crash()
+    assert spoilt(tmp_path / "n3", tmp_path / "rolled", FIRST, PAGE + 84).damage
+
+
+def test_one_bad_vote_copy_is_a_warning_and_two_are_damage(tmp_path: Path) -> None:
+    writer = Writer.open(tmp_path / "n1")
+    writer.vote(3, "n2")
+    writer.crash()
+    flip(log_path(tmp_path / "n1") / "vote-a", 100)
+    log = report_of(tmp_path / "n1")
+    assert (log.damage, only(log.warnings).file) == ([], "vote-a")
+    flip(log_path(tmp_path / "n1") / "vote-b", 100)
+    log = report_of(tmp_path / "n1")
+    assert "no copy of the vote record can be read" in {damage.what for damage in log.damage}
+    with pytest.raises(DiskFailed):
+        Writer.open(tmp_path / "n1")
+
+
+def test_leftovers_of_a_crash_are_warnings(tmp_path: Path) -> None:
+    written(tmp_path / "n1", clean=False)
+    path = log_path(tmp_path / "n1")
+    (path / "clean.new").touch()
+    (path / segment_name(4)).write_bytes(bytes(SEGMENT_BYTES))
+    with (path / "spare").open("r+b") as spare:
+        spare.write(b"x")
+    with (path / SECOND).open("r+b") as second:
+        second.seek(8 * PAGE)
+        second.write(b"half a footer")
+    log = report_of(tmp_path / "n1")
+    assert log.damage == []
+    assert {(warning.file, warning.what) for warning in log.warnings} == {
+        ("clean.new", "begun and not finished"),
+        (segment_name(4), "a segment begun and not finished"),
+        ("spare", "the spare segment is not zero"),
+        (SECOND, "a seal was begun and not finished"),
+    }
+
+
+def test_a_kill_between_any_two_steps_leaves_nothing_to_complain_about(tmp_path: Path) -> None:
+    """A vote, a cut, entries that roll, a seal: every file at every step of it."""
+    writer = Writer.open(tmp_path / "n1")
+    for _ in range(4):
+        writer.flush(writer.entries(8), committed=0)
+    entries = writer.entries(30)
+
+    def everything() -> Iterator[str]:
+        yield from writer.flusher.plan(Flush(90, vote=(Term(3), NodeId("n2"))))
+        yield from writer.flusher.plan(Flush(91, entries=tuple(entries[:20])))
+        yield from writer.flusher.plan(Flush(92, truncate_from=Index(26)))
+        yield from writer.flusher.chores(Index(25))
+
+    steps = 0
+    for step in everything():
+        log = audit_log(
+            log_path(tmp_path / "n1"), INCARNATION, writer.directory.identity.storage, ignored
+        )
+        assert log.damage == [], step
+        steps += 1
+    assert steps > 15
+
+
+def ignored(_: int) -> None:
+    """Progress that nobody watches."""
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_power_cut_at_any_step_leaves_no_damage(seed: int, tmp_path: Path) -> None:
+    """On a disk that keeps, loses and tears as it pleases what was not synced."""
+    random = Random(seed)
+    disk = SimulatedDisk()
+    for _ in islice(busy_life(disk, random), 40 + 7 * seed):
+        pass
+    disk.power_cut(lambda: random.choice((KEPT, LOST, TORN, random.getrandbits(16))))
+    for name, inode in disk.files.items():
+        (tmp_path / name).write_bytes(bytes(inode.content))
+    log = audit_log(tmp_path, 1, IDENTITY.storage, ignored)
+    assert log.damage == []
+    found, _ = complete(open_log(disk, IDENTITY, SEGMENT_BYTES, lambda: 1))
+    assert (log.last, log.entries) == (found.last, found.last.index)
+
+
+def busy_life(disk: SimulatedDisk, random: Random) -> Iterator[str]:
+    """The steps of a node that appends, votes, truncates, seals, proves and opens again."""
+    log: SegmentLog
+    flusher: Flusher
+    nonces: Callable[[], int] = lambda: random.getrandbits(64)  # noqa: E731
+    log, flusher = yield from open_log(disk, IDENTITY, SEGMENT_BYTES, nonces)
+    committed = Index(0)
+    for number in range(1, 1000):
+        before, entries = log.last, []
+        for _ in range(random.randrange(1, 6)):
+            body = random.randbytes(random.choice((10, 700, 3000)))
+            entry = make_entry(before, Term(number), EntryKind.NOOP, body)
+            entries.append(entry)
+            before = entry.position
+        yield from flusher.plan(Flush(number, entries=tuple(entries), committed=committed))
+        chance = random.random()
+        if chance < 0.2:
+            yield from flusher.plan(Flush(number, vote=(Term(number), NodeId("n2"))))
+        elif chance < 0.4 and log.last.index > committed:
+            cut = Index(random.randrange(committed + 1, log.last.index + 1))
+            yield from flusher.plan(Flush(number, truncate_from=cut))
+        elif chance < 0.5:
+            yield from flusher.prove(committed)
+        elif chance < 0.6:
+            yield from flusher.close(committed)
+            log, flusher = yield from open_log(disk, IDENTITY, SEGMENT_BYTES, nonces)
+        committed = Index(max(committed, log.last.index - random.randrange(20)))
+        yield from flusher.chores(committed)

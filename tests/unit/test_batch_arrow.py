@@ -1,0 +1,133 @@
+"""A batch as Arrow sees it: the same records, the same memory, and no other memory."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core_rig import FUZZ
+from quorate.arrow import SCHEMA, record_batch
+from quorate.batch import Batch, Record, encode_batch
+from quorate.errors import InvalidArgument
+
+FULL = encode_batch(
+    [b"hello", b"", b"world!"],
+    keys=[b"k1", None, b""],
+    times=[-1, 0, 1 << 40],
+    headers=[[("trace", b"\x2a"), ("trace", b"")], [], [("ключ", b"\x2b")]],
+)
+
+times = st.integers(-(2**63), 2**63 - 1)
+pairs = st.tuples(st.text(st.characters(codec="utf-8"), max_size=5), st.binary(max_size=9))
+
+
+def seen(records: pa.RecordBatch) -> list[Record]:
+    """The records of a record batch in which Arrow finds no fault."""
+    records.validate(full=True)
+    headers = [
+        tuple((pair["key"], pair["value"]) for pair in row)
+        for row in records.column("headers").to_pylist()
+    ]
+    # As numbers: a datetime ends with the year 9999.
+    stamps = records.column("timestamp").cast(pa.int64()).to_pylist()
+    columns = (stamps, *(records.column(name).to_pylist() for name in ("key", "value")), headers)
+    return [Record(*row) for row in zip(*columns, strict=True)]
+
+
+def buffers(column: pa.Array) -> list[pa.Buffer]:
+    return [buffer for buffer in column.buffers() if buffer is not None]
+
+
+def inside(buffer: pa.Buffer, whole: pa.Buffer) -> bool:
+    start = buffer.address - whole.address
+    return bool(start >= 0 and start + buffer.size <= whole.size)
+
+
+@FUZZ
+@given(
+    values=st.lists(st.binary(max_size=20), min_size=1, max_size=20),
+    keys=st.none() | st.lists(st.none() | st.binary(max_size=5), min_size=20, max_size=20),
+    stamps=st.none() | times | st.lists(times, min_size=20, max_size=20),
+    headers=st.none() | st.lists(st.lists(pairs, max_size=3), min_size=20, max_size=20),
+)
+def test_arrow_sees_the_records_that_python_sees(
+    values: list[bytes],
+    keys: list[bytes | None] | None,
+    stamps: list[int] | int | None,
+    headers: list[list[tuple[str, bytes]]] | None,
+) -> None:
+    count = len(values)
+    batch = Batch.parse(
+        encode_batch(
+            values,
+            keys=keys and keys[:count],
+            times=stamps[:count] if isinstance(stamps, list) else stamps,
+            headers=headers and headers[:count],
+        )
+    )
+    records = record_batch(batch)
+    assert seen(records) == list(batch)
+    assert records.schema == SCHEMA
+
+
+def test_the_columns_have_the_documented_types() -> None:
+    assert [(field.name, str(field.type)) for field in SCHEMA] == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("timestamp", "timestamp[us, tz=UTC]"),
+        ("headers", "list<item: struct<key: string, value: binary>>"),
+    ]
+
+
+def test_every_column_lies_in_the_memory_of_the_batch() -> None:
+    whole = pa.py_buffer(FULL)
+    for column in record_batch(Batch.parse(FULL)).columns:
+        assert buffers(column)
+        assert all(inside(buffer, whole) for buffer in buffers(column))
+
+
+def test_what_is_left_out_is_null_or_without_pairs() -> None:
+    records = record_batch(Batch.parse(encode_batch([b"x", b"y"])))
+    assert records.column("key").null_count == 2
+    assert records.column("timestamp").null_count == 2
+    assert records.column("headers").null_count == 0
+    assert seen(records) == [Record(None, None, b"x", ()), Record(None, None, b"y", ())]
+
+
+@pytest.mark.parametrize("shift", range(1, 9))
+def test_a_batch_that_lies_askew_is_read_and_its_values_are_not_copied(shift: int) -> None:
+    memory = bytes(shift) + FULL
+    batch = Batch.parse(memoryview(memory)[shift:])
+    records = record_batch(batch)
+    assert seen(records) == list(Batch.parse(FULL))
+    offsets, data = buffers(records.column("value"))
+    assert offsets.address % 8 == 0
+    assert inside(data, pa.py_buffer(memory))
+
+
+def test_the_records_keep_the_memory_alive() -> None:
+    records = record_batch(Batch.parse(bytearray(FULL)))
+    assert seen(records) == list(Batch.parse(FULL))
+
+
+@pytest.mark.parametrize("lie", [b"\xff\xff\xff\x7f", b"\xff\xff\xff\xff", b"\x0c\0\0\0"])
+@pytest.mark.parametrize("row", [0, 3, 6, 7, 9])
+def test_memory_that_changed_after_parsing_is_refused(row: int, lie: bytes) -> None:
+    """All offsets of all columns: values, keys, headers, names and contents."""
+    memory = bytearray(FULL)
+    batch = Batch.parse(memory)
+    start = int.from_bytes(memory[40 + 8 * row : 44 + 8 * row], "little")
+    memory[start + 4 : start + 8] = lie
+    with pytest.raises(InvalidArgument, match="batch has changed since it was parsed"):
+        record_batch(batch)
+
+
+def test_a_name_that_changed_after_parsing_is_refused() -> None:
+    memory = bytearray(FULL)
+    batch = Batch.parse(memory)
+    place = memory.index(b"trace")
+    memory[place : place + 1] = b"\xff"
+    with pytest.raises(InvalidArgument, match="batch has changed since it was parsed"):
+        record_batch(batch)

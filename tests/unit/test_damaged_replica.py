@@ -1,0 +1,196 @@
+"""A replica whose disk lost something: what it may still say, and how it gets well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster_rig import append_many, envelope, led, standing
+from core_rig import ELECTION_TICKS, only, pick, vote
+from quorate.errors import Corrupt, Damaged
+from quorate.raft.messages import PreVote, PreVoteReply
+from quorate.raft.output import Happening, Refusal
+from quorate.storage.layout import PAGE, segment_name
+from quorate.types import Index, NodeId, Role
+
+if TYPE_CHECKING:
+    from quorate.testing.disk.simulated import SimulatedDisk
+    from quorate.testing.hand import HandCluster
+
+NEWEST = segment_name(1)
+
+
+def with_entries(count: int = 5) -> HandCluster:
+    """n1 leads; everybody has its noop and ``count`` entries more."""
+    cluster = led(3)
+    append_many(cluster, "n1", count)
+    cluster.run(2)
+    return cluster
+
+
+def disk_of(cluster: HandCluster, name: str) -> SimulatedDisk:
+    return cluster.nodes[NodeId(name)].store.disk
+
+
+def lose_the_tail(cluster: HandCluster, name: str) -> None:
+    """The node comes back with a segment that ends after its first entries."""
+    cluster.crash(name)
+    disk_of(cluster, name).shorten(NEWEST, 3 * PAGE)
+    cluster.restart(name)
+
+
+def spoil_a_body(cluster: HandCluster, name: str, index: int) -> None:
+    node = cluster.nodes[NodeId(name)]
+    assert node.store.log is not None
+    _, end = node.store.log.segments[0].rows.frame(Index(index))
+    cluster.crash(name)
+    node.store.disk.spoil(NEWEST, end - 1, b"\xff")
+    cluster.restart(name)
+
+
+# -- a lost tail -------------------------------------------------------------------------------
+
+
+def test_a_node_that_lost_its_tail_is_unsure_and_says_so() -> None:
+    cluster = with_entries()
+    lose_the_tail(cluster, "n2")
+    assert not standing(cluster, "n2").sure
+    assert standing(cluster, "n2").log.last_index < 6
+    cluster.tick("n2")
+    assert Happening.UNSURE in {event.happening for event in cluster.nodes[NodeId("n2")].events}
+
+
+def test_an_unsure_node_gives_no_vote_and_wants_none() -> None:
+    """n1 and n2 had committed what n3 never got. n1 dies and n2 lost it: n3 must not lead."""
+    cluster = led(3)
+    cluster.isolate("n3")
+    append_many(cluster, "n1", 5)
+    cluster.crash("n1")
+    lose_the_tail(cluster, "n2")
+    cluster.heal()
+    cluster.run(10 * ELECTION_TICKS)
+    assert cluster.leader() is None
+    assert not standing(cluster, "n2").sure
+    assert standing(cluster, "n2").role is Role.FOLLOWER
+    cluster.restart("n1")
+    cluster.run(4 * ELECTION_TICKS)
+    assert cluster.leader() == "n1"
+    assert standing(cluster, "n2").sure
+
+
+def test_an_unsure_node_answers_a_pre_vote_with_no_and_a_vote_with_nothing() -> None:
+    cluster = with_entries()
+    lose_the_tail(cluster, "n2")
+    cluster.isolate("n1")
+    cluster.tick("n3", 3 * ELECTION_TICKS)
+    asked = cluster.take(lambda item: isinstance(item.message, PreVote))
+    cluster.tick("n2", 3 * ELECTION_TICKS)
+    assert not pick([(item.target, item.message) for item in cluster.table], PreVote)
+    cluster.table.clear()
+    for request in asked:
+        cluster.deliver(request)
+    said = [(item.target, item.message) for item in cluster.table if item.source == "n2"]
+    assert not only(said[:1], PreVoteReply).granted
+    ask = vote(9, standing(cluster, "n3").log.last)
+    cluster.table.clear()
+    cluster.deliver(envelope(cluster, "n3", "n2", ask))
+    assert (cluster.table, standing(cluster, "n2").term) == ([], 1)
+    assert standing(cluster, "n2").refused[Refusal.UNSURE] == 1
+
+
+def test_a_node_is_sure_again_once_it_has_what_was_committed_after_it_came_back() -> None:
+    cluster = with_entries()
+    lose_the_tail(cluster, "n2")
+    cluster.run(ELECTION_TICKS)
+    assert standing(cluster, "n2").sure
+    assert standing(cluster, "n2").log.last_index == 6
+    record = cluster.nodes[NodeId("n2")].store.durable.vote
+    assert record is not None
+    assert not record.unsure
+
+
+def test_doubt_outlives_a_restart() -> None:
+    """The bad tail was cut at the first open: only the vote record still knows of the loss."""
+    cluster = with_entries()
+    lose_the_tail(cluster, "n2")
+    cluster.crash("n2")
+    cluster.restart("n2")
+    assert not standing(cluster, "n2").sure
+    log = cluster.nodes[NodeId("n2")].store.log
+    assert log is not None
+    assert log.damage == []
+
+
+def test_a_missing_newest_segment_makes_unsure_too() -> None:
+    cluster = with_entries()
+    cluster.crash("n2")
+    disk_of(cluster, "n2").lose(NEWEST)
+    cluster.restart("n2")
+    assert not standing(cluster, "n2").sure
+    log = cluster.nodes[NodeId("n2")].store.log
+    assert log is not None
+    assert [damage.file for damage in log.damage] == [NEWEST]
+    cluster.run(ELECTION_TICKS)
+    assert standing(cluster, "n2").sure
+    assert standing(cluster, "n2").log.last_index == 6
+
+
+# -- a bad body --------------------------------------------------------------------------------
+
+
+def test_an_entry_without_its_body_is_followed_and_acked_with() -> None:
+    cluster = with_entries()
+    spoil_a_body(cluster, "n2", 3)
+    assert standing(cluster, "n2").hollow == {3}
+    cluster.isolate("n3")  # every commit needs n2 now
+    append_many(cluster, "n1", 2)
+    cluster.run(2)
+    assert standing(cluster, "n2").committed == 8
+
+
+def test_it_is_neither_applied_nor_served() -> None:
+    cluster = with_entries()
+    spoil_a_body(cluster, "n2", 3)
+    cluster.run(ELECTION_TICKS)
+    assert cluster.engine("n2").applied == 2
+    token = cluster.read("n2")
+    assert isinstance(cluster.answers[token], Corrupt)
+    assert "entry 3" in str(cluster.answers[token])
+
+
+def test_a_node_that_cannot_send_every_entry_does_not_lead_and_still_votes() -> None:
+    cluster = with_entries()
+    spoil_a_body(cluster, "n2", 3)
+    cluster.run(2)
+    cluster.crash("n1")
+    cluster.run(6 * ELECTION_TICKS)
+    assert cluster.leader() == "n3"
+    assert standing(cluster, "n2").vote == "n3"
+
+
+def test_a_truncation_takes_the_damage_with_it() -> None:
+    cluster = led(3)
+    cluster.isolate("n1")
+    append_many(cluster, "n1", 3)
+    spoil_a_body(cluster, "n1", 3)
+    assert standing(cluster, "n1").hollow == {3}
+    cluster.run(4 * ELECTION_TICKS)
+    cluster.heal()
+    cluster.run(2 * ELECTION_TICKS)
+    assert standing(cluster, "n1").hollow == set()
+    assert cluster.engine("n1").applied == standing(cluster, "n1").committed > 1
+
+
+# -- a hole ------------------------------------------------------------------------------------
+
+
+def test_a_replica_with_a_hole_in_its_log_halts_and_names_it() -> None:
+    cluster = with_entries()
+    node = cluster.nodes[NodeId("n2")]
+    assert node.store.log is not None
+    start, _ = node.store.log.segments[0].rows.frame(Index(3))
+    cluster.crash("n2")
+    node.store.disk.spoil(NEWEST, start - start % PAGE, bytes(PAGE))
+    with pytest.raises(Damaged, match=f"{NEWEST}, bytes .*entry 3"):
+        cluster.restart("n2")
