@@ -9,15 +9,18 @@ SEEDS ?= 200
 START ?= 0
 MUTANT ?=
 PATCHES ?=
+CUTS ?= 1000
+FRAMES ?= 10000000
 
 # A make inside a make, as in a test, must not say "Leaving directory" after a documented last line.
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test verify fix sim mutants coverage clean
+.PHONY: help setup test verify fix sim mutants crashes storage-exhaustive powercut fuzz \
+  bench-storage coverage clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMP) ## create .venv with the pinned development tools
 	@echo "$(VENV) is ready"
@@ -51,6 +54,21 @@ sim: $(STAMP) ## simulate SEEDS=200 clusters from START=0 [MUTANT=name]
 
 mutants: $(STAMP) ## check that the tests catch planted bugs [PATCHES=dir]
 	@$(PY) -m quorate.testing.mutants $(if $(PATCHES),--patches $(PATCHES))
+
+crashes: $(STAMP) ## open what every crash can leave of a log
+	@$(PY) -m quorate.testing.disk.enumerate
+
+storage-exhaustive: $(STAMP) ## flip every bit and cut at every byte of a small store
+	@$(PY) -m quorate.testing.exhaustive
+
+powercut: $(STAMP) ## cut the power of a real file system CUTS=1000 times (needs root)
+	@$(PY) -m quorate.testing.powercut --cuts $(CUTS)
+
+fuzz: $(STAMP) ## give every decoder FRAMES=10000000 mutated inputs
+	@$(PY) -m quorate.testing.fuzz --frames $(FRAMES)
+
+bench-storage: $(STAMP) ## the log beside bare system calls, in one run
+	@$(PY) bench/storage.py
 
 # One process and a longer timeout: tracing slows the simulator down several times.
 coverage: $(STAMP) ## branch coverage of the consensus core, at least 95 %

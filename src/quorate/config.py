@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 
 from quorate.errors import InvalidArgument
 
-__all__ = ["Config", "Limits", "Timing"]
+__all__ = ["Config", "Limits", "Storage", "Timing"]
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -121,8 +121,32 @@ class Limits(_Section):
 
 
 @dataclass(frozen=True, slots=True)
+class Storage(_Section):
+    """What a log may take of its disk."""
+
+    # Bytes of one segment. DLedger: 1 GiB. JRaft: RocksDB decides.
+    segment_bytes: int = _bounded(64 * MIB, 32 * KIB, 4096 * MIB)
+    # Percent of the file system that may be in use before no more is allocated: appends are then
+    # DISK_FULL and reads go on. DLedger: 85, then it deletes. JRaft: none.
+    disk_usage_max: int = _bounded(95, 1, 100)
+    # Allocated bytes that no append gets: they are for what keeps a group going, such as the first
+    # entry of a new leader. Neither parent has it.
+    reserve_bytes: int = _bounded(64 * KIB, 0, 1024 * MIB)
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything that can be set about a replica."""
 
     timing: Timing = Timing()
     limits: Limits = Limits()
+    storage: Storage = Storage()
+
+    def __post_init__(self) -> None:
+        largest = self.limits.batch_bytes + self.storage.reserve_bytes
+        if 2 * largest > self.storage.segment_bytes:
+            raise InvalidArgument(
+                f"storage.segment_bytes = {self.storage.segment_bytes} must be at least twice "
+                f"limits.batch_bytes + storage.reserve_bytes = {largest}: a batch of that size "
+                f"would find no room"
+            )

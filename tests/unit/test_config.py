@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from quorate.config import MIB, Config, Limits, Timing
+from quorate.config import MIB, Config, Limits, Storage, Timing
 from quorate.errors import InvalidArgument
 
-Section = type[Timing] | type[Limits]
-FIELDS = [(section, item.name) for section in (Timing, Limits) for item in fields(section)]
+Section = type[Timing] | type[Limits] | type[Storage]
+FIELDS = [(section, item.name) for section in (Timing, Limits, Storage) for item in fields(section)]
 # What keeps the rules between fields out of the way of a bound.
 COMPANIONS: dict[tuple[str, int], dict[str, int]] = {
     ("heartbeat_ms", 60_000): {"election_ms": 120_000},
@@ -29,7 +29,7 @@ def bounds(section: Section, name: str) -> tuple[int, int]:
     return low, high
 
 
-def make(section: Section, name: str, value: Any) -> Timing | Limits:
+def make(section: Section, name: str, value: Any) -> Timing | Limits | Storage:
     return section(**{name: value, **COMPANIONS.get((name, value), {})})
 
 

@@ -150,6 +150,10 @@ class Core:
             standing.report(Happening.SLOW_DISK, index=standing.persisted)
             standing.follow(standing.term, None, "a majority syncs faster than this node")
             self._election.bar()
+        elif self.leader.others_have_room():
+            standing.report(Happening.DISK_FULL, index=standing.persisted)
+            standing.follow(standing.term, None, "this node's disk is full and others have room")
+            self._election.bar()
         self._reads.tick()
         self._settle()
 

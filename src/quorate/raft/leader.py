@@ -156,6 +156,7 @@ class Leader:
             standing.refuse(Refusal.NOT_ASKED)
             return
         peer.round = max(peer.round, reply.round)
+        peer.full = reply.full
         if peer.state is ProgressState.COMPARE and self._overdue(
             peer, standing.config.timing.heartbeat_ms
         ):
@@ -218,6 +219,20 @@ class Leader:
         limit = 2 * standing.ticks(standing.config.timing.election_ms)
         ahead = sum(peer.match > standing.persisted for peer in self.progress.values())
         return standing.clock - self._moved_at > limit and ahead >= standing.quorum
+
+    @property
+    def has_room(self) -> bool:
+        """Whether this node and a majority have room for what clients append."""
+        roomy = sum(peer.full is not True for peer in self.progress.values())
+        return not self._standing.full and roomy + 1 >= self._standing.quorum
+
+    def others_have_room(self) -> bool:
+        """The own disk is full and a majority of others goes on without it."""
+        standing = self._standing
+        since = standing.clock - standing.ticks(standing.config.timing.election_ms)
+        peers = self.progress.values()
+        roomy = sum(peer.full is False and peer.heard_at >= since for peer in peers)
+        return standing.full and roomy >= standing.quorum
 
     def own_copy_moved(self) -> None:
         self._moved_at = self._standing.clock

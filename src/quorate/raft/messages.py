@@ -163,8 +163,11 @@ class Heartbeat:
 
 @dataclass(slots=True)
 class HeartbeatReply:
+    """``full`` says that the sender's disk has no room for more entries."""
+
     term: Term
     round: int
+    full: bool = False
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ class Refusal(StrEnum):
     LEADER_ALIVE = "leader-alive"
     NOT_LEADING = "not-leading"
     UNSURE = "unsure"
+    NO_SPACE = "no-space"
 
 
 class Happening(StrEnum):
@@ -57,6 +58,7 @@ class Happening(StrEnum):
     SLOW_DISK = "slow-disk"
     UNSURE = "unsure"
     SURE_AGAIN = "sure-again"
+    DISK_FULL = "disk-full"
 
 
 class Event(NamedTuple):

@@ -28,8 +28,8 @@ class Progress:
     """Belongs to one leadership and to one boot of the peer; forgotten with either."""
 
     __slots__ = (
-        "commit_sent", "heard_at", "inflight", "inflight_bytes", "match", "moved_at", "next",
-        "node", "number", "quota", "round", "sent_at", "state", "throttled",
+        "commit_sent", "full", "heard_at", "inflight", "inflight_bytes", "match", "moved_at",
+        "next", "node", "number", "quota", "round", "sent_at", "state", "throttled",
     )  # fmt: skip
 
     def __init__(self, node: NodeId, next_index: Index, clock: int, number: int = 1) -> None:
@@ -52,6 +52,8 @@ class Progress:
         self.round = 0
         # The committed index that the newest message to the peer can prove to it.
         self.commit_sent = Index(0)
+        # Whether the peer's disk has no room, by what it said last; None until it said so.
+        self.full: bool | None = None
         # When any message of the peer came in; when match last rose or had nothing to rise to.
         self.heard_at = clock
         self.moved_at = clock

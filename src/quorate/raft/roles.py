@@ -35,9 +35,9 @@ class Standing:
     """Shared by the parts of one core; each part says which of it it changes."""
 
     __slots__ = (
-        "boot", "clock", "committed", "config", "hollow", "leader", "log", "node", "out", "peers",
-        "persisted", "persisted_term", "quorum", "random", "refused", "role", "sure", "term",
-        "vote", "vote_changed", "voters", "wall_time",
+        "boot", "clock", "committed", "config", "full", "hollow", "leader", "log", "node", "out",
+        "peers", "persisted", "persisted_term", "quorum", "random", "refused", "role", "sure",
+        "term", "vote", "vote_changed", "voters", "wall_time",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +79,8 @@ class Standing:
         # Whether the log has all that this node ever acknowledged. Without that its vote could
         # elect somebody who lacks a committed entry.
         self.sure = True
+        # Whether this node's disk has room for no more than the reserve.
+        self.full = False
         # Entries whose bodies this node lost: it can follow with them, not lead.
         self.hollow: set[Index] = set()
         # The term whose record (with its vote) is on this node's disk.

@@ -26,9 +26,9 @@ class Durability:
     """What is on disk, what is on its way there, and who waits for it."""
 
     __slots__ = (
-        "_entries", "_flying_number", "_flying_proves", "_flying_term", "_held", "_held_max",
-        "_next_number", "_sure", "_term", "_truncate_from", "_vote", "_vote_dirty", "_vote_number",
-        "flushed", "persisted", "persisted_term",
+        "_entries", "_flying_bytes", "_flying_number", "_flying_proves", "_flying_term", "_held",
+        "_held_max", "_next_number", "_staged_bytes", "_sure", "_term", "_truncate_from", "_vote",
+        "_vote_dirty", "_vote_number", "flushed", "persisted", "persisted_term",
     )  # fmt: skip
 
     def __init__(self, term: Term, vote: NodeId | None, persisted: Index, held_max: int) -> None:
@@ -38,6 +38,9 @@ class Durability:
         # What the next flush will hold.
         self._truncate_from: Index | None = None
         self._entries: list[Entry] = []
+        # Bytes of entries for the next flush, and in the one that is under way.
+        self._staged_bytes = 0
+        self._flying_bytes = 0
         self._next_number = 1
         # The flush that is under way: 0 if none. What it will prove falls with every truncation.
         self._flying_number = 0
@@ -52,6 +55,11 @@ class Durability:
         # (write number, message): messages that wait, in the order in which they were made.
         self._held: deque[tuple[int, Envelope]] = deque()
         self._held_max = held_max
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes of entries that are not on disk yet, or not known to be."""
+        return self._staged_bytes + self._flying_bytes
 
     @property
     def held(self) -> int:
@@ -75,10 +83,11 @@ class Durability:
             self.persisted = min(self.persisted, Index(first - 1))
             self._flying_proves = min(self._flying_proves, Index(first - 1))
             while self._entries and self._entries[-1].index >= first:
-                self._entries.pop()
+                self._staged_bytes -= self._entries.pop().size
             if self._truncate_from is None or first < self._truncate_from:
                 self._truncate_from = first
         self._entries.extend(change.entries)
+        self._staged_bytes += sum(entry.size for entry in change.entries)
 
     def send(self, envelope: Envelope, ready: list[Envelope]) -> None:
         """Put ``envelope`` into ``ready``, or hold it until the flush that it needs is done."""
@@ -117,6 +126,7 @@ class Durability:
         self._vote_dirty = self._sure = False
         self._truncate_from = None
         self._entries = []
+        self._flying_bytes, self._staged_bytes = self._staged_bytes, 0
         return flush
 
     def finish(self, number: int, term: Term, ready: list[Envelope]) -> None:
@@ -126,6 +136,7 @@ class Durability:
         """
         check(number == self._flying_number, "the flush under way is the one that finishes")
         self._flying_number = 0
+        self._flying_bytes = 0
         self.flushed = number
         self.persisted = self._flying_proves
         self.persisted_term = self._flying_term

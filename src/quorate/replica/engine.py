@@ -15,6 +15,7 @@ from quorate.errors import (
     Busy,
     Corrupt,
     DiskFailed,
+    DiskFull,
     EmptyBatch,
     NoQuorum,
     NotLeader,
@@ -24,8 +25,10 @@ from quorate.errors import (
     check,
 )
 from quorate.raft.core import Core
-from quorate.raft.messages import Envelope
+from quorate.raft.messages import Append, Envelope, Message
+from quorate.raft.output import Refusal
 from quorate.replica.admission import refusal
+from quorate.replica.allowance import Allowance
 from quorate.replica.durability import Durability
 from quorate.replica.exchange import (
     Answer,
@@ -40,6 +43,7 @@ from quorate.replica.exchange import (
     Read,
     ReadAnswer,
     Receipt,
+    Room,
 )
 from quorate.state.offsets import Offsets
 from quorate.types import BootId, EntryKind, GroupId, Index, NodeId, Role, Term
@@ -69,9 +73,22 @@ class Engine:
     """One replica: core, waiting callers and replicated state, and the rule of what waits."""
 
     __slots__ = (
-        "_arrived", "_arrived_bytes", "_boot", "_group", "_handlers", "_leading",
-        "_logged", "_logged_bytes", "_ticked_at", "applied", "config", "core", "durability",
-        "node", "state",
+        "_allowance",
+        "_arrived",
+        "_arrived_bytes",
+        "_boot",
+        "_group",
+        "_handlers",
+        "_leading",
+        "_logged",
+        "_logged_bytes",
+        "_ticked_at",
+        "applied",
+        "config",
+        "core",
+        "durability",
+        "node",
+        "state",
     )  # fmt: skip
 
     def __init__(
@@ -120,12 +137,14 @@ class Engine:
         self._logged_bytes = 0
         # The term in which this node led when it was last looked at; None while it does not.
         self._leading: Term | None = None
+        self._allowance = Allowance(self.durability, config.storage.reserve_bytes)
         self._ticked_at = now_ms
         self._handlers: dict[type[Input], Callable[[Any, Effects], None]] = {
             Deliver: self._on_deliver,
             Propose: self._on_propose,
             Read: self._on_read,
             Flushed: self._on_flushed,
+            Room: self._on_room,
             FlushFailed: self._on_flush_failed,
             LinkClosed: self._on_link_closed,
             LinkRefused: self._on_link_refused,
@@ -165,6 +184,7 @@ class Engine:
         """
         effects = Effects()
         core = self.core
+        core.standing.full = self._allowance.full
         core.standing.wall_time = wall_us
         for item in inputs:
             self._handlers[type(item)](item, effects)
@@ -209,15 +229,27 @@ class Engine:
         reason = refusal(envelope, self._group, self.node, standing.term)
         if reason is not None:
             standing.refuse(reason)
+            return
+        message: Message | None = envelope.message
+        if type(message) is Append:
+            message = self._allowance.fitting(message, standing.log)
+        if message is None:
+            standing.refuse(Refusal.NO_SPACE)
         else:
-            self.core.step(envelope.source, envelope.boot, envelope.message)
+            self.core.step(envelope.source, envelope.boot, message)
 
     def _on_flushed(self, item: Flushed, effects: Effects) -> None:
         # A truncation of this very turn must cap what the flush proves before it is counted.
         self._stage()
         durability = self.durability
         durability.finish(item.number, self.core.standing.term, effects.sends)
+        if item.room is not None:
+            self._allowance.room = item.room
         self.core.persisted(durability.persisted, durability.persisted_term)
+
+    def _on_room(self, item: Room, effects: Effects) -> None:
+        self._allowance.room = item.room
+        self.core.standing.full = self._allowance.full
 
     def _on_flush_failed(self, item: FlushFailed, effects: Effects) -> None:
         raise DiskFailed(
@@ -274,6 +306,11 @@ class Engine:
             return NotLeader(f"{self.node} does not lead; leader: {standing.leader or 'none'}")
         if item.expected_term not in (None, standing.term):
             return NotLeader(f"term is {standing.term}, expected {item.expected_term}")
+        if not leader.has_room or not self._allowance.takes(self._arrived_bytes + size):
+            return DiskFull(
+                f"no room for {size} bytes on the disks of a majority, {self.node} included; make "
+                f"room (storage.disk_usage_max, storage.segment_bytes)"
+            )
         if self.pending_appends >= limits.pending_appends:
             return Busy(f"{limits.pending_appends} appends wait already (limits.pending_appends)")
         if self.pending_bytes + size > limits.pending_bytes:

@@ -25,6 +25,7 @@ __all__ = [
     "Read",
     "ReadAnswer",
     "Receipt",
+    "Room",
 ]
 
 
@@ -57,9 +58,20 @@ class Read:
 
 @dataclass(slots=True)
 class Flushed:
-    """The plan of flush ``number`` was carried out to its end."""
+    """The plan of flush ``number`` was carried out to its end.
+
+    ``room`` is what is left for entries after it; None if nothing bounds it.
+    """
 
     number: int
+    room: int | None = None
+
+
+@dataclass(slots=True)
+class Room:
+    """Bytes of entries that are sure to find a place on disk, besides what is under way."""
+
+    room: int | None
 
 
 @dataclass(slots=True)
@@ -80,7 +92,7 @@ class LinkRefused:
     peer: NodeId
 
 
-Input = Deliver | Propose | Read | Flushed | FlushFailed | LinkClosed | LinkRefused
+Input = Deliver | Propose | Read | Flushed | Room | FlushFailed | LinkClosed | LinkRefused
 
 
 class Receipt(NamedTuple):

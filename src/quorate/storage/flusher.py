@@ -18,37 +18,35 @@ from quorate.storage.layout import (
     PAGE,
     SPARE,
     UNFINISHED,
-    VOTE_COPIES,
     Block,
     CleanMark,
     Footer,
     SegmentHeader,
     block_seed,
-    encode_vote,
     index_name,
     pages,
     segment_name,
 )
 from quorate.storage.scan import Rows
 from quorate.storage.segment import Segment
-from quorate.types import Index, NodeId, Term, VoteRecord
+from quorate.storage.steps import NO_SPACE, plan_vote, shorten
+from quorate.types import Index, NodeId, Term
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from quorate.entry import Entry
     from quorate.storage.log import SegmentLog
-    from quorate.storage.vfs import Buffer, Vfs
+    from quorate.storage.vfs import Buffer
 
     Plan = Iterator[str]
 
-__all__ = ["Flush", "Flusher", "plan_vote", "shorten"]
+__all__ = ["Flush", "Flusher"]
 
 # Fewer bytes are cheaper to copy into one buffer than to name one by one.
 JOINED_BYTES = 128 * 1024
 # At the end of a segment: one for the empty block that proves the last one, one for the footer.
 KEPT_PAGES = 2
-NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,49 +63,21 @@ class Flush:
     sure: bool = False
 
 
-def plan_vote(vfs: Vfs, record: VoteRecord, order: Sequence[str] = VOTE_COPIES) -> Plan:
-    """One copy after the other, each synced: at any moment one of them is whole.
-
-    Unless both are whole, ``order`` begins with the one that is not.
-    """
-    names = vfs.names()
-    for name in order:
-        file = vfs.open(name) if name in names else vfs.create(name)
-        file.write(0, [encode_vote(record)])
-        yield f"write {name}"
-        file.sync()
-        yield f"sync {name}"
-        file.close()
-        if name not in names:
-            vfs.sync_directory()
-            yield f"sync directory for {name}"
-
-
-def shorten(segment: Segment, size: int) -> Plan:
-    """Cut the file at ``size`` and allocate what was cut off again, durable before it is used."""
-    file, name = segment.file, segment_name(segment.number)
-    segment.end = pages(size)
-    segment.proved = PAGE
-    file.truncate(size)
-    yield f"truncate {name} at {size}"
-    try:
-        file.allocate(segment.header.capacity)
-        yield f"allocate {name}"
-    except OSError as error:
-        if error.errno not in NO_SPACE:
-            raise
-        segment.capacity = segment.end  # it takes nothing more
-    file.sync()
-    yield f"sync {name}"
-
-
 class Flusher:
     """Owns the end of the log: one plan at a time."""
 
-    def __init__(self, log: SegmentLog, segment_bytes: int, draw_nonce: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        log: SegmentLog,
+        segment_bytes: int,
+        draw_nonce: Callable[[], int],
+        usage_max: int = 100,
+    ) -> None:
         self._log = log
         self._vfs = log.vfs
         self._segment_bytes = segment_bytes
+        # Percent of the file system that may be in use before no more is allocated.
+        self._usage_max = usage_max
         self._draw_nonce = draw_nonce
         # The number of the newest block; rises over restarts, too.
         self._write_number = max((one.write_number for one in log.segments), default=0)
@@ -142,7 +112,7 @@ class Flusher:
     def prove(self, committed: Index) -> Plan:
         """An empty block: it says that everything before it is durable."""
         segment = self._log.segments[-1]
-        if segment.room >= PAGE:
+        if segment.room >= KEPT_PAGES * PAGE:
             yield from self._write_block(segment, (), committed)
             self.unproven = False
 
@@ -277,6 +247,9 @@ class Flusher:
         size = max(needed, self._segment_bytes)
         if self._spare_bytes >= size:
             return
+        free, total = self._vfs.space()
+        if (total - free + size) * 100 > total * self._usage_max:
+            raise OSError(errno.ENOSPC, "the disk is in use up to storage.disk_usage_max", SPARE)
         file = self._vfs.open(SPARE) if self._spare_bytes else self._vfs.create(SPARE)
         file.allocate(size)
         yield "allocate spare"
@@ -292,15 +265,19 @@ class Flusher:
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
-            self._vfs.unlink(SPARE)
-            yield "unlink spare"
+            if SPARE in self._vfs.names():
+                self._vfs.unlink(SPARE)
+                yield "unlink spare"
 
     @property
     def room(self) -> int:
-        """Bytes of entries that are sure to find a place: every one in a block of its own."""
+        """Bytes of entries that are sure to find a place, in two more blocks and their padding.
+
+        All of them in the newest segment or all in the spare one: no entry is divided.
+        """
         segments = self._log.segments
-        newest = segments[-1].room - KEPT_PAGES * PAGE if segments else 0
-        return max(0, newest, self._spare_bytes - (1 + KEPT_PAGES) * PAGE)
+        newest = segments[-1].room if segments else 0
+        return max(0, max(newest, self._spare_bytes - PAGE) - (KEPT_PAGES + 4) * PAGE)
 
     def _seal(self, settled: Index) -> Plan:
         """Close a segment in which everything is committed; the newest one stays open."""
@@ -326,8 +303,16 @@ class Flusher:
         sealed = (one for one in self._log.segments if one.footer is not None)
         segment = next((one for one in sealed if not one.indexed and not one.hollow), None)
         if segment is not None:
-            yield from self._publish(index_name(segment.number), encode_index(segment))
-            segment.indexed = True
+            name = index_name(segment.number)
+            try:
+                yield from self._publish(name, encode_index(segment))
+                segment.indexed = True
+            except OSError as error:
+                # It can be made again from the frames: later, when there is room.
+                if error.errno not in NO_SPACE:
+                    raise
+                self._vfs.unlink(name + UNFINISHED)
+                yield f"unlink {name + UNFINISHED}"
 
     # -- cutting -------------------------------------------------------------------------------
 

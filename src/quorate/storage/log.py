@@ -107,8 +107,8 @@ class SegmentLog:
         self.damage += [Damage(name, *fault) for fault in found.damage]
 
     def loses(self, damage: Damage) -> bool:
-        """Whether ``damage`` took an entry of which not even the header is left."""
-        inside = range(damage.first, damage.last + 1)
+        """Whether ``damage`` took an entry within the log of which not even the header is left."""
+        inside = range(damage.first, min(damage.last, self.last.index) + 1)
         return any(index not in self._segment(Index(index)).hollow for index in inside)
 
     def index_at_offset(self, offset: int) -> Index:
@@ -122,6 +122,11 @@ class SegmentLog:
         bad = [index for index in segment.hollow if start <= index < stop]
         if bad:
             raise Corrupt(f"entry {min(bad)} is damaged on this disk; ask another replica for it")
+
+    def close(self) -> None:
+        """Give the files back; nothing can be read or written any more."""
+        for segment in self.segments:
+            segment.file.close()
 
     # -- segments ------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from quorate.errors import Corrupt, Damaged, DiskFailed
-from quorate.storage.flusher import Flusher, plan_vote, shorten
+from quorate.storage.flusher import Flusher
 from quorate.storage.layout import (
     CLEAN,
     VOTE_COPIES,
@@ -21,6 +21,7 @@ from quorate.storage.layout import (
     segment_name,
 )
 from quorate.storage.log import SegmentLog
+from quorate.storage.steps import plan_vote, shorten
 from quorate.storage.survey import Survey, survey
 from quorate.types import ORIGIN, Index, Term, VoteRecord
 
@@ -84,7 +85,11 @@ def _refuse_lost(log: SegmentLog) -> None:
 
 
 def open_log(
-    vfs: Vfs, identity: LogId, segment_bytes: int, draw_nonce: Callable[[], int]
+    vfs: Vfs,
+    identity: LogId,
+    segment_bytes: int,
+    draw_nonce: Callable[[], int],
+    usage_max: int = 100,
 ) -> Generator[str, None, tuple[SegmentLog, Flusher]]:
     """A plan like any other; what it returns at its end may be spoken with."""
     votes = _read_votes(vfs)
@@ -100,8 +105,8 @@ def open_log(
     yield from _renew_votes(vfs, log.record, found)
     yield from _remove(vfs, seen.leftovers)
     yield from _make_durable(seen)
-    flusher = Flusher(log, segment_bytes, draw_nonce)
-    flusher.unproven = bool(seen.segments)
+    flusher = Flusher(log, segment_bytes, draw_nonce, usage_max)
+    flusher.unproven = seen.unproven
     if seen.segments:
         yield from flusher.end_cut()
     yield from flusher.allocate_ahead()

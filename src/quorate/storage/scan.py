@@ -79,6 +79,8 @@ class Proof(NamedTuple):
 
     end: int
     last: Position
+    # Nothing comes after it: what is missing here is missing at the end of the log.
+    newest: bool = False
 
 
 @dataclass(slots=True)
@@ -93,11 +95,15 @@ class Scan:
     # Everything below was synced before something that is here was written.
     durable_end: int = PAGE
     write_number: int = 0
+    # Whether the last block holds entries: only what is written after it proves them durable.
+    unproven: bool = False
     committed: Index = Index(0)  # noqa: RUF009  # a NewType is the number itself
     # Bad bytes below durable_end.
     damage: list[Fault] = field(default_factory=list)
     # The entries whose header is whole and whose body is not.
     hollow: set[Index] = field(default_factory=set)
+    # Entries at the end of the log were durable and cannot be read.
+    lost_tail: bool = False
     # Bad bytes above it: what a crash left, to be cut where it starts.
     torn: Fault | None = None
 
@@ -137,6 +143,7 @@ class _Scanner:
             return position + PAGE
         found = self._scan
         found.write_number = block.write_number
+        found.unproven = block.length > 0
         found.durable_end = max(found.durable_end, block.durable_end)
         found.committed = max(found.committed, block.committed)
         start = position + BLOCK_BYTES
@@ -258,6 +265,13 @@ class _Scanner:
         found.durable_end = max(found.durable_end, proof.end)
         if proof.last == found.last:
             self._short = None  # frames that are missing were truncated before this was said
+        elif proof.last.index > found.last.index and proof.newest:
+            found.lost_tail = True
+            start = self._short if self._short is not None else found.end
+            first = Index(found.last.index + 1)
+            fault = Fault(start, proof.end, first, proof.last.index, "entries are lost")
+            self._faults.append(fault)
+            self._short = None
         elif proof.last.index > found.last.index:
             self._lose(proof.end, proof.last)
             self._short = None

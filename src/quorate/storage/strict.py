@@ -168,7 +168,7 @@ class _Reading:
         if proof is None:
             if self._short is not None:
                 self.broken.append(_bytes(self._short, found.end, "cut short"))
-        elif (found.end, found.last) != proof:
+        elif (found.end, found.last) != (proof.end, proof.last):
             self.broken.append(_bytes(found.end, proof.end, "the segment does not end as it did"))
 
 

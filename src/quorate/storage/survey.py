@@ -48,6 +48,8 @@ class Survey:
     cut_at: int | None = None
     # Everything in the newest segment below this is proved to be durable.
     durable_end: int = PAGE
+    # The newest block holds entries, and nothing after it says that they are durable.
+    unproven: bool = False
     # Entries after the end of the log were durable here and nobody can say which.
     lost_tail: bool = False
 
@@ -60,7 +62,9 @@ def survey(vfs: Vfs, identity: LogId, record: VoteRecord, mark: CleanMark | None
     found = [_Found(vfs, number) for number in numbers]
     while found and found[-1].header is None and found[-1].number > record.segment:
         # Its header was never synced: the last segment is the last with a header.
-        seen.leftovers.append(segment_name(found.pop().number))
+        leftover = found.pop()
+        leftover.file.close()
+        seen.leftovers.append(segment_name(leftover.number))
     for place, one in enumerate(found):
         following = found[place + 1] if place + 1 < len(found) else None
         if one.header is not None and one.header.log != identity:
@@ -153,7 +157,7 @@ def _proof(one: _Found, following: _Found | None, mark: CleanMark | None) -> Pro
         header = following.header
         return Proof(header.previous_end, header.before) if header is not None else None
     if mark is not None and mark.number == one.number:
-        return Proof(mark.end, mark.last)
+        return Proof(mark.end, mark.last, newest=True)
     return None
 
 
@@ -176,6 +180,7 @@ def _judge_newest(
     """What a crash may have left in the segment that was being written."""
     segment = seen.segments[-1]
     seen.durable_end = segment.proved = found.durable_end
+    seen.unproven = found.unproven
     if one.header is None:
         # Its blocks cannot be told from rubbish any more: take no more, and trust no ending.
         segment.capacity = segment.end
@@ -184,7 +189,12 @@ def _judge_newest(
         return
     if found.torn is not None:
         seen.cut_at = found.torn.start
+    if found.lost_tail:
+        seen.lost_tail = True
+        seen.cut_at = found.end
     if one.size >= segment.header.capacity:
+        if record.cutting and seen.cut_at is None:
+            seen.cut_at = found.end  # the cut may be known to memory only
         return
     if seen.cut_at is None:
         seen.cut_at = min(one.size, found.end)
@@ -194,7 +204,7 @@ def _judge_newest(
         end = segment.header.capacity
         what = "the file is shorter than it was made"
         seen.damage.append(Damage(name, one.size, end, following, found.last.index, what))
-        seen.lost_tail = proof is None
+        seen.lost_tail = seen.lost_tail or proof is None
 
 
 def _substitute(seen: Survey, one: _Found, before: Segment | None) -> SegmentHeader:

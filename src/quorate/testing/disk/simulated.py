@@ -11,6 +11,8 @@ import errno
 import os
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from quorate.storage.layout import PAGE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -22,6 +24,7 @@ __all__ = [
     "KEPT",
     "LOST",
     "TORN",
+    "UNLIMITED",
     "Fate",
     "Inode",
     "Resize",
@@ -33,6 +36,8 @@ __all__ = [
 
 # Finer than any sector: nothing here relies on a sector being written whole.
 GRAIN = 64
+# Bytes of a disk that never fills up.
+UNLIMITED = 1 << 40
 
 # What a power cut makes of one change: bit n says whether grain n of it arrived, and again from
 # the first bit after the last. A change that has no grains is kept if the first bit is set.
@@ -80,7 +85,8 @@ class Inode:
 
     def power_cut(self, fate: Callable[[], Fate]) -> None:
         for change in self.pending:
-            _apply_part(self.durable, change, fate())
+            for piece in _pages(change):
+                _apply_part(self.durable, piece, fate())
         self.pending.clear()
         self.content = bytearray(self.durable)
 
@@ -130,8 +136,8 @@ class SimulatedFile:
 class SimulatedDisk:
     """One directory on such a disk."""
 
-    def __init__(self, capacity: int = 1 << 40) -> None:
-        self._capacity = capacity
+    def __init__(self, capacity: int = UNLIMITED) -> None:
+        self.capacity = capacity
         self.files: dict[str, Inode] = {}
         self._durable_files: dict[str, Inode] = {}
         # (old name, new name, file); None for what a creation has no old and a removal no new of.
@@ -178,7 +184,7 @@ class SimulatedDisk:
 
     def space(self) -> tuple[int, int]:
         used = sum(len(inode.content) for inode in self.files.values())
-        return self._capacity - used, self._capacity
+        return self.capacity - used, self.capacity
 
     # -- what its files tell it ----------------------------------------------------------------
 
@@ -260,7 +266,7 @@ class SimulatedDisk:
 
     def copy(self) -> SimulatedDisk:
         """The same disk once more, to be broken in another way."""
-        twin = SimulatedDisk(self._capacity)
+        twin = SimulatedDisk(self.capacity)
         known: dict[int, Inode] = {}
         for inode in (
             *self.files.values(),
@@ -275,6 +281,15 @@ class SimulatedDisk:
         twin._durable_files = {n: known[id(inode)] for n, inode in self._durable_files.items()}
         twin._pending = [(old, new, known[id(inode)]) for old, new, inode in self._pending]
         return twin
+
+
+def _pages(change: Write | Resize) -> list[Write | Resize]:
+    """The pages of a write: a disk may take them one by one, in any order."""
+    if not isinstance(change, Write) or len(change.data) <= PAGE:
+        return [change]
+    position, data = change
+    starts = range(0, len(data), PAGE)
+    return [Write(position + start, data[start : start + PAGE]) for start in starts]
 
 
 def _apply(content: bytearray, change: Write | Resize) -> None:

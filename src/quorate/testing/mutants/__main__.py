@@ -1,4 +1,7 @@
-"""Plants every bug in turn and requires that the simulator finds it.
+"""Plants every bug in turn and requires that it is found.
+
+Bugs of storage are hunted by the enumeration of crashes and by the storage tests first: both look
+at one disk closely and fast. All others, and those that these miss, by the simulator.
 
 ``python -m quorate.testing.mutants [--patches DIR] [--only NAME ...]``
 """
@@ -12,7 +15,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.testing.mutants.apply import DoesNotApply, environment, mutated, patched
+from quorate.testing.mutants.apply import (
+    PACKAGE,
+    DoesNotApply,
+    environment,
+    mutated,
+    patched,
+)
 from quorate.testing.mutants.catalogue import MUTANTS
 
 if TYPE_CHECKING:
@@ -21,11 +30,14 @@ if TYPE_CHECKING:
 SEEDS = 5_000
 SWARM_SEEDS = 100
 NEVER = "-"
+# The enumeration crashes the open that follows a crash once in so many times.
+EVERY_OPEN = "25"
 
 
 class _Candidate(NamedTuple):
     name: str
-    breaks: str
+    # The file with the bug in it, below the package.
+    file: str
     copy: AbstractContextManager[Path]
 
 
@@ -51,7 +63,7 @@ def main() -> int:
     for candidate in candidates:
         try:
             with candidate.copy as root:
-                found = _hunt(root, parsed.seeds)
+                found = _hunt_on_disk(root, candidate.file) or _hunt(root, parsed.seeds)
                 alone = _hunt(root, min(parsed.swarm_seeds, parsed.seeds), "--no-adversaries")
         except DoesNotApply as problem:
             print(f"{candidate.name:40} does not apply: {problem}", flush=True)
@@ -78,13 +90,45 @@ def _candidates(parsed: argparse.Namespace) -> list[_Candidate] | str:
         patches = sorted(parsed.patches.glob("*.patch"))
         if not patches:
             return f"{parsed.patches} holds no *.patch file"
-        return [_Candidate(patch.stem, "", patched(patch)) for patch in patches]
+        return [_Candidate(patch.stem, _changes(patch), patched(patch)) for patch in patches]
     known = {mutant.name for mutant in MUTANTS}
     unknown = set(parsed.only or ()) - known
     if unknown:
         return f"no mutant {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}"
     chosen = [mutant for mutant in MUTANTS if not parsed.only or mutant.name in parsed.only]
-    return [_Candidate(mutant.name, mutant.breaks, mutated(mutant)) for mutant in chosen]
+    return [_Candidate(mutant.name, mutant.file, mutated(mutant)) for mutant in chosen]
+
+
+def _changes(patch: Path) -> str:
+    """The first file of the package that ``patch`` changes."""
+    found = re.search(r"^\+\+\+ \S*src/quorate/(\S+)", patch.read_text(), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _hunt_on_disk(root: Path, file: str) -> _Catch | None:
+    """What the enumeration or the tests of storage say; None if they find nothing."""
+    if not file.startswith(("storage/", "entry.py")):
+        return None
+    crashes = _run(root, "-m", "quorate.testing.disk.enumerate", "--every", EVERY_OPEN)
+    if re.search(r"^crash states: \d+, bad: [1-9]", crashes, re.MULTILINE):
+        return _Catch("crash", "enumerated")
+    tests = PACKAGE.parents[1] / "tests"
+    if tests.is_dir():
+        paths = (str(tests / "unit" / "test_entry.py"), str(tests / "storage"))
+        told = _run(root, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *paths)
+        failed = re.search(r"^FAILED \S+::(\w+)", told, re.MULTILINE)
+        if failed:
+            return _Catch("test", failed[1].removeprefix("test_")[:14])
+    return None
+
+
+def _run(root: Path, *arguments: str) -> str:
+    """What ``python arguments`` prints in the copy."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(
+        command, env=environment(root), cwd=root, capture_output=True, text=True, check=False
+    )
+    return done.stdout
 
 
 def _hunt(root: Path, seeds: int, *flags: str) -> _Catch:

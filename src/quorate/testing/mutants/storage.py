@@ -63,10 +63,9 @@ STORAGE = (
         "a flush writes the vote before the log",
         "storage/flusher.py",
         "            yield from self._record(term=term, vote=vote)\n",
-        "            if flush.entries and flush.truncate_from is None:\n"
-        "                yield from self._append(flush.entries, flush.committed)\n"
-        "                flush = replace(flush, entries=())\n"
-        "            yield from self._record(term=term, vote=vote)\n",
+        "            yield from self.plan(replace(flush, vote=None))\n"
+        "            yield from self._record(term=term, vote=vote)\n"
+        "            return\n",
     ),
     Mutant(
         "directory-not-synced",
@@ -106,7 +105,7 @@ STORAGE = (
     Mutant(
         "truncate-without-sync",
         "a truncation is durable before anything is written over it",
-        "storage/flusher.py",
+        "storage/steps.py",
         "        segment.capacity = segment.end  # it takes nothing more\n    file.sync()\n",
         "        segment.capacity = segment.end  # it takes nothing more\n",
     ),
@@ -123,6 +122,20 @@ STORAGE = (
         "storage/flusher.py",
         "yield from self._record(segment=target.number, cutting=True)",
         "yield from self._record(cutting=True)",
+    ),
+    Mutant(
+        "append-taken-without-room",
+        "entries are accepted only into allocated space",
+        "replica/allowance.py",
+        "return None if self.room is None else self.room - self._durability.unwritten_bytes",
+        "return None",
+    ),
+    Mutant(
+        "follower-takes-what-does-not-fit",
+        "a follower takes as much of an append as finds room",
+        "replica/allowance.py",
+        "            if free < 0:\n",
+        "            if False:\n",
     ),
     # -- opening -------------------------------------------------------------------------------
     Mutant(

@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from quorate.testing.powercut.image import LOG_FLUSH, NO_LOG_FLUSH, Image, why_not
+from quorate.testing.powercut.image import BLOCK_BYTES, LOG_FLUSH, NO_LOG_FLUSH, Image, why_not
 from quorate.testing.powercut.known import Known, Opened
 from quorate.testing.powercut.worker import work
 
@@ -90,7 +90,7 @@ def run(cuts: int, seed: int) -> Outcome:
 
 def _use(image: Image, cuts: int, random: Random, outcome: Outcome) -> None:
     """Cut so often, then open once more in peace: the last cut is checked like the others."""
-    image.make()
+    image.make(random.choice(BLOCK_BYTES))
     outcome.images += 1
     known = Known()
     for number in range(cuts + 1):

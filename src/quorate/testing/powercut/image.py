@@ -10,9 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["LOG_FLUSH", "NO_LOG_FLUSH", "Image", "why_not"]
+__all__ = ["BLOCK_BYTES", "LOG_FLUSH", "NO_LOG_FLUSH", "Image", "why_not"]
 
 IMAGE_BYTES = 64 << 20
+# What a large disk has, and what tears a page into parts.
+BLOCK_BYTES = (4096, 1024)
 TOOLS = ("mkfs.ext4", "mount", "umount")
 
 # From the kernel's ext4.h. The second flag writes the journal out first: then what was renamed,
@@ -29,11 +31,11 @@ class Image:
         self.mounted = folder / "mounted"
         self.mounted.mkdir()
 
-    def make(self) -> None:
+    def make(self, block_bytes: int = BLOCK_BYTES[0]) -> None:
         self._path.unlink(missing_ok=True)
         with self._path.open("xb") as file:
             file.truncate(IMAGE_BYTES)
-        _command("mkfs.ext4", "-q", "-F", str(self._path))
+        _command("mkfs.ext4", "-q", "-F", "-b", str(block_bytes), str(self._path))
 
     def mount(self) -> None:
         _command("mount", "-t", "ext4", "-o", "loop", str(self._path), str(self.mounted))

@@ -99,7 +99,7 @@ class _Worker:
         random = self._random
         entries = []
         for _ in range(random.choice((1, 1, 2, 8, 30))):
-            body = random.randbytes(random.choice((0, 100, 100, 3000, 20_000)))
+            body = random.randbytes(random.choice((0, 100, 100, 3000, 3000, 20_000, 70_000)))
             time_us = before.index * 1000
             entry = make_entry(before, term, EntryKind.DATA, body, append_time=time_us)
             entries.append(entry)

@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from quorate.replica.exchange import LinkClosed
-from quorate.testing.disk.simulated import FATE_BITS, KEPT, LOST
+from quorate.testing.disk.simulated import FATE_BITS, KEPT, LOST, UNLIMITED
 from quorate.testing.sim.rot import rot
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Faults"]
 
 CLOCK_JUMP_US_MAX = 3_600_000_000
+SOME_ROOM = 48 * 1024
 
 
 def _draw_fate(random: Random) -> Fate:
@@ -140,6 +141,13 @@ class Faults:
 
     def _disk_error(self, node: Node, duration: int, detail: int) -> None:
         node.store.disk.error = errno.EIO
+
+    def _full_disk(self, node: Node, duration: int, detail: int) -> None:
+        """Somebody else fills the disk; later there is room again."""
+        disk = node.store.disk
+        free, total = disk.space()
+        disk.capacity = total - free + detail % 2 * SOME_ROOM
+        self._world.after(duration, setattr, disk, "capacity", UNLIMITED)
 
     def _rot(self, node: Node, duration: int, detail: int) -> None:
         """Most of the time the node is down meanwhile: what rots under a process shows later."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 from typing import TYPE_CHECKING
 
 from quorate.errors import DiskFailed, QuorateError, ReplicaHalted
 from quorate.replica.engine import Engine
-from quorate.replica.exchange import Effects, Flushed, FlushFailed, Input
+from quorate.replica.exchange import Effects, Flushed, FlushFailed, Input, Room
 from quorate.storage.layout import VOTE_COPIES, decode_vote
+from quorate.testing.disk.simulated import UNLIMITED
 from quorate.testing.disk.store import Store
 from quorate.testing.sim.violation import Violation
 from quorate.types import NodeId, Role
@@ -25,6 +27,7 @@ __all__ = ["Node"]
 
 SLOWEST_STEP_ELECTIONS = 4
 PROVE_US = 10_000
+LOOK_FOR_ROOM_US = 500_000
 
 
 class Node:
@@ -112,7 +115,9 @@ class Node:
         self._next_flush = None
         self._judge_damage()
         world.invariants.started(self)
+        self.inbox.append(Room(self._room()))
         world.after(world.config.timing.tick_ms * 1000, self._tick, self.life)
+        world.after(LOOK_FOR_ROOM_US, self._look_for_room, self.life)
 
     def _refused_to_open(self, halt: ReplicaHalted) -> None:
         if self not in self.world.rotten:
@@ -149,6 +154,7 @@ class Node:
         """Everything that was done to this node ends; a process that is down comes back."""
         self.disk_factor = 1
         self.store.disk.error = 0
+        self.store.disk.capacity = UNLIMITED
         self.set_clock_rate(1.0)
         self.resume()
         if not self.wanted_up and not self.dead:
@@ -261,6 +267,8 @@ class Node:
         try:
             step = next(plan, None)
         except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise Violation("space", f"{self.name} ran out of room in a flush") from error
             self.give(FlushFailed(number or 0, str(error)))
             return
         except Exception as error:
@@ -269,9 +277,10 @@ class Node:
             self.world.after(self._disk_delay(), self._disk_step, life, plan, number)
         elif number is None:
             self._disk_plan = None
+            self.give(Room(self._room()))
             self._feed_disk()
         else:
-            self.give(Flushed(number))
+            self.give(Flushed(number, self._room()))
             if life == self.life:
                 self._tend_disk()
 
@@ -286,6 +295,18 @@ class Node:
         self._run_plan(flusher.chores(engine.settled), None)
         self._flushes += 1
         self.world.after(PROVE_US, self._prove, self.life, self._flushes)
+
+    def _room(self) -> int | None:
+        return self.store.flusher.room if self.store.flusher is not None else None
+
+    def _look_for_room(self, life: int) -> None:
+        """A disk that was full may have room again; nobody appends until it is looked for."""
+        engine, flusher = self.engine, self.store.flusher
+        if life != self.life or engine is None or flusher is None:
+            return
+        if self._disk_plan is None and engine.core.standing.full:
+            self._run_plan(flusher.chores(engine.settled), None)
+        self.world.after(LOOK_FOR_ROOM_US, self._look_for_room, life)
 
     def _prove(self, life: int, flushes: int) -> None:
         engine, flusher = self.engine, self.store.flusher

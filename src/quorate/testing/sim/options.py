@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any
 
-from quorate.config import Config, Limits, Timing
+from quorate.config import Config, Limits, Storage, Timing
 
 __all__ = ["FAULTS", "NOISES", "Options", "swarm"]
 
@@ -18,12 +18,14 @@ __all__ = ["FAULTS", "NOISES", "Options", "swarm"]
 FAULTS = (
     "kill", "power", "power_all", "pause", "isolate", "split", "one_way", "bridge", "flap",
     "slow_disk", "disk_error", "clock_rate", "clock_jump", "rot",
+    "full_disk",
 )  # fmt: skip
 
 # What happens to single messages: the chance of each, if it is on.
 NOISES = ("loss", "duplicate", "reorder", "late", "stray")
 
 BATCH_BYTES_MAX = 100
+RESERVE_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,9 @@ class Options:
     adversary: str | None = None
 
     def config(self) -> Config:
-        return Config(Timing(**self.timing), Limits(**self.limits))
+        storage = Storage(segment_bytes=self.segment_bytes, reserve_bytes=RESERVE_BYTES)
+        limits = Limits(**{"batch_bytes": BATCH_BYTES_MAX, **self.limits})
+        return Config(Timing(**self.timing), limits, storage)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -92,7 +96,7 @@ def swarm(seed: int, events: int) -> Options:
         client_gap_us=random.choice((500, 2000, 10_000)),
         reads=random.choice((0.1, 0.4)),
         batch_bytes=random.choice((10, BATCH_BYTES_MAX)),
-        segment_bytes=random.choice((32, 64, 256)) * 1024,
+        segment_bytes=random.choice((64, 128, 256)) * 1024,
         timing=_timing(random, election),
         limits=_limits(random),
     )

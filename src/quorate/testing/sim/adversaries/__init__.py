@@ -87,7 +87,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "forged_append": QUIET,
     "behind_campaigner": PLAIN,
     "late_vote": PLAIN,
-    "eager_leader": QUIET,
+    # Small segments, so that some are sealed while a truncation is on its way to the disk.
+    "eager_leader": {**QUIET, "segment_bytes": 40 * 1024},
     "answer_of_an_earlier_boot": PLAIN,
     # Slow steps, so that a play sees them pass.
     "torn_open": {"disk_us": 2000},

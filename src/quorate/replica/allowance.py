@@ -1,0 +1,62 @@
+"""Space is admitted, not discovered: what the disk is sure to take, and who gets it.
+
+Storage allocates ahead and tells how much room that leaves. Entries are accepted only into it; a
+reserve is kept for what a group cannot do without, such as the first entry of a new leader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quorate.raft.log import Log
+    from quorate.raft.messages import Append
+    from quorate.replica.durability import Durability
+
+__all__ = ["Allowance"]
+
+# What an entry takes besides a batch: its header, a row of the directory and some padding.
+ENTRY_OVERHEAD = 128
+
+
+class Allowance:
+    """Room on disk, as far as it is not spoken for."""
+
+    __slots__ = ("_durability", "_reserve", "room")
+
+    def __init__(self, durability: Durability, reserve: int) -> None:
+        self._durability = durability
+        self._reserve = reserve
+        # What the disk takes besides what is under way; None while nothing bounds it.
+        self.room: int | None = None
+
+    @property
+    def free(self) -> int | None:
+        """Bytes that may still be logged; None while nothing bounds them."""
+        return None if self.room is None else self.room - self._durability.unwritten_bytes
+
+    @property
+    def full(self) -> bool:
+        """Whether only the reserve is left."""
+        free = self.free
+        return free is not None and free <= self._reserve
+
+    def takes(self, size: int) -> bool:
+        """Whether batches of ``size`` bytes leave the reserve alone."""
+        free = self.free
+        return free is None or size + ENTRY_OVERHEAD + self._reserve <= free
+
+    def fitting(self, message: Append, log: Log) -> Append | None:
+        """As much of ``message`` as finds room; None if not even its first entry does.
+
+        What is left out is not acknowledged, so the leader sends it again.
+        """
+        free = self.free
+        if free is None or log.holds(message.entries[-1].position):
+            return message
+        for place, entry in enumerate(message.entries):
+            free -= entry.size
+            if free < 0:
+                return replace(message, entries=message.entries[:place]) if place else None
+        return message

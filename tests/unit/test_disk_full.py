@@ -1,0 +1,204 @@
+"""A disk without room: appends are refused in time, everything else goes on, and it heals."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster_rig import append_many, happened, led, refused, standing
+from core_rig import ELECTION_TICKS, chain
+from quorate.errors import DiskFull
+from quorate.raft.output import Happening, Refusal
+from quorate.replica.exchange import ReadAnswer, Receipt, Room
+from quorate.storage.flusher import Flush
+from quorate.storage.layout import LogId
+from quorate.storage.recovery import open_log
+from quorate.testing.disk.simulated import UNLIMITED, SimulatedDisk
+from quorate.testing.disk.store import SEGMENT_BYTES, complete
+from quorate.types import Index
+
+if TYPE_CHECKING:
+    from quorate.storage.flusher import Flusher
+    from quorate.storage.log import SegmentLog
+    from quorate.testing.hand import HandCluster
+
+RESERVE = 64 * 1024
+
+
+def room(cluster: HandCluster, name: str, size: int | None) -> None:
+    cluster.turn(name, [Room(size)])
+
+
+# -- the replica -------------------------------------------------------------------------------
+
+
+def test_a_leader_without_room_refuses_appends_and_goes_on_reading() -> None:
+    cluster = led(3)
+    append_many(cluster, "n1", 2)
+    for name in cluster.voters:
+        room(cluster, name, RESERVE + 100)
+    cluster.run(20)
+    told = refused(cluster, cluster.propose("n1", b"x" * 50), DiskFull)
+    assert "no room for 50 bytes" in told
+    read = cluster.read("n1")
+    cluster.run(20)
+    assert isinstance(cluster.answers[read], ReadAnswer)
+    assert cluster.leader() == "n1"
+
+
+def test_appends_are_taken_again_as_soon_as_there_is_room() -> None:
+    cluster = led(1)
+    room(cluster, "n1", RESERVE)
+    refused(cluster, cluster.propose("n1", b"x"), DiskFull)
+    room(cluster, "n1", RESERVE + 1000)
+    token = cluster.propose("n1", b"x")
+    cluster.settle()
+    assert isinstance(cluster.answers[token], Receipt)
+
+
+def test_a_leader_without_room_hands_over_to_those_who_have_it() -> None:
+    cluster = led(3)
+    room(cluster, "n1", 0)
+    cluster.run(ELECTION_TICKS)
+    assert happened(cluster, "n1", Happening.DISK_FULL)
+    cluster.run(4 * ELECTION_TICKS)
+    assert cluster.leader() in ("n2", "n3")
+
+
+def test_without_room_on_a_majority_there_is_no_append() -> None:
+    cluster = led(3)
+    for name in ("n2", "n3"):
+        room(cluster, name, 0)
+    cluster.run(20)
+    refused(cluster, cluster.propose("n1", b"x"), DiskFull)
+    room(cluster, "n3", None)
+    cluster.run(20)
+    token = cluster.propose("n1", b"x")
+    cluster.run(20)
+    assert isinstance(cluster.answers[token], Receipt)
+
+
+def test_a_follower_takes_what_fits_and_acks_no_more() -> None:
+    cluster = led(3)
+    cluster.isolate("n3")
+    append_many(cluster, "n1", 5)
+    entry = standing(cluster, "n1").log.entries(Index(2), Index(3))[0]
+    room(cluster, "n3", 3 * entry.size - 1)
+    cluster.heal()
+    cluster.auto_flush = False  # what is on its way to the disk takes room as well
+    for _ in range(200):
+        cluster.tick()
+        cluster.deliver_all()
+    assert standing(cluster, "n3").log.last_index == 3
+    assert cluster.leader() == "n1"
+    cluster.auto_flush = True
+    room(cluster, "n3", None)
+    cluster.run(100)
+    assert standing(cluster, "n3").log.last_index == 6
+
+
+def test_a_follower_without_any_room_takes_nothing_and_says_nothing() -> None:
+    cluster = led(3)
+    room(cluster, "n3", 0)
+    append_many(cluster, "n1", 2)
+    cluster.run(20)
+    assert standing(cluster, "n3").log.last_index == 1
+    assert standing(cluster, "n3").refused[Refusal.NO_SPACE] > 0
+    assert standing(cluster, "n1").committed == 3
+
+
+def test_the_reserve_lets_a_new_leader_begin_its_term() -> None:
+    cluster = led(3)
+    for name in cluster.voters:
+        room(cluster, name, RESERVE)
+    cluster.crash("n1")
+    cluster.run(4 * ELECTION_TICKS)
+    leader = cluster.leader()
+    assert leader is not None
+    assert standing(cluster, leader).committed == standing(cluster, leader).log.last_index > 1
+
+
+# -- the disk ----------------------------------------------------------------------------------
+
+
+def opened(disk: SimulatedDisk, usage_max: int = 100) -> tuple[SegmentLog, Flusher]:
+    return complete(open_log(disk, LogId(1, bytes(16)), SEGMENT_BYTES, lambda: 1, usage_max))
+
+
+def run(flusher: Flusher, flush: Flush) -> None:
+    for _ in (*flusher.plan(flush), *flusher.chores(Index(0))):
+        pass
+
+
+def test_room_is_what_was_allocated_ahead() -> None:
+    disk = SimulatedDisk()
+    log, flusher = opened(disk)
+    assert 0 < flusher.room < SEGMENT_BYTES
+    run(flusher, Flush(1, entries=chain(1)))
+    disk.capacity = 0  # somebody else took the rest
+    while flusher.room > 1000:
+        run(flusher, Flush(2, entries=chain(1, after=log.last)))
+    assert len(log.segments) == 2  # the spare is in use and there is no other
+    assert "spare" not in disk.files
+
+
+def test_without_a_spare_room_falls_to_nothing_and_comes_back_by_itself() -> None:
+    disk = SimulatedDisk()
+    log, flusher = opened(disk)
+    run(flusher, Flush(1, entries=chain(1)))
+    disk.unlink("spare")
+    log, flusher = opened(disk)
+    disk.capacity = 0
+    chores(flusher)
+    while flusher.room:
+        more = chain(1, after=log.last)
+        run(flusher, Flush(2, entries=more))
+    disk.capacity = UNLIMITED
+    chores(flusher)
+    assert flusher.room > 0
+
+
+def chores(flusher: Flusher) -> None:
+    for _ in flusher.chores(Index(0)):
+        pass
+
+
+def test_no_more_is_allocated_than_the_share_of_the_disk_that_may_be_used() -> None:
+    disk = SimulatedDisk(capacity=4 * SEGMENT_BYTES)
+    _, flusher = opened(disk, usage_max=40)
+    assert disk.files["spare"].content  # the first of them is within it
+    run(flusher, Flush(1, entries=chain(1)))
+    assert "spare" not in disk.files
+
+
+def test_a_cut_that_cannot_be_made_good_takes_nothing_more_and_is_no_damage() -> None:
+    disk = SimulatedDisk()
+    log, flusher = opened(disk)
+    run(flusher, Flush(1, entries=chain(1, 1, 1)))
+    _, total = disk.space()
+    plan = flusher.plan(Flush(2, truncate_from=Index(2)))
+    for step in plan:
+        if step.startswith("truncate"):
+            disk.capacity = total - disk.space()[0]
+    assert log.segments[-1].room == 0
+    assert log.record.cutting
+    disk.capacity = UNLIMITED
+    log, flusher = opened(disk)
+    assert (log.damage, log.record.unsure, log.record.cutting) == ([], False, False)
+    run(flusher, Flush(3, entries=chain(2, after=log.last)))
+    assert log.last.index == 2
+
+
+def test_other_errors_of_an_allocation_are_not_lack_of_room() -> None:
+    disk = SimulatedDisk()
+    log, flusher = opened(disk)
+    run(flusher, Flush(1, entries=chain(1)))
+    while "spare" in disk.files:  # the next roll takes it
+        run(flusher, Flush(2, entries=chain(1, after=log.last)))
+        disk.capacity = 0
+    disk.capacity = UNLIMITED
+    disk.error = errno.EIO
+    with pytest.raises(OSError, match="Input/output error"):
+        chores(flusher)
