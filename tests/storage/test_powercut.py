@@ -116,6 +116,12 @@ def test_a_trim_under_way_leaves_any_beginning_up_to_its_own() -> None:
     assert "begins at entry 2" in "; ".join(before.compare(Opened(2, FRAMES[1:], REOPENED, [])))
 
 
+def test_a_log_that_was_trimmed_may_be_cut_to_nothing() -> None:
+    before = known(Begun("trim", first=3), Done(RECORD))
+    before.hear(Begun("truncation", Flush(0, truncate_from=Index(3))))
+    assert not list(before.compare(Opened(3, [], REOPENED, [])))
+
+
 def test_damage_doubt_and_failure_are_problems() -> None:
     assert list(known().compare(Opened(1, [], REOPENED, ["bad page"]))) == ["damage: bad page"]
     assert "unsure" in problems(known(), FRAMES, replace(REOPENED, unsure=True))

@@ -166,7 +166,7 @@ class _Scanner:
         if block.write_number <= found.write_number:
             return False
         if block.before != found.last:
-            if block.before.index <= found.last.index:
+            if not self._may_have_lost(position, block.before):
                 return False
             self._lose(position, block.before)
         elif position != found.end:
@@ -174,10 +174,20 @@ class _Scanner:
         self._short = None
         return True
 
+    @property
+    def _lost_from(self) -> int:
+        """Where bytes begin that belong to no frame that was read."""
+        return self._short if self._short is not None else self._scan.end
+
+    def _may_have_lost(self, stop: int, last: Position) -> bool:
+        """Whether the entries up to ``last`` can have stood before ``stop``: each took a header."""
+        lost = last.index - self._scan.last.index
+        return 0 < lost <= (stop - self._lost_from) // HEADER_BYTES
+
     def _lose(self, stop: int, last: Position) -> None:
         """Entries up to ``last`` stood between what was read and ``stop``."""
         found = self._scan
-        start = self._short if self._short is not None else found.end
+        start = self._lost_from
         fault = Fault(start, stop, Index(found.last.index + 1), last.index, "entries are lost")
         self._faults.append(fault)
         rows = found.rows
@@ -267,12 +277,11 @@ class _Scanner:
             self._short = None  # frames that are missing were truncated before this was said
         elif proof.last.index > found.last.index and proof.newest:
             found.lost_tail = True
-            start = self._short if self._short is not None else found.end
             first = Index(found.last.index + 1)
-            fault = Fault(start, proof.end, first, proof.last.index, "entries are lost")
+            fault = Fault(self._lost_from, proof.end, first, proof.last.index, "entries are lost")
             self._faults.append(fault)
             self._short = None
-        elif proof.last.index > found.last.index:
+        elif self._may_have_lost(proof.end, proof.last):
             self._lose(proof.end, proof.last)
             self._short = None
         else:

@@ -223,10 +223,8 @@ def _substitute(seen: Survey, one: _Found, before: Segment | None) -> SegmentHea
 def _compare_neighbours(seen: Survey, before: Segment, header: SegmentHeader) -> None:
     """Name what is missing between two segments."""
     if header.number > before.number + 1:
-        for number in range(before.number + 1, header.number):
-            first, last = Index(before.last.index + 1), header.before.index
-            what = "the segment is missing"
-            seen.damage.append(Damage(segment_name(number), 0, 0, first, last, what))
+        first, last = Index(before.last.index + 1), header.before.index
+        seen.damage.append(_missing(before.number + 1, header.number - 1, first, last))
     elif header.before != before.last:
         first, last = Index(before.last.index + 1), header.before.index
         what = "the segment does not follow the one before"
@@ -237,13 +235,18 @@ def _note_missing(seen: Survey, record: VoteRecord) -> None:
     """Segments that the vote record says were there: at the front, or at the end."""
     segments = seen.segments
     if segments and segments[0].first > record.first:
-        name = segment_name(segments[0].number - 1)
-        last = Index(segments[0].first - 1)
-        what = "the segment is missing"
-        seen.damage.append(Damage(name, 0, 0, record.first, last, what))
+        number, last = segments[0].number - 1, Index(segments[0].first - 1)
+        seen.damage.append(_missing(number, number, record.first, last))
     newest = segments[-1].number if segments else 0
     last = segments[-1].last.index if segments else Index(0)
-    for number in range(newest + 1, record.segment + 1):
-        what = "the segment is missing"
-        seen.damage.append(Damage(segment_name(number), 0, 0, Index(last + 1), last, what))
+    if record.segment > newest:
+        seen.damage.append(_missing(newest + 1, record.segment, Index(last + 1), last))
         seen.lost_tail = True
+
+
+def _missing(number: int, until: int, first: Index, last: Index) -> Damage:
+    """Segments ``number`` to ``until`` are not there; they held the entries first..last."""
+    what = "the segment is missing"
+    if until > number:
+        what = f"this segment and all up to {segment_name(until)} are missing"
+    return Damage(segment_name(number), 0, 0, first, last, what)

@@ -102,11 +102,11 @@ class Known:
             yield f"begins at entry {found.first}, reported was {self.first}"
         frames = dict(enumerate(found.frames, found.first))
         logs = [self.frames]
-        floor = max(self.frames, default=0)
+        floor = self.first + len(self.frames) - 1
         if begun.flush is not None:
             logs.append(_after(self.frames, begun.flush))
             floor = min(floor, (begun.flush.truncate_from or floor + 1) - 1)
-        last = max(frames, default=0)
+        last = found.first + len(frames) - 1
         if last < floor:
             yield f"ends at entry {last}, reported was {floor}"
         if not any(frames.items() <= log.items() for log in logs):
