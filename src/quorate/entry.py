@@ -163,23 +163,28 @@ def decode_entry(frame: bytes) -> Entry:
     header = parse_header(frame)
     if header is None:
         raise InvalidArgument(_why_not(frame))
-    if header.kind not in _KINDS:
-        raise InvalidArgument(f"entry kind {header.kind} is not known to this release")
+    kind = _kind(header)
     body = frame[HEADER_BYTES:]
     position = header.position
     if header.length != len(body) or crc32c(body) != header.body_crc:
         raise InvalidArgument(f"entry body at index {position.index} does not match its header")
     return Entry(
-        position.index, position.term, _KINDS[header.kind], header.base_offset, header.count,
+        position.index, position.term, kind, header.base_offset, header.count,
         header.append_time, header.runs, position, len(frame), frame[:HEADER_BYTES], body,
     )  # fmt: skip
+
+
+def _kind(header: Header) -> EntryKind:
+    if header.kind not in _KINDS:
+        raise InvalidArgument(f"entry kind {header.kind} is not known to this release")
+    return _KINDS[header.kind]
 
 
 def hollow_entry(header_bytes: bytes, header: Header) -> Entry:
     """What is left of an entry whose body cannot be read."""
     position = header.position
     return Entry(
-        position.index, position.term, _KINDS[header.kind], header.base_offset, header.count,
+        position.index, position.term, _kind(header), header.base_offset, header.count,
         header.append_time, header.runs, position, HEADER_BYTES + header.length, header_bytes, b"",
     )  # fmt: skip
 

@@ -49,6 +49,8 @@ PAGE = 4096
 VERSION = 1
 BLOCK_BYTES = 64
 VOTE_NAME_MAX = 64
+# What a count on disk may be: half of what fits, so that there is room to go on counting.
+COUNT_MAX = (1 << 63) - 1
 
 # The vote record stands in both: whichever write a crash tears, the other copy is whole.
 VOTE_COPIES = ("vote-a", "vote-b")
@@ -282,6 +284,8 @@ def decode_vote(data: Buffer) -> VoteRecord | None:
     if fields is None or len(data) != _VOTE.size + 4:
         return None
     _, _, flags, number, term, boot, first, segment, name = fields
+    if max(number, term, boot, first, segment) > COUNT_MAX:
+        return None  # nobody counted so far: each of them rises by one at a time
     try:
         vote = NodeId(name.rstrip(b"\0").decode()) if flags & FLAG_VOTED else None
     except UnicodeDecodeError:
