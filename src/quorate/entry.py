@@ -44,6 +44,7 @@ __all__ = [
     "chain_holds",
     "decode_entry",
     "hollow_entry",
+    "is_frame",
     "make_entry",
     "pack_batches",
     "parse_header",
@@ -156,6 +157,22 @@ def parse_header(data: Buffer, start: int = 0) -> Header | None:
         return None
     position = Position(Index(index), Term(term), chain)
     return Header(kind, runs, position, length, count, base_offset, append_time, body_crc)
+
+
+def is_frame(frame: Buffer, index: int) -> bool:
+    """Whether ``frame`` is the whole frame of entry ``index``, as it was made."""
+    if len(frame) < HEADER_BYTES:
+        return False
+    magic, version, _, _, found, _, length, _, _, _, body_crc, _ = _CHAINED.unpack_from(frame)
+    _, header_crc = _PROOF.unpack_from(frame, CHAINED_BYTES)
+    return bool(
+        magic == MAGIC
+        and version == VERSION
+        and found == index
+        and length == len(frame) - HEADER_BYTES
+        and crc32c(frame[: HEADER_BYTES - 4]) == header_crc
+        and crc32c(frame[HEADER_BYTES:]) == body_crc
+    )
 
 
 def decode_entry(frame: bytes) -> Entry:

@@ -56,45 +56,36 @@ class SegmentLog:
 
     # -- reading -------------------------------------------------------------------------------
 
-    def frames(self, start: Index, stop: Index, bytes_max: int) -> list[bytes]:
+    def frames(self, start: Index, stop: Index, bytes_max: int) -> list[memoryview]:
         """The stored frames of entries start..stop-1, up to ``bytes_max`` and at least one.
 
         Raises Corrupt rather than give back a byte that was not written.
         """
         check(self.first <= start < stop <= self.last.index + 1, "only what is there is read")
-        found: list[bytes] = []
-        room = bytes_max
-        while start < stop:
+        found: list[memoryview] = []
+        while start < stop and (bytes_max > 0 or not found):
             segment = self._segment(start)
-            if start > segment.rows.last:
+            rows = segment.rows
+            if start > rows.last:
                 raise Corrupt(f"entry {start} is lost on this disk; ask another replica for it")
-            end, room = self._fitting(segment, start, stop, room, at_least=not found)
-            if end == start:
+            # What lies between frames counts as well: less is read then, never more.
+            limit = rows.starts[start - rows.first] + bytes_max
+            fitting = bisect_right(rows.ends, limit, start - rows.first)
+            end = Index(min(stop, rows.first + fitting))
+            if end <= start and found:
                 break
+            end = max(end, Index(start + 1))
             self._refuse_hollow(segment, start, end)
             found += segment.frames(start, end)
+            bytes_max -= rows.ends[end - 1 - rows.first] - rows.starts[start - rows.first]
             start = end
         return found
-
-    @staticmethod
-    def _fitting(
-        segment: Segment, start: Index, stop: Index, room: int, *, at_least: bool
-    ) -> tuple[Index, int]:
-        """Up to where the entries from ``start`` on fit into ``room``, and what is left of it."""
-        rows = segment.rows
-        index = int(start)
-        for index in range(start, min(stop, rows.last + 1)):
-            first, last = rows.frame(Index(index))
-            if last - first > room and not (at_least and index == start):
-                return Index(index), room
-            room -= last - first
-        return Index(index + 1), room
 
     def entries(self, start: Index, stop: Index) -> Iterator[Entry]:
         """Entries start..stop-1."""
         while start < stop:
             for frame in self.frames(start, stop, 1 << 20):
-                yield decode_entry(frame)
+                yield decode_entry(bytes(frame))
                 start = Index(start + 1)
 
     def examine(self, segment: Segment) -> None:

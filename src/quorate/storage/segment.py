@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
-from quorate.entry import HEADER_BYTES, hollow_entry, parse_header
+from quorate.entry import HEADER_BYTES, hollow_entry, is_frame, parse_header
 from quorate.errors import Corrupt
 from quorate.storage.layout import PAGE, Footer, segment_name
 from quorate.types import Index, Position
@@ -97,17 +95,17 @@ class Segment:
             raise self._corrupt(index, start)
         return header.position
 
-    def frames(self, start: Index, stop: Index) -> list[bytes]:
-        """The stored bytes of entries start..stop-1, each proved."""
+    def frames(self, start: Index, stop: Index) -> list[memoryview]:
+        """The stored bytes of entries start..stop-1, each proved; views of one buffer."""
         rows = self.rows
-        begin, _ = rows.frame(start)
-        _, end = rows.frame(Index(stop - 1))
-        data = self.file.read(begin, end - begin)
+        low, high = start - rows.first, stop - rows.first
+        starts, ends = rows.starts[low:high], rows.ends[low:high]
+        begin = starts[0]
+        data = memoryview(self.file.read(begin, ends[-1] - begin))
         frames = []
-        for index in range(start, stop):
-            first, last = rows.frame(Index(index))
+        for index, first, last in zip(range(start, stop), starts, ends, strict=True):
             frame = data[first - begin : last - begin]
-            if not _proves_itself(frame, index):
+            if not is_frame(frame, index):
                 raise self._corrupt(Index(index), first)
             frames.append(frame)
         return frames
@@ -125,13 +123,3 @@ class Segment:
         return Corrupt(
             f"entry {index} at byte {start} of {segment_name(self.number)} is not what was written"
         )
-
-
-def _proves_itself(frame: bytes, index: int) -> bool:
-    header = parse_header(frame)
-    return (
-        header is not None
-        and header.position.index == index
-        and header.length == len(frame) - HEADER_BYTES
-        and crc32c(memoryview(frame)[HEADER_BYTES:]) == header.body_crc
-    )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from quorate.storage.damage import Damage
+    from quorate.storage.vfs import Buffer
     from quorate.types import VoteRecord
 
     Rule = Callable[["Place"], None]
@@ -48,7 +49,7 @@ class Log(Protocol):
 
     def position(self, index: Index) -> Position: ...
 
-    def frames(self, start: Index, stop: Index, bytes_max: int) -> list[bytes]: ...
+    def frames(self, start: Index, stop: Index, bytes_max: int) -> Sequence[Buffer]: ...
 
     def entries(self, start: Index, stop: Index) -> Iterator[Entry]: ...
 
@@ -155,7 +156,7 @@ def _frames(log: Log, first: Index, last: Index, bytes_max: int) -> list[bytes]:
     """All frames from ``first`` to ``last``, taken in pieces."""
     found: list[bytes] = []
     while first + len(found) <= last:
-        found += log.frames(Index(first + len(found)), Index(last + 1), bytes_max)
+        found += map(bytes, log.frames(Index(first + len(found)), Index(last + 1), bytes_max))
     return found
 
 

@@ -177,7 +177,7 @@ def original(store: str) -> Original:
 def _described(disk: SimulatedDisk) -> Original:
     log, _ = opened(disk.copy())
     first, following = log.first, Index(log.last.index + 1)
-    frames = dict(enumerate(log.frames(first, following, 1 << 30), first))
+    frames = dict(enumerate(map(bytes, log.frames(first, following, 1 << 30)), first))
     positions = {index: log.position(Index(index)) for index in range(first - 1, following)}
     newest = log.segments[-1]
     durable_end = _durable_end(disk.durable, newest)
@@ -250,11 +250,11 @@ def _read(log: SegmentLog) -> Iterator[tuple[int, bytes | None]]:
     following = Index(log.last.index + 1)
     try:
         if log.first < following:
-            yield from enumerate(log.frames(log.first, following, 1 << 30), log.first)
+            yield from enumerate(map(bytes, log.frames(log.first, following, 1 << 30)), log.first)
     except Corrupt:
         for index in range(log.first, following):
             try:
-                yield index, log.frames(Index(index), Index(index + 1), 1)[0]
+                yield index, bytes(log.frames(Index(index), Index(index + 1), 1)[0])
             except Corrupt:
                 yield index, None
 

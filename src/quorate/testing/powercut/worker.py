@@ -75,7 +75,8 @@ class _Worker:
         log, following = self._log, Index(self._log.last.index + 1)
         damage = [str(one) for one in log.damage]
         readable = log.first < following and not damage
-        frames = log.frames(log.first, following, 1 << 30) if readable else []
+        found = log.frames(log.first, following, 1 << 30) if readable else []
+        frames = [bytes(frame) for frame in found]
         self._say(Opened(log.first, frames, log.record, damage))
 
     def _flush(self) -> None:
