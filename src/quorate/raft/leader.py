@@ -35,8 +35,8 @@ class Leader:
     """One leadership."""
 
     __slots__ = (
-        "_beat_at", "_moved_at", "_quota_at", "_standing", "progress", "round", "start", "term",
-        "uncommitted_bytes",
+        "_beat_at", "_moved_at", "_quota_at", "_roomy_at", "_standing", "progress", "round",
+        "start", "term", "uncommitted_bytes",
     )  # fmt: skip
 
     def __init__(self, standing: Standing) -> None:
@@ -50,6 +50,8 @@ class Leader:
         self.uncommitted_bytes = standing.log.bytes_after(standing.committed)
         self._beat_at = standing.clock
         self._quota_at = standing.clock
+        # When the own disk last had room.
+        self._roomy_at = standing.clock
         # When the own disk last moved or had nothing to do.
         self._moved_at = standing.clock
         # The noop: entries of earlier terms commit only along with one of this term, and reads
@@ -227,9 +229,16 @@ class Leader:
         return not self._standing.full and roomy + 1 >= self._standing.quorum
 
     def others_have_room(self) -> bool:
-        """The own disk is full and a majority of others goes on without it."""
+        """The own disk is full for good, and a majority of others goes on without it.
+
+        For an election timeout: what is allocated ahead may run short for a moment.
+        """
         standing = self._standing
         since = standing.clock - standing.ticks(standing.config.timing.election_ms)
+        if not standing.full:
+            self._roomy_at = standing.clock
+        if self._roomy_at >= since:
+            return False
         peers = self.progress.values()
         roomy = sum(peer.full is False and peer.heard_at >= since for peer in peers)
         return standing.full and roomy >= standing.quorum

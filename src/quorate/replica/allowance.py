@@ -42,10 +42,13 @@ class Allowance:
         free = self.free
         return free is not None and free <= self._reserve
 
-    def takes(self, size: int) -> bool:
-        """Whether batches of ``size`` bytes leave the reserve alone."""
+    def takes(self, size: int, batches: int) -> bool:
+        """Whether so many batches, ``size`` bytes together, leave the reserve alone.
+
+        Each may get an entry of its own.
+        """
         free = self.free
-        return free is None or size + ENTRY_OVERHEAD + self._reserve <= free
+        return free is None or size + batches * ENTRY_OVERHEAD + self._reserve <= free
 
     def fitting(self, message: Append, log: Log) -> Append | None:
         """As much of ``message`` as finds room; None if not even its first entry does.

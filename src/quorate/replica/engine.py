@@ -306,7 +306,8 @@ class Engine:
             return NotLeader(f"{self.node} does not lead; leader: {standing.leader or 'none'}")
         if item.expected_term not in (None, standing.term):
             return NotLeader(f"term is {standing.term}, expected {item.expected_term}")
-        if not leader.has_room or not self._allowance.takes(self._arrived_bytes + size):
+        batches = len(self._arrived) + 1
+        if not leader.has_room or not self._allowance.takes(self._arrived_bytes + size, batches):
             return DiskFull(
                 f"no room for {size} bytes on the disks of a majority, {self.node} included; make "
                 f"room (storage.disk_usage_max, storage.segment_bytes)"

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 # An image is used for so many cuts, then a new one is made: a log begins at nothing, too.
 CUTS_PER_IMAGE = 40
-# How long a worker lives, in seconds, on average.
-LIFE_S = 0.04
+# How long a worker lives, in seconds, on average: hardly longer than an open takes, or much longer.
+LIVES_S = (0.02, 0.15)
 # A worker that says nothing for so long hangs.
 SILENCE_S = 60
 FAILURES_SHOWN_MAX = 20
@@ -109,6 +109,7 @@ def _use(image: Image, cuts: int, random: Random, outcome: Outcome) -> None:
 def _live(image: Image, known: Known, random: Random, *, cut: bool) -> int:
     """One worker's life; how many reports it made."""
     context = get_context("fork")
+    life = random.expovariate(1 / random.choice(LIVES_S)) if cut else None
     image.mount()
     ours, theirs = context.Pipe(duplex=False)
     arguments = (str(image.mounted), str(random.random()), known.committed, theirs)
@@ -116,7 +117,7 @@ def _live(image: Image, known: Known, random: Random, *, cut: bool) -> int:
     worker.start()
     theirs.close()
     try:
-        heard = _listen(ours, known, random.expovariate(1 / LIFE_S) if cut else None)
+        heard = _listen(ours, known, life)
         if cut:
             image.cut(random.choice((NO_LOG_FLUSH, NO_LOG_FLUSH, LOG_FLUSH)))
     finally:
