@@ -35,9 +35,9 @@ class Standing:
     """Shared by the parts of one core; each part says which of it it changes."""
 
     __slots__ = (
-        "boot", "clock", "committed", "config", "full", "hollow", "leader", "log", "node", "out",
-        "peers", "persisted", "persisted_term", "quorum", "random", "refused", "role", "sure",
-        "term", "vote", "vote_changed", "voters", "wall_time",
+        "boot", "clock", "committed", "config", "cramped", "full", "hollow", "leader", "log",
+        "node", "out", "peers", "persisted", "persisted_term", "quorum", "random", "refused",
+        "role", "sure", "term", "vote", "vote_changed", "voters", "wall_time",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +81,8 @@ class Standing:
         self.sure = True
         # Whether this node's disk has room for no more than the reserve.
         self.full = False
+        # Whether it has not even room for an entry of its own.
+        self.cramped = False
         # Entries whose bodies this node lost: it can follow with them, not lead.
         self.hollow: set[Index] = set()
         # The term whose record (with its vote) is on this node's disk.
@@ -105,7 +107,7 @@ class Standing:
 
     @property
     def may_lead(self) -> bool:
-        return self.sure and not self.hollow
+        return self.sure and not self.hollow and not self.cramped
 
     def ticks(self, milliseconds: int) -> int:
         return self.config.timing.ticks(milliseconds)

@@ -42,6 +42,12 @@ class Allowance:
         free = self.free
         return free is not None and free <= self._reserve
 
+    @property
+    def cramped(self) -> bool:
+        """Whether not even the first entry of a new leader finds room."""
+        free = self.free
+        return free is not None and free < ENTRY_OVERHEAD
+
     def takes(self, size: int, batches: int) -> bool:
         """Whether so many batches, ``size`` bytes together, leave the reserve alone.
 

@@ -184,7 +184,7 @@ class Engine:
         """
         effects = Effects()
         core = self.core
-        core.standing.full = self._allowance.full
+        self._look_at_room()
         core.standing.wall_time = wall_us
         for item in inputs:
             self._handlers[type(item)](item, effects)
@@ -247,9 +247,13 @@ class Engine:
             self._allowance.room = item.room
         self.core.persisted(durability.persisted, durability.persisted_term)
 
+    def _look_at_room(self) -> None:
+        standing = self.core.standing
+        standing.full, standing.cramped = self._allowance.full, self._allowance.cramped
+
     def _on_room(self, item: Room, effects: Effects) -> None:
         self._allowance.room = item.room
-        self.core.standing.full = self._allowance.full
+        self._look_at_room()
 
     def _on_flush_failed(self, item: FlushFailed, effects: Effects) -> None:
         raise DiskFailed(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from quorate.entry import Entry
     from quorate.storage.log import SegmentLog
-    from quorate.storage.vfs import Buffer
+    from quorate.storage.vfs import Buffer, File
 
     Plan = Iterator[str]
 
@@ -61,6 +61,14 @@ class Flush:
     committed: Index = Index(0)  # noqa: RUF009  # a NewType is the number itself
     # The log has caught up with all that this node may have lost: it may vote again.
     sure: bool = False
+
+
+def _is_zero(file: File, size: int) -> bool:
+    chunk = bytes(1 << 20)
+    return all(
+        file.read(start, len(chunk)) == chunk[: min(len(chunk), size - start)]
+        for start in range(0, size, len(chunk))
+    )
 
 
 class Flusher:
@@ -257,6 +265,24 @@ class Flusher:
         yield "sync spare"
         file.close()
         self._spare_bytes = size
+
+    def adopt_spare(self) -> Plan:
+        """Keep the spare that an earlier process left: its room might not be had again."""
+        if SPARE not in self._vfs.names():
+            return
+        file = self._vfs.open(SPARE)
+        size = file.size()
+        usable = size >= self._segment_bytes and _is_zero(file, size)
+        if usable:
+            file.sync()
+            yield "sync spare"
+            self._spare_bytes = size
+        file.close()
+        if not usable:
+            self._vfs.unlink(SPARE)
+            yield "unlink spare"
+        self._vfs.sync_directory()
+        yield "sync directory for spare"
 
     def allocate_ahead(self) -> Plan:
         """The next spare, if there is room for it: without one, appends are refused in time."""

@@ -109,6 +109,7 @@ def open_log(
     flusher.unproven = seen.unproven
     if seen.segments:
         yield from flusher.end_cut()
+    yield from flusher.adopt_spare()
     yield from flusher.allocate_ahead()
     return log, flusher
 

@@ -12,7 +12,6 @@ from quorate.storage.damage import Damage
 from quorate.storage.index import load_rows
 from quorate.storage.layout import (
     PAGE,
-    SPARE,
     UNFINISHED,
     Footer,
     SegmentHeader,
@@ -79,7 +78,7 @@ def survey(vfs: Vfs, identity: LogId, record: VoteRecord, mark: CleanMark | None
 
 def _unfinished(name: str, numbers: list[int]) -> bool:
     """Whether a file was begun and not finished, or outlived its segment."""
-    if name.endswith(UNFINISHED) or name == SPARE:
+    if name.endswith(UNFINISHED):
         return True
     return name.endswith(".index") and name not in map(index_name, numbers)
 

@@ -191,8 +191,8 @@ def behind_campaigner(stage: Stage) -> Script:
         yield stage.election_us // 4
         leader.kill()
         yield 4 * stage.world.options.delay_us  # what it had sent to either has arrived
-        if ahead.store.durable.last <= behind.store.durable.last:
-            continue
+        if _last(ahead) <= _last(behind):
+            continue  # what is on its way to a disk counts in a vote
         stage.only([behind, ahead])
         term = max(behind.term, ahead.term)
         yield stage.within(6, _one_of(behind, ahead))
@@ -202,6 +202,10 @@ def behind_campaigner(stage: Stage) -> Script:
 
 def _one_of(behind: Node, ahead: Node) -> Callable[[], bool]:
     return lambda: ahead.leads or _campaigns(behind)
+
+
+def _last(node: Node) -> int:
+    return node.engine.core.standing.log.last_index if node.engine is not None else 0
 
 
 def _campaigns(node: Node) -> bool:
