@@ -196,7 +196,7 @@ def read_row(parent: Path, rounds: int, size: int, target: float, *, proved: boo
     return Row(name, log.last.index * size, *times, target)
 
 
-def arrow_row(rounds: int, value: int) -> Row:
+def arrow_row(_parent: Path, rounds: int, value: int) -> Row:
     """A stored batch as an Arrow record batch; beside it, one pass of CRC32C over its bytes."""
     count = MIB // value
     data = encode_batch([os.urandom(value)] * count, times=list(range(count)))
@@ -244,44 +244,41 @@ def open_here(folder: Path) -> dict[str, float]:
 
 
 def _resident(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * KIB for line in lines if line.startswith(field))
+    words = Path("/proc/self/status").read_text().split()
+    return int(words[words.index(f"{field}:") + 1]) * KIB
 
 
 def open_rows(parent: Path, rounds: int, gib: float) -> dict[str, Any]:
-    needed = int(gib * GIB * 1.1) + GIB
-    if shutil.disk_usage(parent).free < 2 * needed:
-        print(f"open: skipped: {needed / GIB:.0f} GiB and as many again are not free")
+    if shutil.disk_usage(parent).free < (2 * gib + 2) * GIB:
+        print(f"open: skipped: less than {2 * gib + 2:g} GiB are free")
         return {}
     results: dict[str, Any] = {}
     with folder_of(parent) as folder:
         written(folder, int(gib * GIB), MIB)
-        results["open"] = [_open_elsewhere(folder) for _ in range(rounds)]
+        results["open"] = [elsewhere("--open", folder) for _ in range(rounds)]
     with folder_of(parent) as folder:
         written(folder, SEGMENT_BYTES // 2, 128)
-        results["memory"] = [_open_elsewhere(folder) for _ in range(rounds)]
+        results["memory"] = [elsewhere("--open", folder) for _ in range(rounds)]
     seconds = sorted(one["seconds"] for one in results["open"])
+    spread = f"{median(seconds):.3f} s  {seconds[0]:.3f} to {seconds[-1]:.3f}"
     segments = results["open"][0]["segments"]
     print(
-        f"open {gib:g} GiB, {segments:.0f} segments, cold     {median(seconds):.3f} s"
-        f"  {seconds[0]:.3f} to {seconds[-1]:.3f}   at most {OPEN_SECONDS_MAX:.0f} s"
+        f"open {gib:g} GiB, {segments} segments, cold: {spread}, at most {OPEN_SECONDS_MAX:.0f} s"
     )
-    for what in ("open", "memory"):
-        one = max(results[what], key=lambda result: result["peak"])
+    for one in (results["open"][0], results["memory"][0]):
+        resident, peak = one["resident"] / MIB, one["peak"] / MIB
         most = (MEMORY_MAX + ROW_BYTES * one["active_entries"]) / MIB
         print(
-            f"memory of an open log with {one['active_entries']:.0f} entries in its newest segment"
-            f"  {one['resident'] / MIB:.1f} MiB, {one['peak'] / MIB:.1f} while opening"
-            f"   at most {most:.1f} MiB"
+            f"memory with {one['active_entries']} entries in the newest segment: "
+            f"{resident:.1f} MiB, {peak:.1f} while opening, at most {most:.1f}"
         )
     return results
 
 
-def _open_elsewhere(folder: Path) -> dict[str, float]:
-    command = [sys.executable, __file__, "--open", str(folder)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+def elsewhere(*arguments: object) -> Any:
+    """What this command prints with ``arguments``: what one row leaves behind slows no other."""
+    command = [sys.executable, __file__, *map(str, arguments)]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
 # -- choices -------------------------------------------------------------------------------------
@@ -294,8 +291,7 @@ def choices(parent: Path, rounds: int) -> dict[str, Any]:
     """Every way to allocate with every way to write, in turn; microseconds of one flush."""
     results: dict[str, Any] = {}
     for size, count in ((4 * KIB, 200), (64 * KIB, 200), (MIB, 60)):
-        # A head and as many frames as a flush of that size has when entries are small.
-        pieces = [os.urandom(64), *[os.urandom(size // 16)] * 15]
+        pieces = [os.urandom(64), *[os.urandom(size // 16)] * 15]  # a head, frames, padding
         pieces.append(bytes(size - sum(map(len, pieces))))
         times: dict[str, list[float]] = {}
         for _ in range(rounds):
@@ -317,7 +313,6 @@ def _flushes(
 ) -> list[float]:
     size = sum(map(len, pieces))
     flags = os.RWF_DSYNC if path.startswith("dsync") else 0
-    joined = path.endswith("joined")
     taken = []
     with folder_of(parent) as folder:
         file = os.open(folder / "choice", os.O_RDWR | os.O_CREAT)
@@ -329,7 +324,7 @@ def _flushes(
         os.fsync(file)
         for position in range(0, size * count, size):
             began = time.perf_counter()
-            buffers = [b"".join(pieces)] if joined else pieces
+            buffers = [b"".join(pieces)] if path.endswith("joined") else pieces
             os.pwritev(file, buffers, position, flags)
             if not flags:
                 os.fdatasync(file)
@@ -340,33 +335,40 @@ def _flushes(
 
 def sync_p50(parent: Path) -> float:
     """Microseconds of one 4 KiB write into allocated space with its fdatasync."""
-    taken = sorted(_flushes(parent, "fallocate", "fdatasync joined", [os.urandom(4 * KIB)], 200))
-    return taken[len(taken) // 2] * 1e6
+    return 1e6 * median(_flushes(parent, "fallocate", PATHS[0], [os.urandom(4 * KIB)], 200))
 
 
 # -- the command ---------------------------------------------------------------------------------
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python bench/storage.py")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each row, at least 5")
     parser.add_argument("--gib", type=float, default=10, help="size of the log that is opened")
     parser.add_argument("--folder", type=Path, help="on the disk that is measured")
     parser.add_argument("--choices", action="store_true", help="compare ways to write a segment")
     parser.add_argument("--open", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--row", type=int, help=argparse.SUPPRESS)
     parsed = parser.parse_args()
-    if parsed.open is not None:
-        print(json.dumps(open_here(parsed.open)))
-        return 0
     parent = parsed.folder or Path(tempfile.gettempdir())
+    if parsed.row is not None:
+        print(json.dumps(ROWS[parsed.row](parent, parsed.rounds)))
+    elif parsed.open is not None:
+        print(json.dumps(open_here(parsed.open)))
+    else:
+        _measure(parent, parsed)
+
+
+def _measure(parent: Path, parsed: argparse.Namespace) -> None:
     results: dict[str, Any] = {"load": os.getloadavg(), "sync_p50_us": [sync_p50(parent)]}
     if parsed.choices:
         results["choices"] = choices(parent, parsed.rounds)
     else:
         results |= _rows(parent, parsed.rounds, parsed.gib)
     results["sync_p50_us"].append(sync_p50(parent))
-    before, after = results["sync_p50_us"]
-    print(f"fdatasync of 4 KiB: p50 {before:.0f} us before, {after:.0f} us after")
+    print(
+        "fdatasync of 4 KiB: p50 {:.0f} us before, {:.0f} us after".format(*results["sync_p50_us"])
+    )
     print(f"load: {results['load'][0]:.2f} before, {os.getloadavg()[0]:.2f} after")
     path = RESULTS / f"storage{'-choices' * parsed.choices}.json"
     path.parent.mkdir(exist_ok=True)
@@ -374,27 +376,27 @@ def main() -> int:
     rows = results.get("rows", [])
     short = sum(median(row["ratios"]) < row["target"] for row in rows)
     print(f"storage: rows={len(rows)} short={short} json={path}")
-    return 0
 
 
 def _rows(parent: Path, rounds: int, gib: float) -> dict[str, Any]:
     print(f"{'':34} {'ours MB/s':>9} {'bare MB/s':>9}   ratio  low to high   target")
     rows = []
-    for measured in (
-        partial(append_row, parent, rounds, MIB, 0.8),
-        partial(append_row, parent, rounds, 64 * KIB, 0.7),
-        partial(read_row, parent, rounds, MIB, 0.8, proved=False),
-        partial(read_row, parent, rounds, MIB, 0.8, proved=True),
-        partial(read_row, parent, rounds, 64 * KIB, 0.8, proved=False),
-        partial(read_row, parent, rounds, 64 * KIB, 0.8, proved=True),
-        partial(arrow_row, rounds, KIB),
-        partial(arrow_row, rounds, 100),
-    ):
-        row = measured()
+    for number in range(len(ROWS)):
+        row = Row(*elsewhere("--row", number, "--rounds", rounds, "--folder", parent))
         print(row.shown(), flush=True)
         rows.append({**row._asdict(), "ratios": row.ratios})
     return {"rows": rows, **open_rows(parent, rounds, gib)}
 
 
+ROWS = (
+    partial(append_row, size=MIB, target=0.8),
+    partial(append_row, size=64 * KIB, target=0.7),
+    *(partial(read_row, size=MIB, target=0.8, proved=proved) for proved in (False, True)),
+    *(partial(read_row, size=64 * KIB, target=0.8, proved=proved) for proved in (False, True)),
+    partial(arrow_row, value=KIB),
+    partial(arrow_row, value=100),
+)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

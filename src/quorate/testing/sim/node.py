@@ -6,7 +6,7 @@ import errno
 from random import Random
 from typing import TYPE_CHECKING
 
-from quorate.errors import DiskFailed, QuorateError, ReplicaHalted
+from quorate.errors import Corrupt, DiskFailed, QuorateError, ReplicaHalted
 from quorate.replica.engine import Engine
 from quorate.replica.exchange import Effects, Flushed, FlushFailed, Input, Room
 from quorate.storage.layout import VOTE_COPIES, decode_vote
@@ -269,6 +269,12 @@ class Node:
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise Violation("space", f"{self.name} ran out of room in a flush") from error
+            self.give(FlushFailed(number or 0, str(error)))
+            return
+        except Corrupt as error:
+            # A truncation looks up where the log will end: on a spoiled disk that may be bad.
+            if self not in self.world.rotten:
+                raise Violation("damage", f"{self.name} writes: {error}") from error
             self.give(FlushFailed(number or 0, str(error)))
             return
         except Exception as error:
