@@ -253,12 +253,10 @@ def open_rows(parent: Path, rounds: int, gib: float) -> dict[str, Any]:
         print(f"open: skipped: less than {2 * gib + 2:g} GiB are free")
         return {}
     results: dict[str, Any] = {}
-    with folder_of(parent) as folder:
-        written(folder, int(gib * GIB), MIB)
-        results["open"] = [elsewhere("--open", folder) for _ in range(rounds)]
-    with folder_of(parent) as folder:
-        written(folder, SEGMENT_BYTES // 2, 128)
-        results["memory"] = [elsewhere("--open", folder) for _ in range(rounds)]
+    for name, total, size in (("open", int(gib * GIB), MIB), ("memory", SEGMENT_BYTES // 2, 128)):
+        with folder_of(parent) as folder:
+            written(folder, total, size)
+            results[name] = [elsewhere("--open", folder) for _ in range(rounds)]
     seconds = sorted(one["seconds"] for one in results["open"])
     spread = f"{median(seconds):.3f} s  {seconds[0]:.3f} to {seconds[-1]:.3f}"
     segments = results["open"][0]["segments"]
