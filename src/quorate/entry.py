@@ -15,9 +15,14 @@ same bytes. Nothing in it is local to a node, so replicas hold identical frames:
         32     8  base offset     of the first record; of the next one if there is none
         40     8  append time     microseconds, the leader's clock, never decreasing
         48     4  body CRC        CRC32C of the body
-        52     4  reserved        0
+        52     4  stamps          rows of producer stamps after the runs directory
         56     4  chain           CRC32C(chain of the entry before, bytes 0..56)
         60     4  header CRC      CRC32C of bytes 0..60
+
+The body of a data entry is the runs directory, the stamps and the batches::
+
+    row of a run, 8 bytes       bytes u32, records u32
+    row of a stamp, 24 bytes    run u32, reserved u32 = 0, epoch u64, sequence u64
 
 The body enters the chain by its CRC, so (index, chain) stands for every byte up to there. The
 chain leaves itself and the header CRC out: a CRC run over its own value proves nothing.
@@ -27,12 +32,15 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
 from quorate.errors import InvalidArgument
 from quorate.types import EntryKind, Index, Position, Term
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "CHAINED_BYTES",
@@ -41,6 +49,7 @@ __all__ = [
     "RUNS_MAX",
     "Entry",
     "Header",
+    "Stamp",
     "chain_holds",
     "decode_entry",
     "hollow_entry",
@@ -49,6 +58,8 @@ __all__ = [
     "pack_batches",
     "parse_header",
     "unpack_batches",
+    "unpack_counts",
+    "unpack_stamps",
 ]
 
 Buffer = bytes | bytearray | memoryview
@@ -63,6 +74,8 @@ COUNT_MAX = 0xFFFF_FFFF
 _CHAINED = struct.Struct("<4sBBHQQIIQQII")
 _PROOF = struct.Struct("<II")
 _RUN = struct.Struct("<II")
+# The reserved half of a run's number is read with it: a run that is too high shows it.
+_STAMP = struct.Struct("<QQQ")
 _KINDS = {int(kind): kind for kind in EntryKind}
 
 
@@ -80,6 +93,7 @@ class Entry:
     count: int
     append_time: int
     runs: int
+    stamps: int
     # Where a log stands that ends with this entry.
     position: Position
     # Bytes of the frame.
@@ -104,18 +118,19 @@ def make_entry(
     count: int = 0,
     append_time: int = 0,
     runs: int = 0,
+    stamps: int = 0,
 ) -> Entry:
     """The entry that follows ``before``, encoded and chained to it."""
     index = Index(before.index + 1)
     chained = _CHAINED.pack(
         MAGIC, VERSION, kind, runs, index, term, len(body), count, base_offset, append_time,
-        crc32c(body), 0,
+        crc32c(body), stamps,
     )  # fmt: skip
     chain = crc32c(chained, before.chain)
     tail = chain.to_bytes(4, "little")
     header = chained + tail + crc32c(tail, crc32c(chained)).to_bytes(4, "little")
     return Entry(
-        index, term, kind, base_offset, count, append_time, runs,
+        index, term, kind, base_offset, count, append_time, runs, stamps,
         Position(index, term, chain), HEADER_BYTES + len(body), header, body,
     )  # fmt: skip
 
@@ -125,6 +140,7 @@ class Header(NamedTuple):
 
     kind: int
     runs: int
+    stamps: int
     position: Position
     length: int
     count: int  # type: ignore[assignment]  # nobody calls tuple's own
@@ -148,15 +164,15 @@ def parse_header(data: Buffer, start: int = 0) -> Header | None:
         return None
     (
         magic, version, kind, runs, index, term, length, count, base_offset, append_time, body_crc,
-        reserved,
+        stamps,
     ) = _CHAINED.unpack_from(data, start)  # fmt: skip
     chain, header_crc = _PROOF.unpack_from(data, start + CHAINED_BYTES)
-    if magic != MAGIC or version != VERSION or reserved:
+    if magic != MAGIC or version != VERSION:
         return None
     if crc32c(data[start : start + HEADER_BYTES - 4]) != header_crc:
         return None
     position = Position(Index(index), Term(term), chain)
-    return Header(kind, runs, position, length, count, base_offset, append_time, body_crc)
+    return Header(kind, runs, stamps, position, length, count, base_offset, append_time, body_crc)
 
 
 def is_frame(frame: Buffer, index: int) -> bool:
@@ -187,7 +203,8 @@ def decode_entry(frame: bytes) -> Entry:
         raise InvalidArgument(f"entry body at index {position.index} does not match its header")
     return Entry(
         position.index, position.term, kind, header.base_offset, header.count,
-        header.append_time, header.runs, position, len(frame), frame[:HEADER_BYTES], body,
+        header.append_time, header.runs, header.stamps, position, len(frame), frame[:HEADER_BYTES],
+        body,
     )  # fmt: skip
 
 
@@ -202,7 +219,8 @@ def hollow_entry(header_bytes: bytes, header: Header) -> Entry:
     position = header.position
     return Entry(
         position.index, position.term, _kind(header), header.base_offset, header.count,
-        header.append_time, header.runs, position, HEADER_BYTES + header.length, header_bytes, b"",
+        header.append_time, header.runs, header.stamps, position, HEADER_BYTES + header.length,
+        header_bytes, b"",
     )  # fmt: skip
 
 
@@ -229,18 +247,66 @@ def chain_holds(before: Position, entries: tuple[Entry, ...]) -> bool:
     return True
 
 
-def pack_batches(batches: list[tuple[bytes, int]]) -> bytes:
-    """A body: the runs directory, one (bytes, records) row per batch, then the batches."""
+class Stamp(NamedTuple):
+    """Which producer sent a batch, and where its records stand among those that it sent."""
+
+    # The batch's row of the runs directory.
+    run: int
+    # Names the producer: the index of the entry that opened it.
+    epoch: int
+    # Of the batch's first record. A producer numbers its records from 1, without gaps.
+    sequence: int
+
+
+def pack_batches(batches: list[tuple[bytes, int]], stamps: Sequence[Stamp] = ()) -> bytes:
+    """A body: a (bytes, records) row per batch, ``stamps`` in rising order of run, the batches."""
     directory = b"".join(_RUN.pack(len(batch), count) for batch, count in batches)
+    if stamps:
+        directory += b"".join(_STAMP.pack(*stamp) for stamp in stamps)
     return directory + b"".join(batch for batch, _ in batches)
 
 
 def unpack_batches(entry: Entry) -> list[tuple[bytes, int]]:
     """The batches of a data entry, with their record counts."""
-    position = entry.runs * _RUN.size
+    position = _rows_end(entry)
     batches = []
     for row in range(entry.runs):
         length, count = _RUN.unpack_from(entry.body, row * _RUN.size)
         batches.append((entry.body[position : position + length], count))
         position += length
+    if position != len(entry.body):
+        raise InvalidArgument(
+            f"entry {entry.index}: rows and batches take {position} bytes, "
+            f"the body has {len(entry.body)}"
+        )
     return batches
+
+
+def unpack_counts(entry: Entry) -> tuple[int, ...]:
+    """How many records each batch of a data entry has, without a look at the batches."""
+    _rows_end(entry)
+    return struct.unpack_from(f"<{2 * entry.runs}I", entry.body)[1::2]
+
+
+def unpack_stamps(entry: Entry) -> list[Stamp]:
+    """The producer stamps of a data entry, in rising order of run."""
+    rows = memoryview(entry.body)[entry.runs * _RUN.size : _rows_end(entry)]
+    stamps = [*map(Stamp._make, _STAMP.iter_unpack(rows))]
+    runs = [stamp.run for stamp in stamps]
+    if runs != sorted(set(runs)):
+        raise InvalidArgument(f"entry {entry.index}: stamps are not in rising order of run")
+    if runs and runs[-1] >= entry.runs:
+        raise InvalidArgument(f"entry {entry.index}: a stamp names run {runs[-1]} of {entry.runs}")
+    return stamps
+
+
+def _rows_end(entry: Entry) -> int:
+    """Where the batches begin, as the header says. What does not fit is refused before it is read:
+    a header is whole by its CRC, and may still lie."""
+    end = entry.runs * _RUN.size + entry.stamps * _STAMP.size
+    if end > len(entry.body):
+        raise InvalidArgument(
+            f"entry {entry.index}: {entry.runs} runs and {entry.stamps} stamps do not fit "
+            f"into {len(entry.body)} bytes"
+        )
+    return end

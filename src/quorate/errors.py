@@ -2,22 +2,43 @@
 
 ::
 
-    QuorateError                     code, retriable
-    ├── NotLeader          NOT_LEADER*         another replica leads, or none does
-    ├── NoQuorum           NO_QUORUM*          no majority answered in time; nothing was logged
-    ├── Busy               BUSY*               a queue is at its limit; nothing was logged
-    ├── OutcomeUnknown     OUTCOME_UNKNOWN     it was logged, its fate was not learnt: not a failure
-    ├── DiskFull           DISK_FULL*          no room for it on enough disks; nothing was logged
-    ├── Corrupt            CORRUPT             this replica's copy is damaged there: ask another
-    ├── TooLarge           TOO_LARGE           over a size limit that the message names
-    ├── EmptyBatch         EMPTY_BATCH         a batch without records
-    └── InvalidArgument    INVALID_ARGUMENT    a field is outside its range
+    QuorateError                      code, retriable
+    ├── NotLeader          NOT_LEADER*          another replica leads, or none does
+    ├── NoQuorum           NO_QUORUM*           no majority answered in time; nothing was logged
+    ├── Busy               BUSY*                a queue is at its limit; nothing was logged
+    ├── Transferring       TRANSFERRING*        the leader is handing over; nothing was logged
+    ├── DiskFull           DISK_FULL*           no room for it on enough disks; nothing was logged
+    ├── Behind             BEHIND*              this replica has not yet what the caller has seen
+    ├── OutOfSequence      OUT_OF_SEQUENCE*     a producer's batch before this one is missing
+    ├── Timeout            TIMEOUT*             the time was up before anything could happen
+    ├── OutcomeUnknown     OUTCOME_UNKNOWN      it was logged, its fate was not learnt: no failure
+    ├── TooLarge           TOO_LARGE            over a size limit that the message names
+    ├── EmptyBatch         EMPTY_BATCH          a batch without records
+    ├── LogNotFound        LOG_NOT_FOUND        no log of that name
+    ├── LogExists          LOG_EXISTS           a log of that name is there already
+    ├── LogRecreated       LOG_RECREATED        the log was deleted and made again meanwhile
+    ├── OffsetOutOfRange   OFFSET_OUT_OF_RANGE  past the end of the log
+    ├── Trimmed            TRIMMED              before the first offset that is kept
+    ├── OffsetMismatch     OFFSET_MISMATCH      the log does not end where the append expects
+    ├── Fenced             FENCED               another fence, or a newer epoch, is in force
+    ├── Duplicate          DUPLICATE            it is in the log, its offset is no longer kept
+    ├── UnknownProducer    UNKNOWN_PRODUCER     never opened, or idle for longer than its expiry
+    ├── TooManyProducers   TOO_MANY_PRODUCERS   the log remembers as many as it may
+    ├── StageFull          STAGE_FULL           the log holds as many staged bytes as it may
+    ├── StageExpired       STAGE_EXPIRED        what was staged was dropped before its publish
+    ├── ReplayMismatch     REPLAY_MISMATCH      published before under this id, with other rows
+    ├── Corrupt            CORRUPT              this replica's copy is damaged there: ask another
+    ├── WrongCluster       WRONG_CLUSTER        the node belongs to another cluster
+    ├── Unauthorized       UNAUTHORIZED         the caller may not do this
+    ├── VersionMismatch    VERSION_MISMATCH     the two sides share no protocol version
+    └── InvalidArgument    INVALID_ARGUMENT     a field is outside its range
 
-    ReplicaHalted                    this replica must not go on: not an answer to anybody
-    ├── Damaged                      what was committed here differs from what the leader has
-    ├── WrongDirectory               the data directory belongs to somebody else, or is in use
-    ├── DiskFailed                   a write or sync failed: what is on disk is no longer known
-    └── InvariantBroken              a rule that the code relies on does not hold
+    ReplicaHalted                     this replica must not go on: not an answer to anybody
+    ├── Damaged                       what was committed here differs from what the leader has
+    ├── WrongDirectory                the data directory belongs to somebody else, or is in use
+    ├── DiskFailed                    a write or sync failed: what is on disk is no longer known
+    ├── StateDiverged                 this state is not what the majority made of the same log
+    └── InvariantBroken               a rule that the code relies on does not hold
 
 ``*`` = retriable: answered only if nothing was logged. A halt is not a :class:`QuorateError`
 because nobody may answer with it: it stops the process, it is never sent.
@@ -28,29 +49,53 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "Behind",
     "Busy",
     "Corrupt",
     "Damaged",
     "DiskFailed",
     "DiskFull",
+    "Duplicate",
     "EmptyBatch",
+    "Fenced",
     "InvalidArgument",
     "InvariantBroken",
+    "LogExists",
+    "LogNotFound",
+    "LogRecreated",
     "NoQuorum",
     "NotLeader",
+    "OffsetMismatch",
+    "OffsetOutOfRange",
+    "OutOfSequence",
     "OutcomeUnknown",
     "QuorateError",
+    "ReplayMismatch",
     "ReplicaHalted",
+    "StageExpired",
+    "StageFull",
+    "StateDiverged",
+    "Timeout",
     "TooLarge",
+    "TooManyProducers",
+    "Transferring",
+    "Trimmed",
+    "Unauthorized",
+    "UnknownProducer",
+    "VersionMismatch",
+    "WrongCluster",
     "WrongDirectory",
     "check",
+    "error_for",
 ]
 
 
 class QuorateError(Exception):
     """Base of every error that a caller may see."""
 
-    code: ClassVar[str] = "ERROR"
+    # The same word in every language and on the wire. An error of a release that knows more codes
+    # than this one says its code by itself.
+    code: str = "ERROR"
     retriable: ClassVar[bool] = False
 
 
@@ -69,13 +114,29 @@ class Busy(QuorateError):
     retriable = True
 
 
+class Transferring(QuorateError):
+    code = "TRANSFERRING"
+    retriable = True
+
+
 class DiskFull(QuorateError):
     code = "DISK_FULL"
     retriable = True
 
 
-class Corrupt(QuorateError):
-    code = "CORRUPT"
+class Behind(QuorateError):
+    code = "BEHIND"
+    retriable = True
+
+
+class OutOfSequence(QuorateError):
+    code = "OUT_OF_SEQUENCE"
+    retriable = True
+
+
+class Timeout(QuorateError):
+    code = "TIMEOUT"
+    retriable = True
 
 
 class OutcomeUnknown(QuorateError):
@@ -90,8 +151,90 @@ class EmptyBatch(QuorateError):
     code = "EMPTY_BATCH"
 
 
+class LogNotFound(QuorateError):
+    code = "LOG_NOT_FOUND"
+
+
+class LogExists(QuorateError):
+    code = "LOG_EXISTS"
+
+
+class LogRecreated(QuorateError):
+    code = "LOG_RECREATED"
+
+
+class OffsetOutOfRange(QuorateError):
+    code = "OFFSET_OUT_OF_RANGE"
+
+
+class Trimmed(QuorateError):
+    code = "TRIMMED"
+
+
+class OffsetMismatch(QuorateError):
+    code = "OFFSET_MISMATCH"
+
+
+class Fenced(QuorateError):
+    code = "FENCED"
+
+
+class Duplicate(QuorateError):
+    code = "DUPLICATE"
+
+
+class UnknownProducer(QuorateError):
+    code = "UNKNOWN_PRODUCER"
+
+
+class TooManyProducers(QuorateError):
+    code = "TOO_MANY_PRODUCERS"
+
+
+class StageFull(QuorateError):
+    code = "STAGE_FULL"
+
+
+class StageExpired(QuorateError):
+    code = "STAGE_EXPIRED"
+
+
+class ReplayMismatch(QuorateError):
+    code = "REPLAY_MISMATCH"
+
+
+class Corrupt(QuorateError):
+    code = "CORRUPT"
+
+
+class WrongCluster(QuorateError):
+    code = "WRONG_CLUSTER"
+
+
+class Unauthorized(QuorateError):
+    code = "UNAUTHORIZED"
+
+
+class VersionMismatch(QuorateError):
+    code = "VERSION_MISMATCH"
+
+
 class InvalidArgument(QuorateError):
     code = "INVALID_ARGUMENT"
+
+
+_KNOWN: list[type[QuorateError]] = [QuorateError, *QuorateError.__subclasses__()]
+_BY_CODE = {error.code: error for error in _KNOWN}
+
+
+def error_for(code: str, message: str) -> QuorateError:
+    """The error that another process reported. One that this release does not know is final."""
+    known = _BY_CODE.get(code)
+    if known is not None:
+        return known(message)
+    error = QuorateError(message)
+    error.code = code
+    return error
 
 
 class ReplicaHalted(Exception):
@@ -108,6 +251,10 @@ class WrongDirectory(ReplicaHalted):
 
 class DiskFailed(ReplicaHalted):
     """A log or vote write failed. Retrying would trust pages that may only look clean."""
+
+
+class StateDiverged(ReplicaHalted):
+    """The same entries gave another state here than on the majority, or than at their proposal."""
 
 
 class InvariantBroken(ReplicaHalted):

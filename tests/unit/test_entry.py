@@ -15,11 +15,15 @@ from quorate.entry import (
     HEADER_BYTES,
     RUNS_MAX,
     Entry,
+    Stamp,
     chain_holds,
     decode_entry,
     make_entry,
     pack_batches,
+    parse_header,
     unpack_batches,
+    unpack_counts,
+    unpack_stamps,
 )
 from quorate.errors import InvalidArgument
 from quorate.types import ORIGIN, EntryKind, Index, Position, Term
@@ -32,22 +36,33 @@ GOLDEN_HEADER = bytes.fromhex(
     "e80300000000000000401e18240a06008add258100000000ad40e45ae0199a18"
 )
 GOLDEN_BODY = bytes.fromhex("05000000020000000000000001000000616c706861")
+# The same entry with both batches stamped: the directory, two stamps, the batches.
+GOLDEN_STAMPED = bytes.fromhex(
+    "5152454e010102002a0000000000000007000000000000004500000003000000"
+    "e80300000000000000401e18240a0600410de2b2020000003d688882e0199a18"
+    "05000000020000000000000001000000"
+    "000000000000000009000000000000000100000000000000"
+    "01000000000000000c000000000000004d01000000000000"
+    "616c706861"
+)
+STAMPS = [Stamp(0, 9, 1), Stamp(1, 12, 333)]
 GOLDEN_NOOP = bytes.fromhex(
     "5152454e01020000010000000000000001000000000000000000000000000000"
     "000000000000000000000000000000000000000000000000d68078d6c74b6748"
 )
 
 
-def golden() -> Entry:
+def golden(*stamps: Stamp) -> Entry:
     return make_entry(
         BEFORE,
         Term(7),
         EntryKind.DATA,
-        pack_batches(BATCHES),
+        pack_batches(BATCHES, stamps),
         base_offset=1000,
         count=3,
         append_time=1_700_000_000_000_000,
         runs=2,
+        stamps=len(stamps),
     )
 
 
@@ -80,6 +95,7 @@ def test_a_header_decodes_to_the_entry_that_made_it() -> None:
     count=st.integers(0, 2**32 - 1),
     time=st.integers(0, 2**64 - 1),
     runs=st.integers(0, RUNS_MAX),
+    stamps=st.integers(0, 2**32 - 1),
 )
 def test_every_entry_survives_its_encoding(
     term: int,
@@ -91,6 +107,7 @@ def test_every_entry_survives_its_encoding(
     count: int,
     time: int,
     runs: int,
+    stamps: int,
 ) -> None:
     entry = make_entry(
         Position(Index(index), Term(term), seed),
@@ -101,8 +118,12 @@ def test_every_entry_survives_its_encoding(
         count=count,
         append_time=time,
         runs=runs,
+        stamps=stamps,
     )
     assert decode_entry(entry.header + entry.body) == entry
+    header = parse_header(entry.header)
+    assert header is not None
+    assert (header.runs, header.stamps, entry.stamps) == (runs, stamps, stamps)
 
 
 def test_every_flipped_bit_of_the_header_is_caught() -> None:
@@ -223,3 +244,86 @@ def test_batches_come_out_as_they_went_in(batches: list[tuple[bytes, int]]) -> N
 
 def test_a_noop_has_no_batches() -> None:
     assert unpack_batches(make_entry(ORIGIN, Term(1), EntryKind.NOOP)) == []
+
+
+# -- stamps ------------------------------------------------------------------------------------
+
+
+def test_a_stamped_entry_is_the_written_down_bytes() -> None:
+    entry = golden(*STAMPS)
+    assert (entry.header + entry.body).hex() == GOLDEN_STAMPED.hex()
+
+
+def test_stamps_and_batches_come_out_as_they_went_in() -> None:
+    entry = golden(*STAMPS)
+    assert unpack_stamps(entry) == STAMPS
+    assert unpack_batches(entry) == BATCHES
+    assert unpack_counts(entry) == (2, 1)
+
+
+@FUZZ
+@given(
+    st.lists(
+        st.tuples(
+            st.binary(max_size=9),
+            st.integers(0, 2**32 - 1),
+            st.none() | st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)),
+        ),
+        max_size=20,
+    )
+)
+def test_any_batches_may_be_stamped(rows: list[tuple[bytes, int, tuple[int, int] | None]]) -> None:
+    batches = [(batch, count) for batch, count, _ in rows]
+    stamps = [Stamp(run, *stamp) for run, (*_, stamp) in enumerate(rows) if stamp is not None]
+    entry = data(pack_batches(batches, stamps), len(rows), len(stamps))
+    assert unpack_batches(entry) == batches
+    assert unpack_stamps(entry) == stamps
+    assert unpack_counts(entry) == tuple(count for _, count in batches)
+
+
+def data(body: bytes, runs: int, stamps: int) -> Entry:
+    return make_entry(ORIGIN, Term(1), EntryKind.DATA, body, runs=runs, stamps=stamps)
+
+
+@pytest.mark.parametrize(
+    ("runs", "stamps"), [(RUNS_MAX, 2), (2, 2**32 - 1), (0, 3), (9, 0), (6, 1)]
+)
+def test_rows_that_do_not_fit_are_refused(runs: int, stamps: int) -> None:
+    """A whole header may lie: nothing is read or made before its numbers fit into the body."""
+    entry = data(golden(*STAMPS).body, runs, stamps)
+    assert decode_entry(entry.header + entry.body) == entry
+    for unpack in (unpack_batches, unpack_counts, unpack_stamps):
+        with pytest.raises(InvalidArgument, match=f"{runs} runs and {stamps} stamps do not fit"):
+            unpack(entry)
+
+
+@pytest.mark.parametrize("body", [b"abcd", b"abcdef", b""])
+def test_batches_fill_the_body(body: bytes) -> None:
+    """Neither a byte too few nor one too many."""
+    directory = pack_batches([(b"abcde", 1)])[:8]
+    assert unpack_batches(data(directory + b"abcde", 1, 0)) == [(b"abcde", 1)]
+    with pytest.raises(InvalidArgument, match=f"take 13 bytes, the body has {8 + len(body)}"):
+        unpack_batches(data(directory + body, 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("stamps", "message"),
+    [
+        ([Stamp(1, 9, 1), Stamp(0, 9, 2)], "rising order of run"),
+        ([Stamp(1, 9, 1), Stamp(1, 9, 2)], "rising order of run"),
+        ([Stamp(0, 9, 1), Stamp(2, 9, 2)], "names run 2 of 2"),
+        # The reserved half: one bit of it makes a run that no entry has.
+        ([Stamp(1 << 32, 9, 1)], "names run 4294967296 of 2"),
+        ([Stamp(1 << 63, 9, 1)], "names run 9223372036854775808 of 2"),
+    ],
+)
+def test_stamps_out_of_order_or_range_are_refused(stamps: list[Stamp], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        unpack_stamps(golden(*stamps))
+
+
+def test_an_entry_without_stamps_has_none() -> None:
+    assert unpack_stamps(golden()) == []
+    noop = make_entry(ORIGIN, Term(1), EntryKind.NOOP)
+    assert unpack_stamps(noop) == []
+    assert unpack_counts(noop) == ()

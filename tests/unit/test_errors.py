@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 
 import pytest
 
 from quorate import errors
-from quorate.errors import InvariantBroken, QuorateError, ReplicaHalted, check
+from quorate.errors import InvariantBroken, QuorateError, ReplicaHalted, check, error_for
 
 DEFINED = {
     name: item
@@ -17,12 +18,27 @@ DEFINED = {
 }
 ANSWERS = [item for item in DEFINED.values() if issubclass(item, QuorateError)]
 HALTS = [item for item in DEFINED.values() if issubclass(item, ReplicaHalted)]
-RETRIABLE = {"NOT_LEADER", "NO_QUORUM", "BUSY", "DISK_FULL"}
+RETRIABLE = {
+    *("NOT_LEADER", "NO_QUORUM", "BUSY", "TRANSFERRING", "DISK_FULL", "BEHIND"),
+    *("OUT_OF_SEQUENCE", "TIMEOUT"),
+}
+# What programs outside rely on: codes are added, never renamed.
+FINAL = {
+    *("OUTCOME_UNKNOWN", "TOO_LARGE", "EMPTY_BATCH", "LOG_NOT_FOUND", "LOG_EXISTS"),
+    *("LOG_RECREATED", "OFFSET_OUT_OF_RANGE", "TRIMMED", "OFFSET_MISMATCH", "FENCED"),
+    *("DUPLICATE", "UNKNOWN_PRODUCER", "TOO_MANY_PRODUCERS", "STAGE_FULL", "STAGE_EXPIRED"),
+    *("REPLAY_MISMATCH", "CORRUPT", "WRONG_CLUSTER", "UNAUTHORIZED", "VERSION_MISMATCH"),
+    "INVALID_ARGUMENT",
+}
 
 
 def test_everything_is_exported_in_order() -> None:
     assert errors.__all__ == sorted(errors.__all__)
-    assert set(errors.__all__) == {*DEFINED, "check"}
+    assert set(errors.__all__) == {*DEFINED, "check", "error_for"}
+
+
+def test_every_code_of_the_contract_is_there() -> None:
+    assert {error.code for error in ANSWERS} == {"ERROR", *RETRIABLE, *FINAL}
 
 
 def test_every_error_answers_or_halts() -> None:
@@ -58,3 +74,26 @@ def test_a_check_stops_the_replica_with_its_rule() -> None:
     check(True, "never seen")
     with pytest.raises(InvariantBroken, match="the rule"):
         check(False, "the rule")
+
+
+@pytest.mark.parametrize("error", ANSWERS)
+def test_a_code_from_the_wire_gives_its_error(error: type[QuorateError]) -> None:
+    made = error_for(error.code, "what happened")
+    assert type(made) is error
+    assert (made.code, str(made)) == (error.code, "what happened")
+
+
+def test_a_code_that_is_not_known_is_kept_and_final() -> None:
+    made = error_for("OF_A_LATER_RELEASE", "what happened")
+    assert type(made) is QuorateError
+    assert (made.code, made.retriable, str(made)) == ("OF_A_LATER_RELEASE", False, "what happened")
+    assert QuorateError.code == "ERROR"
+    with pytest.raises(QuorateError) as caught:
+        raise made
+    assert caught.value.code == "OF_A_LATER_RELEASE"
+
+
+@pytest.mark.parametrize("error", [error_for("NO_QUORUM", "x"), error_for("LATER", "y")])
+def test_an_error_survives_the_way_between_processes(error: QuorateError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.code, str(again)) == (type(error), error.code, str(error))

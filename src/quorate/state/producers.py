@@ -1,0 +1,248 @@
+"""What a log remembers of its producers, so that a batch that is sent again is known again.
+
+A producer numbers its records from 1. The log takes only the next number, and keeps where the
+newest batches went. An epoch, the index of the entry that opened it, tells the one who may write
+under a name from all who wrote under it before.
+
+The table has a digest: a sum of hashes, one per producer and one per run. A change costs what it
+changed, and the order of changes leaves no trace.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from hashlib import blake2b
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.entry import unpack_counts, unpack_stamps
+from quorate.errors import InvariantBroken, check
+from quorate.state.operations import EPOCHS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from quorate.entry import Entry
+    from quorate.state.operations import OpenProducer
+    from quorate.types import Index, Term
+
+__all__ = ["Producer", "Producers", "Run", "hash_item"]
+
+# So many changed producers are hashed at once at most, lest asking for the digest takes long.
+UNHASHED_MAX = 256
+
+# What is hashed begins with its sort, so that no two sorts can be taken for each other.
+_PRODUCER_ITEM, _RUN_ITEM = 1, 2
+_PRODUCER = struct.Struct("<BQQQQI16s")
+_RUN = struct.Struct("<BQQQQQQ")
+
+
+def hash_item(item: bytes) -> int:
+    """64 bits, the same on every machine, unlike Python's own hash."""
+    return int.from_bytes(blake2b(item, digest_size=8).digest(), "little")
+
+
+class Run(NamedTuple):
+    """One batch of a producer, and where it is in the log."""
+
+    # Of its first record.
+    sequence: int
+    count: int  # type: ignore[assignment]  # nobody calls tuple's own
+    # Of its first record.
+    offset: int
+    # Of the entry that holds it.
+    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    term: Term
+
+
+class Producer(NamedTuple):
+    """One name under which somebody writes. Never changed: replaced by what it becomes."""
+
+    name: str
+    # The index of the entry that opened it last. Whoever shows a lower one is fenced off.
+    epoch: int
+    # Of whoever opened it last.
+    instance: bytes
+    # Of its newest record in the log; 0 if there is none. Goes on when the name is opened again.
+    last_sequence: int
+    # The newest batches, oldest first and without a gap, up to last_sequence; at most ``window``.
+    runs: tuple[Run, ...]
+    window: int
+    expiry_us: int
+    # The append time of its newest batch, or of its opening if that was later.
+    active_us: int
+
+    def idle(self, now_us: int) -> bool:
+        """Whether it did nothing for its whole expiry."""
+        return now_us - self.active_us >= self.expiry_us
+
+
+def _hash(producer: Producer, runs: Iterable[Run]) -> int:
+    """Of ``producer`` with these of its runs. The epoch ties a run to its producer."""
+    name, epoch, instance, last_sequence, _, window, expiry_us, active_us = producer
+    fields = _PRODUCER.pack(
+        _PRODUCER_ITEM, epoch, last_sequence, expiry_us, active_us, window, instance
+    )
+    rows = [hash_item(_RUN.pack(_RUN_ITEM, epoch, *run)) for run in runs]
+    return hash_item(fields + name.encode()) + sum(rows)
+
+
+def _hash_change(before: Producer | None, after: Producer | None) -> int:
+    """What is to be added to a digest when one becomes the other; None is not there. A run that
+    both have would be added and taken away, and is left out."""
+    if before is None or after is None:
+        gained = _hash(after, after.runs) if after is not None else 0
+        return gained - (_hash(before, before.runs) if before is not None else 0)
+    dropped = bisect_left(before.runs, after.runs[0])
+    added = bisect_left(after.runs, (before.last_sequence + 1,))
+    return _hash(after, after.runs[added:]) - _hash(before, before.runs[:dropped])
+
+
+class Producers:
+    """All producers of one log. Every change is made as a whole, or raises and changes nothing."""
+
+    __slots__ = ("_by_epoch", "_digest", "_epochs", "_unhashed")
+
+    def __init__(self) -> None:
+        # In rising order of epoch: an opening is the newest, and a change keeps its place.
+        self._by_epoch: dict[int, Producer] = {}
+        # The epoch of each name.
+        self._epochs: dict[str, int] = {}
+        # Of the table as it was before the changes in ``_unhashed``.
+        self._digest = 0
+        # What changed since: the producer that had the epoch then, None if nobody had it. At most
+        # UNHASHED_MAX. A producer that goes on writing is hashed when somebody asks, not each time.
+        self._unhashed: dict[int, Producer | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_epoch)
+
+    def __iter__(self) -> Iterator[Producer]:
+        """In rising order of epoch."""
+        return iter(self._by_epoch.values())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Producers) and self._by_epoch == other._by_epoch
+
+    def get(self, name: str) -> Producer | None:
+        epoch = self._epochs.get(name)
+        return None if epoch is None else self._by_epoch[epoch]
+
+    def copy(self) -> Producers:
+        other = Producers()
+        other._by_epoch = self._by_epoch.copy()
+        other._epochs = self._epochs.copy()
+        other._digest = self._digest
+        other._unhashed = self._unhashed.copy()
+        return other
+
+    def digest(self) -> int:
+        """The sum of the hashes of all producers and their runs, whatever led there."""
+        for epoch, before in self._unhashed.items():
+            self._digest += _hash_change(before, self._by_epoch.get(epoch))
+        self._unhashed.clear()
+        return self._digest
+
+    def expired(self, now_us: int) -> tuple[int, ...]:
+        """The epochs of those that were idle for their expiry: as many as one entry takes."""
+        epochs = [epoch for epoch, one in self._by_epoch.items() if one.idle(now_us)]
+        return tuple(epochs[:EPOCHS_MAX])
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def add(self, producer: Producer) -> None:
+        """A producer with an epoch above all others and a name that nobody has."""
+        self._epochs[producer.name] = producer.epoch
+        self._put(producer.epoch, None, producer)
+
+    def _remove(self, producer: Producer) -> None:
+        del self._epochs[producer.name]
+        self._put(producer.epoch, producer, None)
+
+    def _put(self, epoch: int, before: Producer | None, after: Producer | None) -> None:
+        """The only place where the table changes."""
+        if len(self._unhashed) == UNHASHED_MAX:
+            self.digest()
+        self._unhashed.setdefault(epoch, before)
+        if after is None:
+            del self._by_epoch[epoch]
+        else:
+            self._by_epoch[epoch] = after
+
+    def open(self, operation: OpenProducer, entry: Entry) -> None:
+        """A new name begins with nothing; one that is there goes on under a new epoch."""
+        name, instance, window = operation.name, operation.instance, operation.window
+        last_sequence = 0
+        runs: tuple[Run, ...] = ()
+        before = self.get(name)
+        if before is not None:
+            check(
+                before.instance != instance,
+                f"entry {entry.index} opens producer {name!r} again for the instance that has it",
+            )
+            last_sequence, runs = before.last_sequence, before.runs[-window:]
+            self._remove(before)
+        opened = Producer(
+            name, entry.index, instance, last_sequence, runs, window, operation.expiry_us,
+            entry.append_time,
+        )  # fmt: skip
+        self.add(opened)
+
+    def expire(self, epochs: tuple[int, ...], entry: Entry) -> None:
+        """Forget them. Their time is over by the append time of the log, not by any clock."""
+        gone = [self._current(epoch, entry) for epoch in epochs]
+        for producer in gone:
+            check(
+                producer.idle(entry.append_time),
+                f"entry {entry.index} expires producer {producer.name!r}, which is not idle",
+            )
+        for producer in gone:
+            self._remove(producer)
+
+    def accept(self, epoch: int, run: Run, append_time: int) -> None:
+        """Take one stamped batch of an entry that is being made."""
+        self._extend(self._by_epoch[epoch], [run], append_time)
+
+    def append(self, entry: Entry) -> None:
+        """Take the stamped batches of a data entry."""
+        for producer, runs in self._new_runs(entry):
+            self._extend(producer, runs, entry.append_time)
+
+    def _new_runs(self, entry: Entry) -> list[tuple[Producer, list[Run]]]:
+        """The batches that each producer has in ``entry``, in its order."""
+        counts = unpack_counts(entry)
+        offsets = [*accumulate(counts, initial=entry.base_offset)]
+        if offsets[-1] != entry.base_offset + entry.count:
+            raise InvariantBroken(
+                f"entry {entry.index} has {entry.count} records, its runs have {sum(counts)}"
+            )
+        found: dict[int, tuple[Producer, list[Run]]] = {}
+        for row, epoch, sequence in unpack_stamps(entry):
+            if epoch not in found:
+                found[epoch] = self._current(epoch, entry), []
+            producer, runs = found[epoch]
+            last = runs[-1].sequence + runs[-1].count - 1 if runs else producer.last_sequence
+            if sequence != last + 1 or not counts[row]:
+                raise InvariantBroken(
+                    f"entry {entry.index} has {counts[row]} records from sequence {sequence} of "
+                    f"producer {producer.name!r} in run {row}, the log has it up to {last}"
+                )
+            runs.append(Run(sequence, counts[row], offsets[row], entry.index, entry.term))
+        return [*found.values()]
+
+    def _current(self, epoch: int, entry: Entry) -> Producer:
+        """The producer that has this epoch now."""
+        producer = self._by_epoch.get(epoch)
+        if producer is None:
+            raise InvariantBroken(f"entry {entry.index} names epoch {epoch}, which no producer has")
+        return producer
+
+    def _extend(self, producer: Producer, added: list[Run], active_us: int) -> None:
+        """Keep the newest runs."""
+        name, epoch, instance, _, runs, window, expiry_us, _ = producer
+        last_sequence = added[-1].sequence + added[-1].count - 1
+        surplus = max(0, len(runs) + len(added) - window)
+        runs = runs[surplus:] + tuple(added[-window:])
+        after = Producer(name, epoch, instance, last_sequence, runs, window, expiry_us, active_us)
+        self._put(epoch, producer, after)
