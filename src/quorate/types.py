@@ -102,5 +102,6 @@ class VoteRecord:
     segment: int = 0
     # Entries that this node had acknowledged may be lost: it must not vote as if it had them.
     unsure: bool = False
-    # The newest segment is being cut: it may be shorter than it was allocated.
-    cutting: bool = False
+    # From this byte of that segment on the log is being cut off; 0 if it is not. Everything below
+    # was durable before: at open, what stands from here on counts for nothing.
+    cutting: int = 0

@@ -151,7 +151,7 @@ def test_an_identity_that_is_cut_short_is_noticed(cut: int) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"format 1\n", b"format 1\nstorage xy\n", b"format x\n"])
 def test_a_whole_file_with_something_else_in_it_is_noticed(text: bytes) -> None:
-    assert Identity.decode(text + module._proof(text)) is None
+    assert Identity.decode(text + module.proof_line(text)) is None
 
 
 def test_a_damaged_identity_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_damaged_identity_is_refused_and_says_what_to_do(tmp_path: Path) -> No
 
 def test_a_newer_format_is_refused_with_both_numbers(tmp_path: Path) -> None:
     text = b"format 2\nand whatever comes then\n"
-    (made(tmp_path / "n1") / "identity").write_bytes(text + module._proof(text))
+    (made(tmp_path / "n1") / "identity").write_bytes(text + module.proof_line(text))
     with pytest.raises(WrongDirectory, match="has format 2, this release knows format 1; run the"):
         opened(tmp_path / "n1")
 

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import subprocess
 import sys
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from core_rig import chain, end
 from quorate.storage.flusher import Flush
-from quorate.testing.powercut.image import why_not
+from quorate.storage.layout import LogId, segment_name
+from quorate.storage.recovery import open_log
+from quorate.storage.vfs import RealVfs
+from quorate.testing.disk.enumerate import grow
+from quorate.testing.disk.store import complete
+from quorate.testing.powercut.image import BLOCK_BYTES, NO_LOG_FLUSH, Image, why_not
 from quorate.testing.powercut.known import Begun, Done, Failed, Known, Opened
 from quorate.types import Index, NodeId, Term, VoteRecord
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from quorate.storage.flusher import Flusher
+    from quorate.storage.log import SegmentLog
+
 CUTS = 20
+SEGMENT_BYTES = 64 << 10
+IDENTITY = LogId(1, b"power cuts".ljust(16, b"\0"))
+# Flags of sync_file_range: wait for what is under way, write, and wait for that.
+WRITE_AND_WAIT = 7
 
 RECORD = VoteRecord(5, Term(3), NodeId("n1"), 2)
 REOPENED = replace(RECORD, number=6, boot=3)
@@ -34,6 +53,53 @@ def test_what_was_reported_outlives_a_power_cut() -> None:
     assert done.returncode == 0
     during = re.findall(r"^ +(\d+)  cuts during", done.stdout, re.MULTILINE)
     assert sum(map(int, during)) == CUTS
+
+
+@pytest.mark.parametrize("block_bytes", BLOCK_BYTES)
+def test_a_page_that_is_zeroed_for_a_cut_may_reach_the_disk_before_the_cut(
+    block_bytes: int, tmp_path: Path
+) -> None:
+    """Later blocks name durable what the zeros took away; the cut was decided, so none of it
+    counts."""
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    image = Image(tmp_path)
+    image.make(block_bytes)
+    image.mount()
+    try:
+        with opened(image) as (_, flusher):
+            more = grow(end(LOG), 100, 100, 3_000, term=2)
+            for entries in (LOG, more[:2], more[2:]):
+                complete(flusher.plan(Flush(1, entries=entries)))
+            for step in flusher.plan(Flush(2, truncate_from=Index(6))):
+                if step.startswith("truncate"):
+                    break
+            write_pages(image.mounted / segment_name(1))
+            image.cut(NO_LOG_FLUSH)
+        image.unmount()
+        image.mount()
+        assert (image.mounted / segment_name(1)).stat().st_size == SEGMENT_BYTES
+        with opened(image) as (log, _):
+            assert (log.damage, log.record.unsure, log.last) == ([], False, more[0].position)
+    finally:
+        image.unmount()
+
+
+@contextmanager
+def opened(image: Image) -> Iterator[tuple[SegmentLog, Flusher]]:
+    with closing(RealVfs(image.mounted)) as vfs:
+        log, flusher = complete(open_log(vfs, IDENTITY, SEGMENT_BYTES, lambda: 7))
+        with closing(log):
+            yield log, flusher
+
+
+def write_pages(path: Path) -> None:
+    """What the kernel does at any time: pages go to the disk, the length of the file does not."""
+    write = ctypes.CDLL(None, use_errno=True).sync_file_range
+    write.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    with path.open("rb") as file:
+        assert write(file.fileno(), 0, 0, WRITE_AND_WAIT) == 0
 
 
 # -- what the check allows and what it does not ------------------------------------------------

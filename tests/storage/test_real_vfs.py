@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from directory_rig import Writer, log_path, run
+from quorate.storage.flusher import Flush
 from quorate.storage.vfs import IOV_MAX, RealVfs
+from quorate.types import Index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -220,3 +223,34 @@ def test_space_is_what_the_file_system_says(vfs: RealVfs, tmp_path: Path) -> Non
     free, total = vfs.space()
     assert 0 < free <= total
     assert total == os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
+
+
+# -- descriptors -------------------------------------------------------------------------------
+
+
+def test_a_file_for_which_there_is_no_room_does_not_stay_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node on a full disk tries again and again: for the spare, and for an index file."""
+    writer = Writer.open(tmp_path / "n1")
+    for _ in range(9):
+        writer.flush(writer.entries(5))
+    assert len(writer.log.segments) == 2
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (log_path(tmp_path / "n1") / "0000000000000001.index").unlink()
+    writer.log.segments[0].indexed = False
+    run(writer.flusher.plan(Flush(90, entries=tuple(writer.entries(35)))))  # takes the spare
+    opened = len(os.listdir("/proc/self/fd"))  # noqa: PTH208  # the kernel's list, not a folder
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "posix_fallocate", full)
+        disk.setattr(os, "pwritev", full)
+        for _ in range(5):
+            run(writer.flusher.chores(Index(0)))
+    assert len(os.listdir("/proc/self/fd")) == opened  # noqa: PTH208  # as above
+    run(writer.flusher.chores(Index(0)))
+    names = {path.name for path in log_path(tmp_path / "n1").iterdir()}
+    assert {"spare", "0000000000000001.index"} <= names
+    writer.crash()

@@ -22,7 +22,7 @@ from quorate.testing.disk.store import Store
 from quorate.types import ORIGIN, Index, NodeId, Term
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from quorate.testing.disk.simulated import Fate
 
@@ -116,6 +116,46 @@ def test_a_truncation_that_is_not_synced_may_be_undone(fate: Fate, size: int) ->
     assert content(disk, "a") == OLD[:size]
 
 
+@pytest.mark.parametrize(
+    ("fate", "zeroed"),
+    [
+        (0xFFFE, range(3)),
+        (TORN << 1, (0, 2)),
+        (0b1000, (2,)),
+        (0x8000, ()),
+    ],
+    ids=["all", "every other grain", "one grain", "a grain that is not there"],
+)
+def test_a_truncation_may_zero_the_rest_of_its_page_and_leave_the_length(
+    fate: Fate, zeroed: Sequence[int]
+) -> None:
+    """As ext4 does: the page goes to the disk, and the journal with the length does not."""
+    disk = SimulatedDisk()
+    file = disk.create("a")
+    file.write(0, [b"x" * (PAGE + 100)])
+    file.sync()
+    disk.sync_directory()
+    size = PAGE - 2 * GRAIN - 5
+    file.truncate(size)
+    power_cut(disk, [fate])
+    expected = bytearray(b"x" * (PAGE + 100))
+    for grain in zeroed:
+        start = size + grain * GRAIN
+        expected[start : min(start + GRAIN, PAGE)] = bytes(min(GRAIN, PAGE - start))
+    assert content(disk, "a") == expected
+
+
+def test_a_truncation_at_the_end_of_a_page_zeroes_nothing() -> None:
+    disk = written("a")
+    file = disk.open("a")
+    file.allocate(3 * PAGE)
+    file.write(PAGE, [b"x" * PAGE])
+    file.sync()
+    file.truncate(PAGE)
+    power_cut(disk, [0xFFFE])
+    assert content(disk, "a")[PAGE : 2 * PAGE] == b"x" * PAGE
+
+
 @pytest.mark.parametrize(("fate", "size"), [(LOST, 128), (KEPT, 500)])
 def test_an_allocation_reads_as_zeros_and_may_be_undone(fate: Fate, size: int) -> None:
     disk = written("a")
@@ -129,11 +169,14 @@ def test_an_allocation_reads_as_zeros_and_may_be_undone(fate: Fate, size: int) -
 def test_an_allocation_beyond_the_capacity_finds_no_room() -> None:
     disk = SimulatedDisk(1000)
     disk.create("a").allocate(600)
+    file = disk.create("b")
     with pytest.raises(OSError, match="No space") as caught:
-        disk.create("b").allocate(401)
+        file.allocate(401)
     assert caught.value.errno == errno.ENOSPC
-    disk.open("b").allocate(400)
-    assert disk.space() == (0, 1000)
+    assert (file.size(), disk.space()) == (400, (0, 1000))  # what there was of it is taken
+    file.allocate(400)
+    file.truncate(0)
+    assert disk.space() == (400, 1000)
 
 
 def test_a_file_without_a_name_is_still_open() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING
@@ -24,7 +26,7 @@ from quorate.entry import make_entry
 from quorate.errors import DiskFailed
 from quorate.storage.audit import audit_log
 from quorate.storage.flusher import Flush
-from quorate.storage.layout import PAGE, LogId, segment_name
+from quorate.storage.layout import CLEAN, PAGE, CleanMark, LogId, pages, segment_name
 from quorate.storage.recovery import open_log
 from quorate.testing.disk.simulated import KEPT, LOST, TORN, SimulatedDisk
 from quorate.testing.disk.store import complete
@@ -140,6 +142,121 @@ def test_a_kill_between_any_two_steps_leaves_nothing_to_complain_about(tmp_path:
         assert log.damage == [], step
         steps += 1
     assert steps > 15
+
+
+UNFINISHED = "a cut was begun and not finished"
+
+
+def cut_until(path: Path, step: str) -> Writer:
+    """A node that was about to cut two of its three segments off, up to ``step``."""
+    writer = Writer.open(path)
+    for _ in range(8):
+        writer.flush(writer.entries(8), committed=0)
+    assert len(writer.log.segments) == 3
+    for done in writer.flusher.plan(Flush(90, truncate_from=Index(10))):
+        if done.startswith(step):
+            return writer
+    raise AssertionError(step)
+
+
+@pytest.mark.parametrize(
+    ("step", "files"),
+    [
+        ("sync vote-b", [segment_name(3), SECOND, FIRST]),
+        ("unlink", [SECOND, FIRST]),
+        ("sync directory", [FIRST]),
+        ("truncate", []),
+        ("allocate", [FIRST]),
+    ],
+)
+def test_an_unfinished_cut_is_a_warning_and_after_a_clean_stop_damage(
+    step: str, files: list[str], tmp_path: Path
+) -> None:
+    writer = cut_until(tmp_path / "n1", step)
+    path, storage = log_path(tmp_path / "n1"), writer.directory.identity.storage
+    log = audit_log(path, INCARNATION, storage, ignored)
+    assert log.damage == []
+    assert [(one.file, one.what) for one in log.warnings] == [(name, UNFINISHED) for name in files]
+    assert (log.last.index, log.entries) == (9, 9)
+    # A node that stops in order has finished its cuts.
+    mark = CleanMark(1, pages(writer.log.record.cutting), log.last)
+    (path / CLEAN).write_bytes(mark.encode())
+    log = audit_log(path, INCARNATION, storage, ignored)
+    assert {one.file for one in log.damage} == set(files)
+    writer.crash()
+
+
+def test_what_stands_behind_a_cut_is_not_looked_at_and_what_stands_before_it_is(
+    tmp_path: Path,
+) -> None:
+    writer = cut_until(tmp_path / "n1", "truncate")
+    writer.crash()
+    cut = writer.log.record.cutting
+    path = log_path(tmp_path / "n1") / FIRST
+    with path.open("r+b") as file:
+        file.truncate(SEGMENT_BYTES)
+        file.seek(cut)
+        file.write(b"x" * 9_000)
+    log = report_of(tmp_path / "n1")
+    assert (log.damage, [one.what for one in log.warnings]) == ([], [UNFINISHED])
+    assert spoilt(tmp_path / "n1", tmp_path / "body", FIRST, cut - 9).damage[0].last == 9
+    with path.open("r+b") as file:
+        file.truncate(cut - 1)
+    log = report_of(tmp_path / "n1")
+    assert [one.what for one in log.damage] == ["what stood before the cut cannot be read"]
+    writer = Writer.open(tmp_path / "n1")
+    assert ([one.what for one in writer.log.damage], writer.log.record.unsure) == (
+        ["what stood before the cut cannot be read"],
+        True,
+    )
+    writer.crash()
+
+
+def test_a_log_that_was_cut_without_room_and_closed_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its newest segment ends with its last frame, and not a byte elsewhere."""
+    writer = Writer.open(tmp_path / "n1")
+    writer.flush(writer.entries(8))
+
+    def full(descriptor: int, _: int, length: int) -> None:
+        """Of what was asked for a part was there."""
+        os.truncate(descriptor, length - PAGE)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "posix_fallocate", full)
+        run(writer.flusher.plan(Flush(90, truncate_from=Index(4))))
+    cut = writer.log.record.cutting
+    assert cut == writer.log.segments[-1].rows.ends[-1]
+    writer.stop(committed=0)
+    log = report_of(tmp_path / "n1")
+    assert (log.clean, log.damage, log.warnings, log.last.index) == (True, [], [], 3)
+    path = log_path(tmp_path / "n1") / FIRST
+    whole = path.read_bytes()
+    for size in (cut - 1, cut + 1, SEGMENT_BYTES):
+        os.truncate(path, size)
+        assert report_of(tmp_path / "n1").damage, size
+    path.write_bytes(whole)
+    writer = Writer.open(tmp_path / "n1")
+    assert (writer.log.damage, writer.log.last.index, writer.log.record.cutting) == ([], 3, 0)
+    writer.crash()
+
+
+def test_of_a_trimmed_log_whose_first_header_is_bad_only_what_was_there_is_lost(
+    tmp_path: Path,
+) -> None:
+    writer = Writer.open(tmp_path / "n1")
+    for _ in range(14):
+        writer.flush(writer.entries(5))
+    run(writer.flusher.trim(writer.log.segments[1].first))
+    first, last = writer.log.segments[0].first, writer.log.segments[0].last.index
+    assert first > 1
+    name = segment_name(writer.log.segments[0].number)
+    writer.stop()
+    log = spoilt(tmp_path / "n1", tmp_path / "bad", name, 10)
+    assert [(one.first, one.last) for one in log.damage if one.entries] == [(first, last)]
+    assert log.before.index == first - 1
 
 
 def ignored(_: int) -> None:

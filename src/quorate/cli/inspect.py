@@ -163,7 +163,7 @@ def _segment_document(
         "previous_end": header.previous_end,
         "capacity": header.capacity,
     }
-    walked = list(pieces(found.path, log.incarnation, header))
+    walked = list(pieces(found.path, log.incarnation, header, view.cut))
     blocks = [piece for piece in walked if not isinstance(piece, Gap)]
     document["blocks"] = [_block_document(one, entries=entries) for one in blocks]
     unreadable = [piece for piece in walked if isinstance(piece, Gap) and not piece.blank]
@@ -258,10 +258,11 @@ def _vote_lines(votes: dict[str, Document | None]) -> Iterator[str]:
             yield f"{name}: {_bad('cannot be read')}"
             continue
         voted = f"voted for {vote['vote']}" if vote["vote"] is not None else "no vote"
-        flags = "".join(f", {flag}" for flag in ("unsure", "cutting") if vote[flag])
+        cutting = f", being cut off at byte {vote['cutting']} of it" if vote["cutting"] else ""
+        unsure = ", unsure" if vote["unsure"] else ""
         yield (
             f"{name}: term {vote['term']}, {voted}, boot {vote['boot']}, number {vote['number']}, "
-            f"entries from {vote['first']}, segments to {vote['segment']}{flags}"
+            f"entries from {vote['first']}, segments to {vote['segment']}{cutting}{unsure}"
         )
 
 

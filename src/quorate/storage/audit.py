@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from quorate.storage.checkpoint import CHECKPOINT, Checkpoint
 from quorate.storage.findings import Findings, LogReport
 from quorate.storage.index import decode_index, encode_index
 from quorate.storage.layout import (
@@ -32,7 +33,8 @@ from quorate.storage.scan import Fault, Proof, scan
 from quorate.storage.segment import Segment
 from quorate.storage.strict import check_blank, check_blocks
 from quorate.storage.walk import read_footer
-from quorate.types import ORIGIN, Index, Position
+from quorate.storage.window import Window
+from quorate.types import Index, Position, Term
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from quorate.storage.vfs import RealFile
 
 __all__ = ["audit_log"]
+
+UNFINISHED_CUT = "a cut was begun and not finished"
 
 
 class _End(NamedTuple):
@@ -88,12 +92,14 @@ class _Audit:
         self._check_votes()
         numbers = [n for name in self._findings.sizes if (n := segment_number(name)) is not None]
         self._check_segments(sorted(numbers))
+        self._check_checkpoint()
         self._check_spare()
         self._report.committed = min(self._report.committed, self._report.last.index)
 
     def _check_names(self) -> None:
         for name in self._findings.sizes:
-            known = name in (*VOTE_COPIES, CLEAN, SPARE) or segment_number(name) is not None
+            small = (*VOTE_COPIES, CHECKPOINT, CLEAN, SPARE)
+            known = name in small or segment_number(name) is not None
             if name.endswith(UNFINISHED):
                 self._findings.leftover(name, "begun and not finished")
             elif not known and _number_of_index(name) is None:
@@ -133,6 +139,17 @@ class _Audit:
         if report.record is None and begun and not report.clean:
             self._findings.damage(VOTE_COPIES[0], "no copy of the vote record can be read")
 
+    def _check_checkpoint(self) -> None:
+        if CHECKPOINT not in self._findings.sizes:
+            return
+        checkpoint = Checkpoint.decode(self._findings.read(CHECKPOINT))
+        if checkpoint is None:
+            self._findings.damage(CHECKPOINT, "the checkpoint is bad")
+        elif checkpoint.position.index > self._report.last.index:
+            index, last = checkpoint.position.index, self._report.last.index
+            what = f"the checkpoint is of entry {index}, the log ends with {last}"
+            self._findings.damage(CHECKPOINT, what)
+
     def _check_spare(self) -> None:
         if SPARE in self._findings.sizes:
             with self._findings.reading(SPARE) as file:
@@ -145,8 +162,10 @@ class _Audit:
         report, record = self._report, self._report.record
         headers = {number: self._read_header(number) for number in numbers}
         newest_named = record.segment if record is not None else 0
-        while numbers and headers[numbers[-1]] is None and numbers[-1] > newest_named:
-            self._findings.leftover(segment_name(numbers.pop()), "a segment begun and not finished")
+        cutting = record is not None and record.cutting > 0
+        what = UNFINISHED_CUT if cutting else "a segment begun and not finished"
+        while numbers and numbers[-1] > newest_named and (cutting or headers[numbers[-1]] is None):
+            self._findings.leftover(segment_name(numbers.pop()), what)
         for place, number in enumerate(numbers):
             following = headers[numbers[place + 1]] if place + 1 < len(numbers) else None
             newest = place + 1 == len(numbers)
@@ -169,8 +188,13 @@ class _Audit:
             self._findings.damage(CLEAN, what)
         for name in self._findings.sizes:
             number_of_index = _number_of_index(name)
-            if number_of_index is not None and number_of_index not in headers:
+            if number_of_index is not None and number_of_index not in numbers:
                 self._findings.leftover(name, "an index file without its segment")
+
+    def _cut_of(self, number: int) -> int:
+        """From which byte on the segment was to be cut off; 0 if it was not."""
+        record = self._report.record
+        return record.cutting if record is not None and record.segment == number else 0
 
     def _read_header(self, number: int) -> SegmentHeader | None:
         header = None
@@ -190,7 +214,7 @@ class _Audit:
         report, name = self._report, segment_name(header.number)
         self._check_header(file, header)
         footer = read_footer(file, header.nonce)
-        proof = self._proof(header, footer, following)
+        proof = self._proof(header.number, footer, following)
         contents = check_blocks(
             file, header, proof, newest=newest, progress=self._findings.progress
         )
@@ -206,16 +230,17 @@ class _Audit:
         self._end = _End(header.number, contents.last, None if contents.damage else details)
 
     def _proof(
-        self, header: SegmentHeader, footer: Footer | None, following: SegmentHeader | None
+        self, number: int, footer: Footer | None, following: SegmentHeader | None
     ) -> Proof | None:
-        """What says how the segment ended: itself, the next one, or a clean stop."""
+        """What says how the segment ended: itself, the next one, a clean stop or a cut."""
         if footer is not None:
             return Proof(footer.end, footer.last)
         if following is not None:
             return Proof(following.previous_end, following.before)
-        if self._mark is not None and self._mark.number == header.number:
+        if self._mark is not None and self._mark.number == number:
             return Proof(self._mark.end, self._mark.last)
-        return None
+        cut = self._cut_of(number)
+        return Proof(cut, None) if cut else None
 
     def _check_header(self, file: RealFile, header: SegmentHeader) -> None:
         report, name = self._report, segment_name(header.number)
@@ -249,9 +274,14 @@ class _Audit:
     def _check_headless(self, number: int, file: RealFile, following: SegmentHeader | None) -> None:
         """Without its header a segment holds what continues the one before, and no more."""
         report, name = self._report, segment_name(number)
-        before = self._end.last if self._end is not None else ORIGIN
-        proof = Proof(following.previous_end, following.before) if following is not None else None
-        found = scan(memoryview(file.read(0, file.size())), None, before, proof)
+        if self._end is not None:
+            before = self._end.last
+        else:
+            # Of what was trimmed only the index is known.
+            first = report.record.first if report.record is not None else Index(1)
+            before = report.before = Position(Index(first - 1), Term(0), 0)
+        data = Window(file, self._cut_of(number) or file.size())
+        found = scan(data, None, before, self._proof(number, None, following))
         lost = [fault for fault in found.damage if fault.last >= fault.first]
         self._findings.add(name, [_page("the segment's header is bad"), *lost], [])
         report.entries += len(found.rows.starts) - sum(
@@ -312,6 +342,12 @@ class _Audit:
     ) -> None:
         """What follows the blocks of a segment that is not sealed: room, and nothing in it."""
         name, clean = segment_name(header.number), self._report.clean
+        cut = self._cut_of(header.number)
+        if cut and not clean:
+            # It is over if no room was left to make the file long again.
+            if self._findings.sizes[name] != cut:
+                self._findings.leftover(name, UNFINISHED_CUT)
+            return
         end = proof.end if proof is not None else contents.end
         faults = []
         if proof is not None:
@@ -332,14 +368,13 @@ class _Audit:
             self._check_size(name, header, end, newest=newest)
 
     def _check_size(self, name: str, header: SegmentHeader, end: int, *, newest: bool) -> None:
-        size, record = self._findings.sizes[name], self._report.record
-        cutting = record is None or record.cutting
-        # It was cut, and no room was left to make it long again.
-        cut = pages(size) == end and (cutting or not newest)
-        if size == header.capacity or cut:
+        size, unknown = self._findings.sizes[name], newest and self._report.record is None
+        # A segment that was cut stays as long as that if no room was left to make it long again.
+        expected = self._cut_of(header.number) or header.capacity
+        if size == expected or (pages(size) == end and (unknown or not newest)):
             return
         what = f"the file is {size} bytes long and was made with {header.capacity}"
-        if newest and cutting and size < header.capacity:
+        if unknown and size < header.capacity:
             self._findings.leftover(name, what)
         else:
             self._findings.damage(name, what)

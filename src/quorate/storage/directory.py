@@ -42,6 +42,7 @@ __all__ = [
     "log_incarnation",
     "log_name",
     "process_at_work",
+    "proof_line",
 ]
 
 LOCK = "lock"
@@ -75,7 +76,7 @@ class Identity:
             f"format {FORMAT}\ncluster {self.cluster}\nnode {self.node}\n"
             f"storage {self.storage.hex()}\n"
         ).encode()
-        return text + _proof(text)
+        return text + proof_line(text)
 
     @staticmethod
     def decode(data: bytes) -> Identity | None:
@@ -84,7 +85,7 @@ class Identity:
         Raises WrongDirectory if a newer release wrote it.
         """
         text, proof = data[:-PROOF_BYTES], data[-PROOF_BYTES:]
-        if proof != _proof(text):
+        if proof != proof_line(text):
             return None
         fields = dict(line.partition(" ")[::2] for line in text.decode().splitlines())
         number = fields.get("format", "")
@@ -104,7 +105,8 @@ class Identity:
         return f"node {self.node} of cluster {self.cluster}"
 
 
-def _proof(text: bytes) -> bytes:
+def proof_line(text: bytes) -> bytes:
+    """The last line of a text file: it proves all the others."""
     return f"crc32c {crc32c(text):08x}\n".encode()
 
 

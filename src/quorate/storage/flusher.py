@@ -7,10 +7,13 @@ runs it to its end: the writer's thread, or the simulator, which may crash betwe
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quorate.errors import check
+from quorate.storage.checkpoint import CHECKPOINT, Checkpoint
+from quorate.storage.cutting import trim, truncate
 from quorate.storage.index import encode_index
 from quorate.storage.layout import (
     BLOCK_BYTES,
@@ -29,11 +32,12 @@ from quorate.storage.layout import (
 )
 from quorate.storage.scan import Rows
 from quorate.storage.segment import Segment
-from quorate.storage.steps import NO_SPACE, plan_vote, shorten
+from quorate.storage.steps import NO_SPACE, plan_record
+from quorate.storage.vfs import ReopenedFile
 from quorate.types import Index, NodeId, Term
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from quorate.entry import Entry
     from quorate.storage.log import SegmentLog
@@ -98,13 +102,18 @@ class Flusher:
         """Vote first, then the log; what a crash leaves of it is a log that existed."""
         if flush.vote is not None:
             term, vote = flush.vote
-            yield from self._record(term=term, vote=vote)
+            yield from plan_record(self._log, term=term, vote=vote)
         if flush.truncate_from is not None and flush.truncate_from <= self._log.last.index:
-            yield from self._truncate(flush.truncate_from)
+            yield from truncate(self._log, flush.truncate_from)
+            self.unproven = True
         if flush.entries:
             yield from self._append(flush.entries, flush.committed)
         if flush.sure:
-            yield from self._record(unsure=False)
+            yield from plan_record(self._log, unsure=False)
+
+    def trim(self, first: Index) -> Plan:
+        """Drop the sealed segments that hold only entries below ``first``."""
+        yield from trim(self._log, first)
 
     def chores(self, settled: Index) -> Plan:
         """What nobody waits for: at most one segment is sealed, and the next one allocated.
@@ -113,9 +122,9 @@ class Flusher:
 
         Between two flushes, never within one: an acknowledgement must not wait for it.
         """
+        yield from self.allocate_ahead()
         yield from self._seal(settled)
         yield from self._index()
-        yield from self.allocate_ahead()
 
     def prove(self, committed: Index) -> Plan:
         """An empty block: it says that everything before it is durable."""
@@ -134,20 +143,14 @@ class Flusher:
             mark = CleanMark(segments[-1].number, segments[-1].end, segments[-1].last)
         yield from self._publish(CLEAN, mark.encode())
 
-    def _record(self, **changes: object) -> Plan:
-        log = self._log
-        log.record = replace(log.record, number=log.record.number + 1, **changes)  # type: ignore[arg-type]  # names of its fields
-        yield from plan_vote(self._vfs, log.record)
-
     def _publish(self, name: str, data: bytes) -> Plan:
         """A whole file or none: written aside, synced, then given its name."""
         aside = name + UNFINISHED
-        file = self._vfs.create(aside)
-        file.write(0, [data])
-        yield f"write {aside}"
-        file.sync()
-        yield f"sync {aside}"
-        file.close()
+        with closing(self._vfs.create(aside)) as file:
+            file.write(0, [data])
+            yield f"write {aside}"
+            file.sync()
+            yield f"sync {aside}"
         self._vfs.rename(aside, name)
         yield f"rename {name}"
         self._vfs.sync_directory()
@@ -185,6 +188,7 @@ class Flusher:
         return fitting
 
     def _write_block(self, segment: Segment, entries: Sequence[Entry], committed: Index) -> Plan:
+        check(not self._log.record.cutting, "nothing is written while a cut is under way")
         length = sum(entry.size for entry in entries)
         position = segment.end
         # No block claims what only a later one holds.
@@ -248,7 +252,7 @@ class Flusher:
         file.sync()
         yield f"sync header of {name}"
         log.segments.append(Segment(header, file, Rows(Index(log.last.index + 1))))
-        yield from self._record(segment=number, cutting=False)
+        yield from plan_record(log, segment=number, cutting=0)
 
     def _allocate_spare(self, needed: int = 0) -> Plan:
         """Room for the next segment, taken ahead so that a roll cannot run out of it."""
@@ -258,26 +262,25 @@ class Flusher:
         free, total = self._vfs.space()
         if (total - free + size) * 100 > total * self._usage_max:
             raise OSError(errno.ENOSPC, "the disk is in use up to storage.disk_usage_max", SPARE)
-        file = self._vfs.open(SPARE) if self._spare_bytes else self._vfs.create(SPARE)
-        file.allocate(size)
-        yield "allocate spare"
-        file.sync()
-        yield "sync spare"
-        file.close()
+        vfs = self._vfs
+        with closing(vfs.open(SPARE) if self._spare_bytes else vfs.create(SPARE)) as file:
+            file.allocate(size)
+            yield "allocate spare"
+            file.sync()
+            yield "sync spare"
         self._spare_bytes = size
 
     def adopt_spare(self) -> Plan:
         """Keep the spare that an earlier process left: its room might not be had again."""
         if SPARE not in self._vfs.names():
             return
-        file = self._vfs.open(SPARE)
-        size = file.size()
-        usable = size >= self._segment_bytes and _is_zero(file, size)
-        if usable:
-            file.sync()
-            yield "sync spare"
-            self._spare_bytes = size
-        file.close()
+        with closing(self._vfs.open(SPARE)) as file:
+            size = file.size()
+            usable = size >= self._segment_bytes and _is_zero(file, size)
+            if usable:
+                file.sync()
+                yield "sync spare"
+                self._spare_bytes = size
         if not usable:
             self._vfs.unlink(SPARE)
             yield "unlink spare"
@@ -316,13 +319,21 @@ class Flusher:
             )  # fmt: skip
             name = segment_name(segment.number)
             page = footer.encode(segment.number, segment.header.nonce)
-            segment.file.write(segment.end, [page])
+            try:
+                segment.file.write(segment.end, [page])
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                return  # it was cut, and could not be made long again: it waits for room
             yield f"write footer of {name}"
             segment.file.truncate(segment.end + PAGE)
             yield f"shorten {name}"
             segment.file.sync()
             yield f"sync {name}"
             segment.footer = footer
+            # Open only while it is read from now on: a log may have more of them than a process
+            # may have open files.
+            segment.file = ReopenedFile(self._vfs, name)
 
     def _index(self) -> Plan:
         """Write the index file of a sealed segment that has none, or a bad one."""
@@ -330,85 +341,21 @@ class Flusher:
         segment = next((one for one in sealed if not one.indexed and not one.hollow), None)
         if segment is not None:
             name = index_name(segment.number)
-            try:
-                yield from self._publish(name, encode_index(segment))
-                segment.indexed = True
-            except OSError as error:
-                # It can be made again from the frames: later, when there is room.
-                if error.errno not in NO_SPACE:
-                    raise
+            segment.indexed = yield from self._derive(name, encode_index(segment))
+
+    def keep(self, checkpoint: Checkpoint) -> Plan:
+        """Put the state of the log beside it, in place of an older one."""
+        yield from self._derive(CHECKPOINT, checkpoint.encode())
+
+    def _derive(self, name: str, data: bytes) -> Generator[str, None, bool]:
+        """Publish what can be made again from the frames; False if there is no room for it now."""
+        try:
+            yield from self._publish(name, data)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            if name + UNFINISHED in self._vfs.names():
                 self._vfs.unlink(name + UNFINISHED)
                 yield f"unlink {name + UNFINISHED}"
-
-    # -- cutting -------------------------------------------------------------------------------
-
-    def _truncate(self, first: Index) -> Plan:
-        """Drop ``first`` and all after it: later segments from the last backwards, then the tail.
-
-        All of it is durable before anything is written over it.
-        """
-        log, vfs = self._log, self._vfs
-        kept = max(n for n, segment in enumerate(log.segments) if segment.first <= first)
-        target = log.segments[kept]
-        check(target.footer is None, "a sealed segment is never truncated")
-        before = target.position(Index(first - 1))
-        yield from self._record(segment=target.number, cutting=True)
-        while len(log.segments) > kept + 1:
-            dropped = log.segments.pop()
-            dropped.file.close()
-            vfs.unlink(segment_name(dropped.number))
-            yield f"unlink {segment_name(dropped.number)}"
-            vfs.sync_directory()
-            yield f"sync directory without {segment_name(dropped.number)}"
-        yield from self._cut(target, first)
-        rows = target.rows
-        row = first - 1 - rows.first
-        target.last = before
-        target.append_time = rows.times[row] if row >= 0 else target.header.append_time
-        self.unproven = True
-        yield from self.end_cut()
-
-    def end_cut(self) -> Plan:
-        """The newest segment is as long again as it was made: from now on a shorter one is damage.
-
-        If the room could not be had again it stays marked, and takes nothing more.
-        """
-        newest = self._log.segments[-1]
-        if self._log.record.cutting and newest.capacity == newest.header.capacity:
-            yield from self._record(cutting=False)
-
-    def _cut(self, segment: Segment, first: Index) -> Plan:
-        """Shorten the file to where the frame of ``first`` begins, then give it its room again."""
-        rows = segment.rows
-        row = first - rows.first
-        if row < len(rows.starts):
-            start = rows.starts[row]
-            head = start - BLOCK_BYTES
-            if head % PAGE == 0 and (row == 0 or rows.ends[row - 1] <= head):
-                start = head  # the first frame of its block goes with the head
-            segment.next_offset = rows.offsets[row]
-            rows.cut(first)
-            segment.hollow = {index for index in segment.hollow if index < first}
-            yield from shorten(segment, start)
-
-    def trim(self, first: Index) -> Plan:
-        """Drop the sealed segments that hold only entries below ``first``, from the front."""
-        log, vfs = self._log, self._vfs
-        dropped = 0
-        for segment in log.segments[:-1]:
-            if segment.footer is None or segment.last.index >= first:
-                break
-            dropped += 1
-        if not dropped:
-            return
-        yield from self._record(first=log.segments[dropped].first)
-        names = vfs.names()
-        for segment in log.segments[:dropped]:
-            log.segments.pop(0)
-            segment.file.close()
-            for name in (index_name(segment.number), segment_name(segment.number)):
-                if name in names:
-                    vfs.unlink(name)
-                    yield f"unlink {name}"
-            vfs.sync_directory()
-            yield f"sync directory without {segment_name(segment.number)}"
+            return False
+        return True

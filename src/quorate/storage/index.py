@@ -16,6 +16,7 @@ from crc32c import crc32c
 from quorate.entry import HEADER_BYTES, parse_header
 from quorate.storage.layout import BLOCK_BYTES, PAGE, Block, block_seed, index_name, pages
 from quorate.storage.scan import Proof, Rows, scan
+from quorate.storage.window import Window
 from quorate.types import Index
 
 if TYPE_CHECKING:
@@ -69,9 +70,9 @@ def load_rows(vfs: Vfs, segment: Segment) -> Rows:
     rows = _rows_of_blocks(segment)
     if rows.last == segment.last.index:
         return rows
-    data = memoryview(segment.file.read(0, segment.end))
     header = segment.header
-    found = scan(data, header.nonce, header.before, Proof(segment.end, segment.last))
+    data, proof = Window(segment.file, segment.end), Proof(segment.end, segment.last)
+    found = scan(data, header.nonce, header.before, proof)
     segment.hollow |= found.hollow
     return found.rows
 

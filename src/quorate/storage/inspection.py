@@ -53,7 +53,8 @@ class SegmentView:
 
     number: int
     bytes: int
-    # Sealed, rolled or active; unreadable without a header, because nothing else can be read then.
+    # Sealed, rolled or active; cut off if the next open removes it; unreadable without a header,
+    # because nothing else can be read then.
     state: str
     header: SegmentHeader | None = None
     footer: Footer | None = None
@@ -65,6 +66,8 @@ class SegmentView:
     last_time: int | None = None
     # Where the blocks end.
     end: int = PAGE
+    # What stands from here on goes with the next open; 0 if nothing does.
+    cut: int = 0
     # Pages that hold something that cannot be read.
     unreadable: list[Gap] = field(default_factory=list)
 
@@ -113,15 +116,21 @@ def inspect_directory(path: Path) -> Inspection:
     return found
 
 
-def pieces(path: Path, incarnation: int, header: SegmentHeader) -> Iterator[Flushed | Gap]:
-    """Everything in one segment after its header, up to the end of its blocks or its room."""
+def pieces(
+    path: Path, incarnation: int, header: SegmentHeader, cut: int = 0
+) -> Iterator[Flushed | Gap]:
+    """Everything in one segment after its header, up to the end of its blocks or its room.
+
+    If it is being cut off at byte ``cut``, up to there.
+    """
     log = path / LOGS / log_name(incarnation)
     with (
         closing(RealVfs(log, read_only=True)) as vfs,
         closing(vfs.open(segment_name(header.number))) as file,
     ):
         footer = read_footer(file, header.nonce)
-        yield from walk(file, header.nonce, footer.end if footer is not None else file.size())
+        end = footer.end if footer is not None else file.size()
+        yield from walk(file, header.nonce, cut or end)
 
 
 def _view_log(path: Path, incarnation: int) -> LogView:
@@ -130,7 +139,6 @@ def _view_log(path: Path, incarnation: int) -> LogView:
         # While a node runs, a file may go between the listing and the opening.
         names = [name for name in vfs.names() if (path / name).is_file()]
         for name in names:
-            number = segment_number(name)
             with suppress(OSError), closing(vfs.open(name)) as file:
                 if name in VOTE_COPIES:
                     view.votes[name] = decode_vote(file.read(0, PAGE))
@@ -139,15 +147,23 @@ def _view_log(path: Path, incarnation: int) -> LogView:
                     view.mark = CleanMark.decode(file.read(0, PAGE))
                 elif name == SPARE:
                     view.spare_bytes = file.size()
-                elif number is not None:
-                    view.segments.append(_view_segment(file, number))
-    for segment in view.segments[:-1]:
+        whole = [record for record in view.votes.values() if record is not None]
+        record = max(whole, key=lambda record: record.number, default=None)
+        cutting = record if record is not None and record.cutting else None
+        for name in names:
+            number = segment_number(name)
+            if number is not None:
+                with suppress(OSError), closing(vfs.open(name)) as file:
+                    view.segments.append(_view_segment(file, number, cutting))
+    staying = [segment for segment in view.segments if segment.state != "cut off"]
+    for segment in staying[:-1]:
         if segment.state == "active":
             segment.state = "rolled"
     return view
 
 
-def _view_segment(file: RealFile, number: int) -> SegmentView:
+def _view_segment(file: RealFile, number: int, cutting: VoteRecord | None) -> SegmentView:
+    """``cutting`` is the record that says where the log is being cut, if it is."""
     header = SegmentHeader.decode(file.read(0, PAGE))
     view = SegmentView(number, file.size(), "unreadable")
     if header is None or header.number != number:
@@ -155,7 +171,11 @@ def _view_segment(file: RealFile, number: int) -> SegmentView:
     view.header, view.footer = header, read_footer(file, header.nonce)
     view.last, view.next_offset = header.before.index, header.base_offset
     view.state = "active" if view.footer is None else "sealed"
-    for piece in walk(file, header.nonce, file.size()):
+    if cutting is not None and number > cutting.segment:
+        view.state = "cut off"
+    elif cutting is not None and number == cutting.segment:
+        view.cut = cutting.cutting
+    for piece in walk(file, header.nonce, view.cut or file.size()):
         if isinstance(piece, Gap):
             view.unreadable += [] if piece.blank else [piece]
             continue

@@ -67,11 +67,10 @@ _SEGMENT = struct.Struct("<4sHHQQQQ16s16sQQIIQQ")
 _BLOCK = struct.Struct("<4sHHIIQQQQQI")
 _FOOTER = struct.Struct("<4sHHQQQQQIIQQQ")
 _CLEAN = struct.Struct("<4sHHQQQQII")
-_VOTE = struct.Struct(f"<4sHHQQQQQ{VOTE_NAME_MAX}s")
+_VOTE = struct.Struct(f"<4sHHQQQQQQ{VOTE_NAME_MAX}s")
 
 FLAG_VOTED = 1
 FLAG_UNSURE = 2
-FLAG_CUTTING = 4
 
 
 def pages(size: int) -> int:
@@ -266,14 +265,10 @@ def encode_vote(record: VoteRecord) -> bytes:
     """One copy of the vote record."""
     name = (record.vote or "").encode()
     check(len(name) <= VOTE_NAME_MAX, f"a node's name has at most {VOTE_NAME_MAX} bytes")
-    flags = (
-        FLAG_VOTED * (record.vote is not None)
-        | FLAG_UNSURE * record.unsure
-        | FLAG_CUTTING * record.cutting
-    )
+    flags = FLAG_VOTED * (record.vote is not None) | FLAG_UNSURE * record.unsure
     fields = _VOTE.pack(
         b"QRVT", VERSION, flags, record.number, record.term, record.boot, record.first,
-        record.segment, name,
+        record.segment, record.cutting, name,
     )  # fmt: skip
     return _sealed(fields)
 
@@ -283,12 +278,14 @@ def decode_vote(data: Buffer) -> VoteRecord | None:
     fields = _proved(data, _VOTE, b"QRVT")
     if fields is None or len(data) != _VOTE.size + 4:
         return None
-    _, _, flags, number, term, boot, first, segment, name = fields
-    if max(number, term, boot, first, segment) > COUNT_MAX:
-        return None  # nobody counted so far: each of them rises by one at a time
+    _, _, flags, number, term, boot, first, segment, cutting, name = fields
+    if max(number, term, boot, first, segment, cutting) > COUNT_MAX:
+        return None  # nobody counted so far: each rises by one at a time, or is a place in a file
+    if 0 < cutting < PAGE:
+        return None  # a header is never cut
     try:
         vote = NodeId(name.rstrip(b"\0").decode()) if flags & FLAG_VOTED else None
     except UnicodeDecodeError:
         return None
-    unsure, cutting = bool(flags & FLAG_UNSURE), bool(flags & FLAG_CUTTING)
+    unsure = bool(flags & FLAG_UNSURE)
     return VoteRecord(number, Term(term), vote, boot, Index(first), segment, unsure, cutting)

@@ -14,6 +14,7 @@ from quorate.errors import Corrupt, check
 from quorate.storage.damage import Damage
 from quorate.storage.layout import segment_name
 from quorate.storage.scan import Proof, scan
+from quorate.storage.window import Window
 from quorate.types import ORIGIN, Index, Position, VoteRecord
 
 if TYPE_CHECKING:
@@ -50,9 +51,15 @@ class SegmentLog:
         """Where the log stands at its end."""
         return self.segments[-1].last if self.segments else ORIGIN
 
+    @property
+    def sealed(self) -> Index:
+        """The last entry of the newest sealed segment; 0 if there is none."""
+        sealed = (one.last.index for one in self.segments if one.footer is not None)
+        return max(sealed, default=Index(0))
+
     def position(self, index: Index) -> Position:
         """Where the log stands at ``index``, which lies in first - 1 .. last."""
-        return self._segment(index).position(index) if self.segments else ORIGIN
+        return self.segment(index).position(index) if self.segments else ORIGIN
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -64,7 +71,7 @@ class SegmentLog:
         check(self.first <= start < stop <= self.last.index + 1, "only what is there is read")
         found: list[memoryview] = []
         while start < stop and (bytes_max > 0 or not found):
-            segment = self._segment(start)
+            segment = self.segment(start)
             rows = segment.rows
             if start > rows.last:
                 raise Corrupt(f"entry {start} is lost on this disk; ask another replica for it")
@@ -90,8 +97,8 @@ class SegmentLog:
 
     def examine(self, segment: Segment) -> None:
         """Look at every byte of a sealed segment, and note what is bad in it."""
-        data = memoryview(segment.file.read(0, segment.end))
-        header, proof = segment.header, Proof(segment.end, segment.last)
+        header = segment.header
+        data, proof = Window(segment.file, segment.end), Proof(segment.end, segment.last)
         found = scan(data, header.nonce, header.before, proof)
         segment.take(found)
         name = segment_name(segment.number)
@@ -100,7 +107,7 @@ class SegmentLog:
     def loses(self, damage: Damage) -> bool:
         """Whether ``damage`` took an entry within the log of which not even the header is left."""
         inside = range(damage.first, min(damage.last, self.last.index) + 1)
-        return any(index not in self._segment(Index(index)).hollow for index in inside)
+        return any(index not in self.segment(Index(index)).hollow for index in inside)
 
     def index_at_offset(self, offset: int) -> Index:
         """The entry that holds the record at ``offset``."""
@@ -121,7 +128,7 @@ class SegmentLog:
 
     # -- segments ------------------------------------------------------------------------------
 
-    def _segment(self, index: Index) -> Segment:
+    def segment(self, index: Index) -> Segment:
         """The segment that holds ``index``; the first one for the entry before all."""
         firsts = [segment.first for segment in self.segments]
         return self.segments[max(0, bisect_right(firsts, index) - 1)]

@@ -7,10 +7,12 @@ something that was written later proves that it was durable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from quorate.errors import Corrupt, Damaged, DiskFailed
+from quorate.errors import DiskFailed
+from quorate.storage.cutting import end_cut, shorten
 from quorate.storage.flusher import Flusher
 from quorate.storage.layout import (
     CLEAN,
@@ -21,67 +23,18 @@ from quorate.storage.layout import (
     segment_name,
 )
 from quorate.storage.log import SegmentLog
-from quorate.storage.steps import plan_vote, shorten
+from quorate.storage.steps import plan_vote
 from quorate.storage.survey import Survey, survey
-from quorate.types import ORIGIN, Index, Term, VoteRecord
+from quorate.storage.window import WINDOW_BYTES
+from quorate.types import ORIGIN, Term, VoteRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from quorate.entry import Entry
     from quorate.storage.layout import LogId
-    from quorate.storage.segment import Segment
     from quorate.storage.vfs import Vfs
 
-__all__ = ["Recovered", "open_log"]
-
-
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """What a replica starts from, once the log is open."""
-
-    record: VoteRecord
-    entries: tuple[Entry, ...]
-
-    @staticmethod
-    def of(log: SegmentLog) -> Recovered:
-        """Everything in ``log``. Raises Damaged if entries are lost that nothing identifies.
-
-        An entry whose header is whole is known, with or without its body.
-        """
-        _refuse_lost(log)
-        entries: list[Entry] = []
-        for segment in log.segments:
-            try:
-                entries += _entries(log, segment)
-            except Corrupt:
-                # A sealed segment is believed until it is read.
-                log.examine(segment)
-                _refuse_lost(log)
-                entries += _entries(log, segment)
-        return Recovered(log.record, tuple(entries))
-
-
-def _entries(log: SegmentLog, segment: Segment) -> list[Entry]:
-    """The entries of ``segment``, those without a body among them."""
-    found: list[Entry] = []
-    start = segment.first
-    for hollow in sorted(segment.hollow):
-        found += log.entries(start, hollow)
-        found.append(segment.hollow_entry(hollow))
-        start = Index(hollow + 1)
-    found += log.entries(start, Index(segment.last.index + 1))
-    return found
-
-
-def _refuse_lost(log: SegmentLog) -> None:
-    lost = [damage for damage in log.damage if log.loses(damage)]
-    if lost:
-        raise Damaged(
-            "entries are lost on this disk and this release cannot fetch them again: "
-            + "; ".join(map(str, lost))
-            + "; replace this node as a new one"
-        )
+__all__ = ["open_log"]
 
 
 def open_log(
@@ -104,11 +57,11 @@ def open_log(
     yield from _secure_newest(vfs, record, seen)
     yield from _renew_votes(vfs, log.record, found)
     yield from _remove(vfs, seen.leftovers)
-    yield from _make_durable(seen)
+    yield from _cut(seen)
     flusher = Flusher(log, segment_bytes, draw_nonce, usage_max)
     flusher.unproven = seen.unproven
     if seen.segments:
-        yield from flusher.end_cut()
+        yield from end_cut(log)
     yield from flusher.adopt_spare()
     yield from flusher.allocate_ahead()
     return log, flusher
@@ -157,8 +110,8 @@ def _next_record(record: VoteRecord, seen: Survey) -> VoteRecord:
         boot=record.boot + 1,
         segment=seen.segments[-1].number if seen.segments else 0,
         unsure=record.unsure or seen.lost_tail,
-        # What follows may cut the newest segment; a cut that was begun may not be durable yet.
-        cutting=record.cutting or seen.cut_at is not None,
+        # A cut that was begun may not be durable yet; and what a crash tore is cut off like it.
+        cutting=seen.cut_at or 0,
     )
 
 
@@ -170,12 +123,11 @@ def _renew_votes(
         # The copy that was found may be in the page cache only, the other one torn: it is secured
         # as it is before the other is touched, and renewed last.
         name, newest = found
-        file = vfs.open(name)
-        file.write(0, [encode_vote(newest)])
-        yield f"write {name} again"
-        file.sync()
-        yield f"sync {name} again"
-        file.close()
+        with closing(vfs.open(name)) as file:
+            file.write(0, [encode_vote(newest)])
+            yield f"write {name} again"
+            file.sync()
+            yield f"sync {name} again"
         vfs.sync_directory()
         yield "sync directory"
         order = (*(other for other in VOTE_COPIES if other != name), name)
@@ -206,33 +158,33 @@ def _remove(vfs: Vfs, names: list[str]) -> Iterator[str]:
 
 
 def _secure_newest(vfs: Vfs, record: VoteRecord, seen: Survey) -> Iterator[str]:
-    """A segment of which the vote record does not know yet may be in the page cache only: it is
-    made durable before the next record says that it must be there."""
-    if seen.segments and seen.segments[-1].number > record.segment:
-        newest = seen.segments[-1]
-        name = segment_name(newest.number)
-        newest.file.write(0, [newest.header.encode()])
+    """Write again what nothing proves to be durable: it may be in the page cache only.
+
+    Before the next record is written. That one says that the segment must be there, and of a cut
+    that everything before it is durable.
+    """
+    if not seen.segments:
+        return
+    newest = seen.segments[-1]
+    file, name = newest.file, segment_name(newest.number)
+    unknown = newest.number > record.segment
+    if unknown:
+        file.write(0, [newest.header.encode()])
         yield f"write header of {name} again"
-        newest.file.sync()
-        yield f"sync header of {name} again"
+    stop = newest.end if seen.cut_at is None else min(newest.end, seen.cut_at)
+    for start in range(seen.durable_end, stop, WINDOW_BYTES):
+        file.write(start, [file.read(start, min(WINDOW_BYTES, stop - start))])
+        yield f"write {name} again from {start}"
+    file.sync()
+    yield f"sync {name} again"
+    if unknown:
         vfs.sync_directory()
         yield f"sync directory for {name} again"
 
 
-def _make_durable(seen: Survey) -> Iterator[str]:
-    """Cut what a crash tore, and write again what nothing proves to be durable."""
-    if not seen.segments:
-        return
+def _cut(seen: Survey) -> Iterator[str]:
+    """Cut off what a crash tore, or was to be cut before it."""
     for segment in seen.untidy:
         yield from shorten(segment, segment.end)
-    newest = seen.segments[-1]
-    name = segment_name(newest.number)
     if seen.cut_at is not None:
-        yield from shorten(newest, seen.cut_at)
-    if newest.end > seen.durable_end:
-        data = newest.file.read(seen.durable_end, newest.end - seen.durable_end)
-        newest.file.write(seen.durable_end, [data])
-        yield f"write {name} again from {seen.durable_end}"
-    # Also if nothing was written: a cut that only memory knows of is made durable here.
-    newest.file.sync()
-    yield f"sync {name} again"
+        yield from shorten(seen.segments[-1], seen.cut_at)

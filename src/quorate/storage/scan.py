@@ -2,7 +2,8 @@
 
 A crash can spoil only what was not synced. So whatever is bad below the highest ``durable_end``
 that any valid block names is damage, and the log must not forget that it had something there;
-whatever is bad above it was never acknowledged and is cut off.
+whatever is bad above it was never acknowledged and is cut off. The same holds below the place where
+a cut began: whoever began it had made everything before it durable.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ from crc32c import crc32c
 
 from quorate.entry import HEADER_BYTES, parse_header
 from quorate.storage.layout import BLOCK_BYTES, PAGE, Block, block_seed, pages
+from quorate.storage.window import WINDOW_BYTES
 from quorate.types import Index, Position
 
 if TYPE_CHECKING:
     from quorate.entry import Header
+    from quorate.storage.window import Readable
 
-__all__ = ["Fault", "Proof", "Rows", "Scan", "scan"]
+__all__ = ["Fault", "Proof", "Rows", "Scan", "last_header", "scan"]
 
-_ZEROS = bytes(1 << 20)
+# Frames are looked for in so many bytes at a time: far fewer than are read ahead.
+STRETCH_BYTES = WINDOW_BYTES // 16
+_ZEROS = bytes(WINDOW_BYTES)
 
 
 class Rows:
@@ -78,7 +83,8 @@ class Proof(NamedTuple):
     """What somebody else knows of a segment: how far it was durable, and how it ended there."""
 
     end: int
-    last: Position
+    # None if nobody says: the segment was to be cut off at ``end``.
+    last: Position | None
     # Nothing comes after it: what is missing here is missing at the end of the log.
     newest: bool = False
 
@@ -102,13 +108,13 @@ class Scan:
     damage: list[Fault] = field(default_factory=list)
     # The entries whose header is whole and whose body is not.
     hollow: set[Index] = field(default_factory=set)
-    # Entries at the end of the log were durable and cannot be read.
-    lost_tail: bool = False
+    # From where on entries at the end of the log were durable and cannot be read; None if all can.
+    lost_tail: int | None = None
     # Bad bytes above it: what a crash left, to be cut where it starts.
     torn: Fault | None = None
 
 
-def scan(data: memoryview, nonce: int | None, before: Position, proof: Proof | None) -> Scan:
+def scan(data: Readable, nonce: int | None, before: Position, proof: Proof | None) -> Scan:
     """Look at every page of ``data``, the segment that begins after ``before``.
 
     Without a nonce, because the segment's own header is gone, frames are believed only where they
@@ -121,8 +127,16 @@ def scan(data: memoryview, nonce: int | None, before: Position, proof: Proof | N
     return scanner.conclude(proof)
 
 
+def last_header(data: Readable, rows: Rows) -> Header | None:
+    """The header of the last of ``rows``; None if there is none, or if that entry is lost."""
+    if not rows.starts:
+        return None
+    start = rows.starts[-1]
+    return parse_header(data[start : min(rows.ends[-1], start + HEADER_BYTES)])
+
+
 class _Scanner:
-    def __init__(self, data: memoryview, nonce: int | None, before: Position) -> None:
+    def __init__(self, data: Readable, nonce: int | None, before: Position) -> None:
         self._data = data
         self._nonce = nonce
         self._faults: list[Fault] = []
@@ -232,18 +246,33 @@ class _Scanner:
         """Take the frames from ``start`` that follow one another; where the last of them ends."""
         data, found = self._data, self._scan
         limit = min(limit, len(data))
+        stretch, base = memoryview(b""), start
         while True:
-            header = parse_header(data[start : min(limit, start + HEADER_BYTES)])
-            if header is None or not header.follows(found.last, data, start):
+            if start + HEADER_BYTES > base + len(stretch):
+                stretch, base = data[start : min(limit, start + STRETCH_BYTES)], start
+            place = start - base
+            header = parse_header(stretch, place)
+            if header is None or not header.follows(found.last, stretch, place):
                 return start
             stop = start + HEADER_BYTES + header.length
             if stop > limit:
                 return start
-            if crc32c(data[start + HEADER_BYTES : stop]) != header.body_crc:
+            if stop <= base + len(stretch):
+                body_crc = crc32c(stretch[place + HEADER_BYTES : stop - base])
+            else:
+                body_crc = self._crc(start + HEADER_BYTES, stop)
+            if body_crc != header.body_crc:
                 self._hollow(header, start, stop)
             found.rows.add(start, stop, header.base_offset, header.append_time)
             found.last = header.position
             start = stop
+
+    def _crc(self, start: int, stop: int) -> int:
+        """Of the bytes start..stop-1, a window of them at a time."""
+        crc = 0
+        for place in range(start, stop, WINDOW_BYTES):
+            crc = crc32c(self._data[place : min(stop, place + WINDOW_BYTES)], crc)
+        return crc
 
     def _hollow(self, header: Header, start: int, stop: int) -> None:
         index = header.position.index
@@ -273,12 +302,17 @@ class _Scanner:
     def _compare(self, proof: Proof) -> None:
         found = self._scan
         found.durable_end = max(found.durable_end, proof.end)
-        if proof.last == found.last:
+        if proof.last is None:
+            if self._lost_from < proof.end:
+                found.lost_tail = self._lost_from
+                self._fault(found.lost_tail, proof.end, "what stood before the cut cannot be read")
+            self._short = None
+        elif proof.last == found.last:
             self._short = None  # frames that are missing were truncated before this was said
         elif proof.last.index > found.last.index and proof.newest:
-            found.lost_tail = True
+            found.lost_tail = self._lost_from
             first = Index(found.last.index + 1)
-            fault = Fault(self._lost_from, proof.end, first, proof.last.index, "entries are lost")
+            fault = Fault(found.lost_tail, proof.end, first, proof.last.index, "entries are lost")
             self._faults.append(fault)
             self._short = None
         elif self._may_have_lost(proof.end, proof.last):
@@ -300,5 +334,5 @@ class _Scanner:
 
     def _position(self, rows: Rows) -> Position:
         """Where the log stands after the last of ``rows``."""
-        header = parse_header(self._data, rows.starts[-1]) if rows.starts else None
+        header = last_header(self._data, rows)
         return header.position if header is not None else self._before

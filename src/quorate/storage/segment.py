@@ -28,8 +28,8 @@ class Segment:
     """The newest one takes blocks; older ones wait for their commit and are sealed."""
 
     __slots__ = (
-        "_load", "_rows", "append_time", "capacity", "end", "file", "footer", "header", "hollow",
-        "indexed", "last", "next_offset", "proved", "write_number",
+        "_load", "_rows", "append_time", "capacity", "committed", "end", "file", "footer", "header",
+        "hollow", "indexed", "last", "next_offset", "proved", "write_number",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +51,8 @@ class Segment:
         self.write_number = 0
         # Everything below is named durable by a block that stands here.
         self.proved = PAGE
+        # What a block in here said was committed when this node opened the log.
+        self.committed = Index(0)
         # Not None once nothing in here can change any more.
         self.footer: Footer | None = None
         # Whether a whole index file stands beside it, as far as is known.

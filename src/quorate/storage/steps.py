@@ -1,24 +1,32 @@
-"""Pieces of plans that flushing and opening share."""
+"""Pieces of plans that flushing, cutting and opening share."""
 
 from __future__ import annotations
 
 import errno
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from quorate.storage.layout import PAGE, VOTE_COPIES, encode_vote, pages, segment_name
+from quorate.storage.layout import VOTE_COPIES, encode_vote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from quorate.storage.segment import Segment
+    from quorate.storage.log import SegmentLog
     from quorate.storage.vfs import Vfs
     from quorate.types import VoteRecord
 
     Plan = Iterator[str]
 
-__all__ = ["NO_SPACE", "plan_vote", "shorten"]
+__all__ = ["NO_SPACE", "plan_record", "plan_vote"]
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def plan_record(log: SegmentLog, **changes: object) -> Plan:
+    """The next vote record of ``log``, with these fields changed."""
+    log.record = replace(log.record, number=log.record.number + 1, **changes)  # type: ignore[arg-type]  # names of its fields
+    yield from plan_vote(log.vfs, log.record)
 
 
 def plan_vote(vfs: Vfs, record: VoteRecord, order: Sequence[str] = VOTE_COPIES) -> Plan:
@@ -28,30 +36,11 @@ def plan_vote(vfs: Vfs, record: VoteRecord, order: Sequence[str] = VOTE_COPIES) 
     """
     names = vfs.names()
     for name in order:
-        file = vfs.open(name) if name in names else vfs.create(name)
-        file.write(0, [encode_vote(record)])
-        yield f"write {name}"
-        file.sync()
-        yield f"sync {name}"
-        file.close()
+        with closing(vfs.open(name) if name in names else vfs.create(name)) as file:
+            file.write(0, [encode_vote(record)])
+            yield f"write {name}"
+            file.sync()
+            yield f"sync {name}"
         if name not in names:
             vfs.sync_directory()
             yield f"sync directory for {name}"
-
-
-def shorten(segment: Segment, size: int) -> Plan:
-    """Cut the file at ``size`` and allocate what was cut off again, durable before it is used."""
-    file, name = segment.file, segment_name(segment.number)
-    segment.end = pages(size)
-    segment.proved = PAGE
-    file.truncate(size)
-    yield f"truncate {name} at {size}"
-    try:
-        file.allocate(segment.header.capacity)
-        yield f"allocate {name}"
-    except OSError as error:
-        if error.errno not in NO_SPACE:
-            raise
-        segment.capacity = segment.end  # it takes nothing more
-    file.sync()
-    yield f"sync {name}"

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from quorate.entry import parse_header
 from quorate.storage.layout import BLOCK_BYTES, PAGE, pages
-from quorate.storage.scan import Fault, Rows, scan
-from quorate.storage.walk import WINDOW_BYTES, Gap, is_blank, walk
+from quorate.storage.scan import Fault, Rows, last_header, scan
+from quorate.storage.walk import Gap, is_blank, walk
+from quorate.storage.window import WINDOW_BYTES, Window
 from quorate.types import Index, Position
 
 if TYPE_CHECKING:
@@ -168,6 +168,11 @@ class _Reading:
         if proof is None:
             if self._short is not None:
                 self.broken.append(_bytes(self._short, found.end, "cut short"))
+        elif proof.last is None:
+            reached = self._short if self._short is not None else found.end
+            if reached < proof.end:
+                what = "what stood before the cut cannot be read"
+                self.broken.append(_bytes(reached, proof.end, what))
         elif (found.end, found.last) != (proof.end, proof.last):
             self.broken.append(_bytes(found.end, proof.end, "the segment does not end as it did"))
 
@@ -182,7 +187,7 @@ def _explain(
     newest: bool,
 ) -> Contents:
     """Blocks or frames are bad: let the scan that opening uses say which entries that costs."""
-    data = memoryview(file.read(0, limit))
+    data = Window(file, limit)
     found = scan(data, header.nonce, header.before, proof)
     contents, stray, damage, torn = reading.contents, reading.stray, found.damage, found.torn
     if torn is not None and newest and proof is None:
@@ -198,7 +203,7 @@ def _explain(
     contents.durable_end = max(contents.durable_end, found.durable_end)
     contents.last = found.last
     rows = found.rows
-    last = parse_header(data, rows.starts[-1]) if rows.starts else None
+    last = last_header(data, rows)
     if last is not None and last.position == found.last:
         contents.next_offset, contents.append_time = last.base_offset + last.count, rows.times[-1]
     lost = sum(fault.last - fault.first + 1 for fault in damage)

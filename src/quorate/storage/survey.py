@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from quorate.entry import HEADER_BYTES, parse_header
 from quorate.errors import WrongDirectory
 from quorate.storage.damage import Damage
 from quorate.storage.index import load_rows
@@ -19,13 +18,15 @@ from quorate.storage.layout import (
     segment_name,
     segment_number,
 )
-from quorate.storage.scan import Proof, Scan, scan
+from quorate.storage.scan import Proof, last_header, scan
 from quorate.storage.segment import Segment
 from quorate.storage.vfs import ReopenedFile
-from quorate.types import ORIGIN, Index, Position
+from quorate.storage.window import Window
+from quorate.types import Index, Position, Term
 
 if TYPE_CHECKING:
     from quorate.storage.layout import CleanMark, LogId
+    from quorate.storage.scan import Scan
     from quorate.storage.vfs import File, Vfs
     from quorate.types import VoteRecord
 
@@ -39,7 +40,7 @@ class Survey:
     # In order and without a gap.
     segments: list[Segment] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
-    # Files that have no place in a log that is open: begun and not finished.
+    # Files that have no place in a log that is open: begun and not finished, or cut off.
     leftovers: list[str] = field(default_factory=list)
     # Segments whose sealing was begun: what stands behind their last block is rubbish.
     untidy: list[Segment] = field(default_factory=list)
@@ -55,25 +56,34 @@ class Survey:
 
 def survey(vfs: Vfs, identity: LogId, record: VoteRecord, mark: CleanMark | None) -> Survey:
     """Look at everything that ``vfs`` holds of the log."""
-    names = vfs.names()
-    numbers = sorted(_numbers(names))
-    seen = Survey(leftovers=[name for name in names if _unfinished(name, numbers)])
-    found = [_Found(vfs, number) for number in numbers]
-    while found and found[-1].header is None and found[-1].number > record.segment:
-        # Its header was never synced: the last segment is the last with a header.
+    seen, names = Survey(), vfs.names()
+    found = [_Found(vfs, number) for number in sorted(_numbers(names))]
+    for one in found:
+        _refuse_strange(one, identity)
+    while found and _is_leftover(found[-1], record):
         leftover = found.pop()
         leftover.file.close()
         seen.leftovers.append(segment_name(leftover.number))
+    numbers = [one.number for one in found]
+    seen.leftovers += [name for name in names if _unfinished(name, numbers)]
     for place, one in enumerate(found):
         following = found[place + 1] if place + 1 < len(found) else None
-        if one.header is not None and one.header.log != identity:
-            raise WrongDirectory(
-                f"{segment_name(one.number)} belongs to another log or another node's disk; "
-                f"this directory was put together from two: restore the right one"
-            )
         _take(vfs, seen, one, following, record, mark)
     _note_missing(seen, record)
     return seen
+
+
+def _refuse_strange(one: _Found, identity: LogId) -> None:
+    if one.header is not None and one.header.log != identity:
+        raise WrongDirectory(
+            f"{segment_name(one.number)} belongs to another log or another node's disk; "
+            f"this directory was put together from two: restore the right one"
+        )
+
+
+def _is_leftover(newest: _Found, record: VoteRecord) -> bool:
+    """Whether it has no place in the log: it was cut off, or its header was never synced."""
+    return newest.number > record.segment and (record.cutting > 0 or newest.header is None)
 
 
 def _unfinished(name: str, numbers: list[int]) -> bool:
@@ -117,7 +127,7 @@ def _take(
     mark: CleanMark | None,
 ) -> None:
     before = seen.segments[-1] if seen.segments else None
-    header = one.header or _substitute(seen, one, before)
+    header = one.header or _substitute(seen, one, before, record)
     if before is not None:
         _compare_neighbours(seen, before, header)
     footer = one.footer()
@@ -132,9 +142,13 @@ def _take(
         segment.next_offset, segment.append_time = footer.next_offset, footer.append_time
         seen.segments.append(segment)
         return
-    proof = _proof(one, following, mark)
-    limit = proof.end if proof is not None and following is not None else one.size
-    data = memoryview(one.file.read(0, min(limit, one.size)))
+    # What stands behind it was to be cut off: it is not looked at.
+    cut = record.cutting if one.number == record.segment else 0
+    proof = _proof(one, following, mark, cut)
+    limit = cut or one.size
+    if proof is not None and following is not None:
+        limit = proof.end
+    data = Window(one.file, limit)
     nonce = one.header.nonce if one.header is not None else None
     found = scan(data, nonce, header.before, proof)
     segment = _scanned(header, one.file, data, found)
@@ -145,71 +159,79 @@ def _take(
         faults = [*faults, found.torn]  # nobody can have torn what was rolled
     seen.damage += [Damage(name, *fault) for fault in faults]
     if following is None:
-        _judge_newest(seen, one, found, record, proof)
-    elif one.size != header.capacity or any(one.file.read(segment.end, PAGE)):
+        _judge_newest(seen, one, found, cut, proof)
+    elif one.size > segment.end and (
+        one.size != header.capacity or any(one.file.read(segment.end, PAGE))
+    ):
         seen.untidy.append(segment)
 
 
-def _proof(one: _Found, following: _Found | None, mark: CleanMark | None) -> Proof | None:
-    """What the next segment, or a clean stop, says about how this one ended."""
+def _proof(one: _Found, following: _Found | None, mark: CleanMark | None, cut: int) -> Proof | None:
+    """What the next segment, a clean stop or a cut says about how this one ended."""
     if following is not None:
         header = following.header
         return Proof(header.previous_end, header.before) if header is not None else None
     if mark is not None and mark.number == one.number:
         return Proof(mark.end, mark.last, newest=True)
-    return None
+    return Proof(cut, None, newest=True) if cut else None
 
 
-def _scanned(header: SegmentHeader, file: File, data: memoryview, found: Scan) -> Segment:
+def _scanned(header: SegmentHeader, file: File, data: Window, found: Scan) -> Segment:
     segment = Segment(header, file, found.rows)
     segment.last, segment.end = found.last, found.end
     segment.hollow, segment.write_number = found.hollow, found.write_number
+    segment.committed = found.committed
     rows = found.rows
     if rows.starts:
-        last = parse_header(data[rows.starts[-1] : rows.ends[-1]][:HEADER_BYTES])
+        last = last_header(data, rows)
         records = last.count if last is not None else 0
         segment.next_offset = rows.offsets[-1] + records
         segment.append_time = rows.times[-1]
     return segment
 
 
-def _judge_newest(
-    seen: Survey, one: _Found, found: Scan, record: VoteRecord, proof: Proof | None
-) -> None:
+def _judge_newest(seen: Survey, one: _Found, found: Scan, cut: int, proof: Proof | None) -> None:
     """What a crash may have left in the segment that was being written."""
     segment = seen.segments[-1]
     seen.durable_end = segment.proved = found.durable_end
     seen.unproven = found.unproven
+    if cut:
+        seen.cut_at = min(cut, one.size)  # again: it may be known to memory only
     if one.header is None:
         # Its blocks cannot be told from rubbish any more: take no more, and trust no ending.
-        segment.capacity = segment.end
+        segment.header = replace(segment.header, capacity=PAGE)
+        segment.capacity = PAGE
         seen.lost_tail = True
         seen.durable_end = segment.end
         return
     if found.torn is not None:
         seen.cut_at = found.torn.start
-    if found.lost_tail:
+    if found.lost_tail is not None:
         seen.lost_tail = True
-        seen.cut_at = found.end
-    if one.size >= segment.header.capacity:
-        if record.cutting and seen.cut_at is None:
-            seen.cut_at = found.end  # the cut may be known to memory only
+        seen.cut_at = found.lost_tail
+    if cut or one.size >= segment.header.capacity:
         return
     if seen.cut_at is None:
         seen.cut_at = min(one.size, found.end)
-    if not record.cutting:
-        name = segment_name(one.number)
-        following = Index(found.last.index + 1)
-        end = segment.header.capacity
-        what = "the file is shorter than it was made"
-        seen.damage.append(Damage(name, one.size, end, following, found.last.index, what))
-        seen.lost_tail = seen.lost_tail or proof is None
-
-
-def _substitute(seen: Survey, one: _Found, before: Segment | None) -> SegmentHeader:
-    """A stand-in for a header that cannot be read: frames go on from the segment before."""
     name = segment_name(one.number)
-    last: Position = before.last if before is not None else ORIGIN
+    following = Index(found.last.index + 1)
+    end = segment.header.capacity
+    what = "the file is shorter than it was made"
+    seen.damage.append(Damage(name, one.size, end, following, found.last.index, what))
+    seen.lost_tail = seen.lost_tail or proof is None
+
+
+def _substitute(
+    seen: Survey, one: _Found, before: Segment | None, record: VoteRecord
+) -> SegmentHeader:
+    """A stand-in for a header that cannot be read: frames go on from the segment before.
+
+    Of what was trimmed only the index is known. Without its chain no frame proves itself, so none
+    is believed up to where the next segment goes on: those entries are lost.
+    """
+    name = segment_name(one.number)
+    trimmed = Position(Index(record.first - 1), Term(0), 0)
+    last = before.last if before is not None else trimmed
     what = "the segment's header is bad"
     seen.damage.append(Damage(name, 0, PAGE, Index(last.index + 1), last.index, what))
     offset, time, end = 0, 0, 0

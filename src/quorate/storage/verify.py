@@ -1,7 +1,7 @@
 """Checking data directories offline: is every byte what was written, are copies the same?
 
-Nothing is written, and no node may run there meanwhile. One segment is held in memory at most, and
-that only if something is wrong with it.
+Nothing is written, and no node may run there meanwhile. However large a segment is, one block of it
+at most is in memory.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from quorate.storage.directory import (
     log_incarnation,
     log_name,
 )
+from quorate.storage.layout import UNFINISHED
+from quorate.storage.manifest import MANIFEST, LogState, Manifest
 from quorate.types import Index
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ class DirectoryReport:
     path: Path
     # None if the file that says it is bad.
     identity: Identity | None = None
+    # None if there is none, or if it is bad.
+    manifest: Manifest | None = None
     logs: list[LogReport] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
 
@@ -97,18 +101,22 @@ def _verify_directory(path: Path, progress: Callable[[int], None]) -> DirectoryR
     for place in sorted(path.iterdir()):
         if place.name == IDENTITY:
             report.identity = _read_identity(report, place)
+        elif place.name == MANIFEST:
+            report.manifest = _read_manifest(report, place)
         elif place.name == LOGS and place.is_dir() and not place.is_symlink():
             continue
-        elif place.name not in (LOCK, LOST_FOUND):
+        elif place.name not in (LOCK, LOST_FOUND, MANIFEST + UNFINISHED):
             _blame(report, place, "nothing in a data directory has this name")
     if not (path / IDENTITY).exists():
         _blame(report, path / IDENTITY, "the identity is missing")
+    if report.manifest is not None:
+        _blame_missing(report, report.manifest)
     storage = report.identity.storage if report.identity is not None else None
     for place in sorted((path / LOGS).iterdir()) if (path / LOGS).is_dir() else ():
         incarnation = log_incarnation(place.name)
         if incarnation is None or place.is_symlink() or not place.is_dir():
             _blame(report, place, "it is not the directory of a log")
-        else:
+        elif not _is_deleted(report.manifest, incarnation):
             report.logs.append(audit_log(place, incarnation, storage, progress))
     return report
 
@@ -121,6 +129,28 @@ def _read_identity(report: DirectoryReport, place: Path) -> Identity | None:
     if identity is None:
         _blame(report, place, "the identity is bad")
     return identity
+
+
+def _read_manifest(report: DirectoryReport, place: Path) -> Manifest | None:
+    manifest = None
+    if place.is_file() and not place.is_symlink():
+        manifest = Manifest.decode(place.read_bytes())
+    if manifest is None:
+        _blame(report, place, "the manifest is bad")
+    return manifest
+
+
+def _blame_missing(report: DirectoryReport, manifest: Manifest) -> None:
+    for incarnation, life in manifest.logs.items():
+        place = report.path / LOGS / log_name(incarnation)
+        if life.state is LogState.MADE and not place.is_dir():
+            _blame(report, place, f"log {life.name} was made here and is missing")
+
+
+def _is_deleted(manifest: Manifest | None, incarnation: int) -> bool:
+    """Whether a crash left some of a log whose files were being removed."""
+    life = manifest.logs.get(incarnation) if manifest is not None else None
+    return life is not None and life.state is LogState.DELETING
 
 
 def _blame(report: DirectoryReport, place: Path, what: str) -> None:

@@ -69,7 +69,8 @@ class Vfs(Protocol):
 
 
 class RealFile:
-    """A file descriptor."""
+    """A file descriptor. It is closed at the latest when nobody has the object any more: a reader
+    in another thread may still be at it when its owner lets go."""
 
     __slots__ = ("_fd",)
 
@@ -115,7 +116,12 @@ class RealFile:
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class ReopenedFile:
@@ -169,7 +175,13 @@ class RealVfs:
         self._fd = os.open(path, flags)
 
     def names(self) -> list[str]:
-        return sorted(os.listdir(self._fd))  # noqa: PTH208  # by its descriptor, not by a path
+        # A descriptor of its own: whoever shares one shares the place in the list, too.
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        listed = os.open(".", flags, dir_fd=self._fd)
+        try:
+            return sorted(os.listdir(listed))  # noqa: PTH208  # by its descriptor, not by a path
+        finally:
+            os.close(listed)
 
     def create(self, name: str) -> RealFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

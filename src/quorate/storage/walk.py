@@ -12,6 +12,7 @@ from crc32c import crc32c
 
 from quorate.entry import HEADER_BYTES, parse_header
 from quorate.storage.layout import BLOCK_BYTES, PAGE, Block, Footer, block_seed, pages
+from quorate.storage.window import WINDOW_BYTES, Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Flushed", "Frame", "Gap", "is_blank", "read_footer", "walk"]
 
-WINDOW_BYTES = 1 << 20
 _ZEROS = bytes(WINDOW_BYTES)
 
 
@@ -60,25 +60,6 @@ class Gap(NamedTuple):
     blank: bool
 
 
-class _Window:
-    """The bytes of a file up to ``limit``, read ahead so that small blocks cost few calls."""
-
-    def __init__(self, file: File, limit: int) -> None:
-        self._file = file
-        self.limit = min(limit, file.size())
-        self._start = 0
-        self._data = b""
-
-    def view(self, start: int, stop: int) -> memoryview:
-        """Fewer bytes only at the limit."""
-        stop = min(stop, self.limit)
-        if start < self._start or stop > self._start + len(self._data):
-            length = min(max(stop - start, WINDOW_BYTES), self.limit - start)
-            self._data = self._file.read(start, max(0, length))
-            self._start = start
-        return memoryview(self._data)[start - self._start : max(start, stop) - self._start]
-
-
 def is_blank(data: memoryview) -> bool:
     """Whether ``data``, at most a window of it, is zeros."""
     # Comparing a memoryview itself goes byte by byte.
@@ -87,29 +68,29 @@ def is_blank(data: memoryview) -> bool:
 
 def walk(file: File, nonce: int, limit: int) -> Iterator[Flushed | Gap]:
     """Everything between the header page and ``limit``, in order and without a hole."""
-    window = _Window(file, limit)
+    window = Window(file, limit)
     position = PAGE
-    while position < window.limit:
+    while position < len(window):
         flushed = _flushed(window, nonce, position)
         piece = flushed if flushed is not None else _gap(window, nonce, position)
         yield piece
         position = pages(piece.stop)
 
 
-def _flushed(window: _Window, nonce: int, position: int) -> Flushed | None:
+def _flushed(window: Window, nonce: int, position: int) -> Flushed | None:
     """The block that begins at ``position``."""
     seed = block_seed(nonce, position)
-    head = window.view(position, position + BLOCK_BYTES)
+    head = window[position : position + BLOCK_BYTES]
     block = Block.decode(head, seed)
     # No block can be written before what it says is durable.
     if block is None or block.durable_end > position:
         return None
     exact = bytes(head) == block.encode(seed)
     start = position + BLOCK_BYTES
-    data = window.view(start, start + block.length)
+    data = window[start : start + block.length]
     frames = list(_frames(data, start, block.before))
     stop = frames[-1].stop if frames else start
-    blank = is_blank(window.view(stop, pages(stop)))
+    blank = is_blank(window[stop : pages(stop)])
     return Flushed(position, block, frames, stop, exact, blank)
 
 
@@ -129,18 +110,18 @@ def _frames(data: memoryview, base: int, before: Position) -> Iterator[Frame]:
         start = stop
 
 
-def _gap(window: _Window, nonce: int, start: int) -> Gap:
+def _gap(window: Window, nonce: int, start: int) -> Gap:
     """The pages from ``start`` on that are all blank, or all not, and begin no block."""
-    blank = is_blank(window.view(start, start + PAGE))
+    blank = is_blank(window[start : start + PAGE])
     stop = start + PAGE
-    while blank and is_blank(window.view(stop, stop + WINDOW_BYTES)) and stop < window.limit:
+    while blank and is_blank(window[stop : stop + WINDOW_BYTES]) and stop < len(window):
         stop += WINDOW_BYTES
-    while stop < window.limit:
-        page = window.view(stop, stop + PAGE)
+    while stop < len(window):
+        page = window[stop : stop + PAGE]
         if is_blank(page) != blank or Block.decode(page, block_seed(nonce, stop)) is not None:
             break
         stop += PAGE
-    return Gap(start, min(stop, window.limit), blank)
+    return Gap(start, min(stop, len(window)), blank)
 
 
 def read_footer(file: File, nonce: int) -> Footer | None:

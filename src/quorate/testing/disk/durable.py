@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.entry import HEADER_BYTES, parse_header
-from quorate.storage.layout import BLOCK_BYTES, PAGE, VOTE_COPIES, decode_vote, pages
+from quorate.storage.layout import (
+    BLOCK_BYTES,
+    PAGE,
+    VOTE_COPIES,
+    decode_vote,
+    pages,
+    segment_name,
+)
 from quorate.testing.disk.simulated import Resize, Write
 from quorate.types import ORIGIN, Index, Position, VoteRecord
 
@@ -73,17 +80,21 @@ class DurableView:
                 return
 
     def power_cut(self) -> None:
-        self._read_votes()
         self._places.clear()
         for name, data in sorted(self._disk.durable.items()):
             if name.endswith(".segment"):
                 self._take_blocks(name, bytes(data), 0)
+        self._read_votes()
 
     def _read_votes(self) -> None:
         copies = (self._disk.durable_bytes(name) for name in VOTE_COPIES)
         records = [decode_vote(data) for data in copies if data is not None]
         whole = [record for record in records if record is not None]
         self._vote = max(whole, key=lambda record: record.number, default=None)
+        if self._vote is not None and self._vote.cutting:
+            # Once it is decided, what stands behind the cut counts for nothing.
+            end = (segment_name(self._vote.segment), self._vote.cutting)
+            self._places = [place for place in self._places if (place.file, place.stop) <= end]
 
     # -- frames --------------------------------------------------------------------------------
 

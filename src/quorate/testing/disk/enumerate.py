@@ -223,6 +223,14 @@ def _trim(first: int) -> Step:
     return lambda _, flusher: flusher.trim(Index(first))
 
 
+def _cut_without_room(log: SegmentLog, flusher: Flusher) -> Iterator[str]:
+    """All but the first entry go, and somebody else takes the room that this gives back."""
+    for step in flusher.plan(Flush(1, truncate_from=Index(2))):
+        if step.startswith("truncate") and isinstance(log.vfs, SimulatedDisk):
+            log.vfs.capacity -= log.vfs.space()[0]
+        yield step
+
+
 def _prove(_: SegmentLog, flusher: Flusher) -> Iterator[str]:
     return flusher.prove(Index(0))
 
@@ -236,6 +244,8 @@ _VOTE = _flush(vote=1)
 # Two blocks, of one page and of three.
 _SHORT = grow(ORIGIN, 100, 100, 100, 9_000, 100)
 _SHORT_PAST = (_VOTE, _flush(*_SHORT[:3]), _flush(*_SHORT[3:]))
+# The same up to its second entry, then another one.
+_OTHER = (*_SHORT[:2], *grow(_SHORT[1].position, 200))
 # Four segments: entries 1 to 3, 4 to 6, 7 to 9 and 10.
 _LONG = grow(ORIGIN, *[4_500] * 10)
 _LONG_PAST = (_VOTE, *(_flush(*_LONG[start : start + 2]) for start in range(0, 10, 2)))
@@ -284,6 +294,12 @@ SCENARIOS = (
     _cutting("truncate everything", _SHORT_PAST, _SHORT, 1),
     _cutting("truncate across segments", _LONG_PAST, _LONG, 2),
     _cutting("truncate to where a segment begins", _SEALED_PAST, _LONG, 7),
+    _cutting("truncate in the same place again", (*_SHORT_PAST, _flush(*_OTHER[2:], cut=3)),
+             _OTHER, 3),
+    Scenario("truncate without room", _kept(_SHORT), _kept(_SHORT[:1]), _cut_without_room,
+             _SHORT_PAST),
+    _appending("append after a cut without room", (*_SHORT_PAST, _chores(0), _cut_without_room),
+               _SHORT[:1], 100, 100),
     _replacing("replace within a block", _SHORT_PAST, _SHORT, 2),
     _replacing("replace across segments", _LONG_PAST, _LONG, 5),
     Scenario("trim", _kept(_LONG), _kept(_LONG, 7), _trim(9), _SEALED_PAST),

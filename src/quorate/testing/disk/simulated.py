@@ -40,7 +40,9 @@ GRAIN = 64
 UNLIMITED = 1 << 40
 
 # What a power cut makes of one change: bit n says whether grain n of it arrived, and again from
-# the first bit after the last. A change that has no grains is kept if the first bit is set.
+# the first bit after the last. A change that has no grains is kept if the first bit is set. That of
+# a file made shorter is so, too; its other bits say which grains of the rest of the page were
+# zeroed although the file stayed as long as it was: a kernel may write that page first.
 Fate = int
 KEPT: Fate = -1
 LOST: Fate = 0
@@ -115,10 +117,14 @@ class SimulatedFile:
         self.inode.change(Resize(size, shrink=True))
 
     def allocate(self, size: int) -> None:
+        """Without room for all of it, what there is of it stays taken, as on real file systems."""
         self._disk.meet(f"allocate {self._name}")
-        if size > len(self.inode.content):
-            self._disk.take(size - len(self.inode.content))
-            self.inode.change(Resize(size, shrink=False))
+        had = self.size()
+        given = min(size, had + max(0, self._disk.space()[0]))
+        if given > had:
+            self.inode.change(Resize(given, shrink=False))
+        if given < size and had < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync(self) -> None:
         self._disk.meet(f"sync {self._name}")
@@ -195,10 +201,6 @@ class SimulatedDisk:
             error, self.error = self.error, 0
             self.fail()
             raise OSError(error, os.strerror(error), what)
-
-    def take(self, size: int) -> None:
-        if size > self.space()[0]:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     # -- what tests ask ------------------------------------------------------------------------
 
@@ -308,7 +310,16 @@ def _apply_part(content: bytearray, change: Write | Resize, fate: Fate) -> None:
     if fate == KEPT or (isinstance(change, Resize) and fate & 1):
         _apply(content, change)
     elif isinstance(change, Write):
-        position, data = change
-        for grain, start in enumerate(range(0, len(data), GRAIN)):
-            if fate >> (grain % FATE_BITS) & 1:
-                _apply(content, Write(position + start, data[start : start + GRAIN]))
+        _apply_grains(content, change, [bool(fate >> bit & 1) for bit in range(FATE_BITS)])
+    elif change.shrink:
+        stop = min(-(-change.size // PAGE) * PAGE, len(content))
+        zeros = Write(change.size, bytes(max(0, stop - change.size)))
+        _apply_grains(content, zeros, [bool(fate >> bit & 1) for bit in range(1, FATE_BITS)])
+
+
+def _apply_grains(content: bytearray, write: Write, arrived: list[bool]) -> None:
+    """Those grains of ``write`` that arrived; ``arrived`` begins again after its last."""
+    position, data = write
+    for grain, start in enumerate(range(0, len(data), GRAIN)):
+        if arrived[grain % len(arrived)]:
+            _apply(content, Write(position + start, data[start : start + GRAIN]))

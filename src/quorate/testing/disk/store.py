@@ -6,9 +6,11 @@ from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
 from quorate.storage.layout import LogId
-from quorate.storage.recovery import Recovered, open_log
+from quorate.storage.recovered import Recovered, SegmentArchive
+from quorate.storage.recovery import open_log
 from quorate.testing.disk.durable import DurableView
 from quorate.testing.disk.simulated import SimulatedDisk
+from quorate.types import Index
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -49,7 +51,12 @@ class Store:
         """What an open would find now; nothing changes by asking."""
         disk = self.disk.copy()
         log, _ = complete(open_log(disk, self._identity, self._segment_bytes, lambda: 0))
-        return Recovered.of(log).entries
+        archive = SegmentArchive(log)
+        entries: list[Entry] = []
+        while len(entries) < log.last.index:
+            start = Index(len(entries) + 1)
+            entries += archive.entries(start, Index(log.last.index + 1))
+        return tuple(entries)
 
     def plan(self, flush: Flush) -> Iterator[str]:
         assert self.flusher is not None  # open

@@ -1,7 +1,8 @@
 """Plants every bug in turn and requires that it is found.
 
-Bugs of storage are hunted by the enumeration of crashes and by the storage tests first: both look
-at one disk closely and fast. All others, and those that these miss, by the simulator.
+What looks at one part closely and fast hunts first: the enumeration of crashes at bugs of storage,
+and the tests of the file that a bug is in. All others, and those that these miss, are hunted by the
+simulator.
 
 ``python -m quorate.testing.mutants [--patches DIR] [--only NAME ...]``
 """
@@ -32,6 +33,25 @@ SWARM_SEEDS = 100
 NEVER = "-"
 # The enumeration crashes the open that follows a crash once in so many times.
 EVERY_OPEN = "25"
+# No run of the simulator gets there.
+NOT_SIMULATED = ("client/", "server/")
+# The tests that hunt first, by the files that hold the bug; the first that fits counts. The rest of
+# consensus is the simulator's.
+TESTS = (
+    (
+        ("storage/recovered.py", "storage/checkpoint.py", "replica/engine.py"),
+        ("unit/test_engine_state.py",),
+    ),
+    (("storage/", "entry.py"), ("unit/test_entry.py", "storage")),
+    (
+        ("state/", "replica/proposals.py", "replica/agreement.py"),
+        ("state", "unit/test_proposals.py", "unit/test_proposals_answers.py",
+         "unit/test_agreement.py"),
+    ),
+    (("raft/log.py",), ("unit/test_raft_log.py",)),
+    (("client/",), ("client/test_client_retries.py",)),
+    (("server/",), ("server/test_manifest.py",)),
+)  # fmt: skip
 
 
 class _Candidate(NamedTuple):
@@ -63,8 +83,13 @@ def main() -> int:
     for candidate in candidates:
         try:
             with candidate.copy as root:
-                found = _hunt_on_disk(root, candidate.file) or _hunt(root, parsed.seeds)
-                alone = _hunt(root, min(parsed.swarm_seeds, parsed.seeds), "--no-adversaries")
+                found = (
+                    _hunt_on_disk(root, candidate.file)
+                    or _hunt_by_tests(root, candidate.file)
+                    or _hunt(root, candidate.file, parsed.seeds)
+                )
+                seeds = min(parsed.swarm_seeds, parsed.seeds)
+                alone = _hunt(root, candidate.file, seeds, "--no-adversaries")
         except DoesNotApply as problem:
             print(f"{candidate.name:40} does not apply: {problem}", flush=True)
             continue
@@ -106,20 +131,25 @@ def _changes(patch: Path) -> str:
 
 
 def _hunt_on_disk(root: Path, file: str) -> _Catch | None:
-    """What the enumeration or the tests of storage say; None if they find nothing."""
+    """What the enumeration of crashes says; None if it finds nothing."""
     if not file.startswith(("storage/", "entry.py")):
         return None
     crashes = _run(root, "-m", "quorate.testing.disk.enumerate", "--every", EVERY_OPEN)
     if re.search(r"^crash states: \d+, bad: [1-9]", crashes, re.MULTILINE):
         return _Catch("crash", "enumerated")
-    tests = PACKAGE.parents[1] / "tests"
-    if tests.is_dir():
-        paths = (str(tests / "unit" / "test_entry.py"), str(tests / "storage"))
-        told = _run(root, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *paths)
-        failed = re.search(r"^FAILED \S+::(\w+)", told, re.MULTILINE)
-        if failed:
-            return _Catch("test", failed[1].removeprefix("test_")[:14])
     return None
+
+
+def _hunt_by_tests(root: Path, file: str) -> _Catch | None:
+    """What the tests of ``file`` say; None if none of them fails."""
+    folder = PACKAGE.parents[1] / "tests"
+    chosen = next((tests for files, tests in TESTS if file.startswith(files)), ())
+    if not chosen or not folder.is_dir():
+        return None
+    paths = [str(folder / name) for name in chosen]
+    told = _run(root, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *paths)
+    failed = re.search(r"^FAILED \S+::(\w+)", told, re.MULTILINE)
+    return _Catch("test", failed[1].removeprefix("test_")[:14]) if failed else None
 
 
 def _run(root: Path, *arguments: str) -> str:
@@ -131,8 +161,10 @@ def _run(root: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def _hunt(root: Path, seeds: int, *flags: str) -> _Catch:
+def _hunt(root: Path, file: str, seeds: int, *flags: str) -> _Catch:
     """Run seeds in the copy until one fails."""
+    if file.startswith(NOT_SIMULATED):
+        return _Catch(NEVER, "survived")
     command = [
         sys.executable, "-m", "quorate.testing.sim", "--seeds", str(seeds), "--stop-at-first",
         "--failures", str(root / "failures"), *flags,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from quorate.testing.mutants.consensus import CONSENSUS
 from quorate.testing.mutants.mutant import Mutant
+from quorate.testing.mutants.state import STATE
 from quorate.testing.mutants.storage import STORAGE
 
 __all__ = ["MUTANTS", "Mutant"]
 
-MUTANTS = (*CONSENSUS, *STORAGE)
+MUTANTS = (*CONSENSUS, *STATE, *STORAGE)

@@ -40,8 +40,8 @@ STORAGE = (
         "open-touches-the-other-copy-first",
         "what was found is made durable before the other copy is touched",
         "storage/recovery.py",
-        '        yield f"write {name} again"\n        file.sync()\n',
-        '        yield f"write {name} again"\n',
+        '            yield f"write {name} again"\n            file.sync()\n',
+        '            yield f"write {name} again"\n',
     ),
     Mutant(
         "recovered-vote-forgotten",
@@ -62,9 +62,10 @@ STORAGE = (
         "data-before-metadata",
         "a flush writes the vote before the log",
         "storage/flusher.py",
-        "            yield from self._record(term=term, vote=vote)\n",
-        "            yield from self.plan(replace(flush, vote=None))\n"
-        "            yield from self._record(term=term, vote=vote)\n"
+        "            yield from plan_record(self._log, term=term, vote=vote)\n",
+        "            rest = Flush(1, None, flush.truncate_from, flush.entries, flush.committed)\n"
+        "            yield from self.plan(rest)\n"
+        "            yield from plan_record(self._log, term=term, vote=vote)\n"
         "            return\n",
     ),
     Mutant(
@@ -78,8 +79,8 @@ STORAGE = (
         "rename-before-sync",
         "a file gets its name when its bytes are durable",
         "storage/flusher.py",
-        '        yield f"write {aside}"\n        file.sync()\n',
-        '        yield f"write {aside}"\n',
+        '            yield f"write {aside}"\n            file.sync()\n',
+        '            yield f"write {aside}"\n',
     ),
     Mutant(
         "durable-end-one-block-too-high",
@@ -105,23 +106,37 @@ STORAGE = (
     Mutant(
         "truncate-without-sync",
         "a truncation is durable before anything is written over it",
-        "storage/steps.py",
-        "        segment.capacity = segment.end  # it takes nothing more\n    file.sync()\n",
-        "        segment.capacity = segment.end  # it takes nothing more\n",
+        "storage/cutting.py",
+        '    file.sync()\n    yield f"sync {name}"\n',
+        "",
     ),
     Mutant(
-        "segments-unlinked-front-to-back",
-        "a truncation drops segments from the last one backwards",
-        "storage/flusher.py",
-        "            dropped = log.segments.pop()\n",
-        "            dropped = log.segments.pop(kept + 1)\n",
+        "cut-without-its-place",
+        "a cut is decided, with its place, before anything is cut",
+        "storage/cutting.py",
+        "yield from plan_record(log, segment=target.number, cutting=position)",
+        "yield from plan_record(log, segment=target.number)",
     ),
     Mutant(
         "segment-number-not-lowered",
         "the record that says which segments there must be is lowered before one goes",
-        "storage/flusher.py",
-        "yield from self._record(segment=target.number, cutting=True)",
-        "yield from self._record(cutting=True)",
+        "storage/cutting.py",
+        "yield from plan_record(log, segment=target.number, cutting=position)",
+        "yield from plan_record(log, cutting=position)",
+    ),
+    Mutant(
+        "cut-over-before-segments-are-gone",
+        "the segments after a cut are gone for good before the cut is over",
+        "storage/cutting.py",
+        '    vfs.sync_directory()\n    yield f"sync directory up to',
+        '    yield f"sync directory up to',
+    ),
+    Mutant(
+        "cut-over-without-room",
+        "a segment that takes nothing more stays marked until the next one",
+        "storage/cutting.py",
+        "if log.record.cutting and newest.capacity == newest.header.capacity:",
+        "if log.record.cutting:",
     ),
     Mutant(
         "append-taken-without-room",
@@ -142,7 +157,7 @@ STORAGE = (
         "body-crc-not-checked",
         "a frame counts if its body is what its header says",
         "storage/scan.py",
-        "if crc32c(data[start + HEADER_BYTES : stop]) != header.body_crc:",
+        "if body_crc != header.body_crc:",
         "if False:",
     ),
     Mutant(
@@ -177,28 +192,51 @@ STORAGE = (
         "open-syncs-without-rewriting",
         "after a failed sync only writing again makes durable what can be read",
         "storage/recovery.py",
-        "        newest.file.write(seen.durable_end, [data])\n",
+        "        file.write(start, [file.read(start, min(WINDOW_BYTES, stop - start))])\n",
         "",
     ),
     Mutant(
         "open-without-tail-sync",
         "what open found is synced before the node speaks",
         "storage/recovery.py",
-        '    newest.file.sync()\n    yield f"sync {name} again"\n',
-        "",
+        '    file.sync()\n    yield f"sync {name} again"\n    if unknown',
+        "    if unknown",
     ),
     Mutant(
         "newest-header-not-secured",
         "a segment that may be in the page cache only is secured before the record names it",
         "storage/recovery.py",
+        "    yield from _secure_newest(vfs, record, seen)\n    yield from _renew_votes"
+        "(vfs, log.record, found)\n",
+        "    yield from _renew_votes(vfs, log.record, found)\n"
         "    yield from _secure_newest(vfs, record, seen)\n",
-        "",
+    ),
+    Mutant(
+        "cut-not-carried-out-again",
+        "what stands behind a cut that was decided counts for nothing",
+        "storage/survey.py",
+        "cut = record.cutting if one.number == record.segment else 0",
+        "cut = 0",
+    ),
+    Mutant(
+        "cut-segments-come-back",
+        "an open removes the segments after a cut that was decided",
+        "storage/survey.py",
+        "(record.cutting > 0 or newest.header is None)",
+        "newest.header is None",
+    ),
+    Mutant(
+        "torn-tail-cut-undecided",
+        "what a crash tore is cut off like anything else: the place is in the record first",
+        "storage/recovery.py",
+        "cutting=seen.cut_at or 0,",
+        "cutting=record.cutting,",
     ),
     Mutant(
         "cut-never-ends",
         "once a cut is done, a segment that is shorter than it was made is damage",
         "storage/recovery.py",
-        "        yield from flusher.end_cut()\n",
+        "        yield from end_cut(log)\n",
         "        pass\n",
     ),
 )

@@ -1,0 +1,118 @@
+"""Making a log shorter: at its end, where a leader has other entries, and at its front.
+
+A kernel cuts a file in two parts. It zeroes the rest of the page that the cut falls into, and it
+makes the file shorter; a power cut may leave the one without the other, and a page of zeros in the
+middle of a log looks like damage. So the vote record names the place first. Until it says that the
+cut is done, every open cuts there again, and whatever stands behind it counts for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.errors import check
+from quorate.storage.layout import PAGE, index_name, pages, segment_name
+from quorate.storage.steps import NO_SPACE, plan_record
+from quorate.types import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quorate.storage.log import SegmentLog
+    from quorate.storage.segment import Segment
+
+    Plan = Iterator[str]
+
+__all__ = ["end_cut", "shorten", "trim", "truncate"]
+
+
+def truncate(log: SegmentLog, first: Index) -> Plan:
+    """Drop ``first`` and all after it: later segments whole, then the end of the one that has it.
+
+    All of it is durable before anything is written over it.
+    """
+    kept = max(n for n, segment in enumerate(log.segments) if segment.first <= first)
+    target = log.segments[kept]
+    check(target.footer is None, "a sealed segment is never truncated")
+    rows, before = target.rows, target.position(Index(first - 1))
+    check(first <= rows.last, "only what is there is truncated")
+    # Right behind the last frame that stays.
+    position = rows.frame(before.index)[1] if before.index >= rows.first else PAGE
+    yield from plan_record(log, segment=target.number, cutting=position)
+    yield from _drop_segments(log, kept + 1)
+    target.next_offset = rows.offsets[first - rows.first]
+    rows.cut(first)
+    target.hollow = {index for index in target.hollow if index < first}
+    target.last = before
+    target.append_time = rows.times[-1] if rows.times else target.header.append_time
+    yield from shorten(target, position)
+    yield from end_cut(log)
+
+
+def _drop_segments(log: SegmentLog, kept: int) -> Plan:
+    """All but the first ``kept``. In any order: no open looks at one while the record says so."""
+    vfs = log.vfs
+    if len(log.segments) == kept:
+        return
+    while len(log.segments) > kept:
+        dropped = log.segments.pop()
+        dropped.file.close()
+        vfs.unlink(segment_name(dropped.number))
+        yield f"unlink {segment_name(dropped.number)}"
+    vfs.sync_directory()
+    yield f"sync directory up to {segment_name(log.segments[-1].number)}"
+
+
+def shorten(segment: Segment, size: int) -> Plan:
+    """Cut the file at ``size`` and allocate what was cut off again, durable before it is used."""
+    file, name = segment.file, segment_name(segment.number)
+    segment.end = pages(size)
+    segment.proved = PAGE
+    file.truncate(size)
+    yield f"truncate {name} at {size}"
+    try:
+        file.allocate(segment.header.capacity)
+        segment.capacity = segment.header.capacity
+        yield f"allocate {name}"
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        segment.capacity = segment.end  # it takes nothing more
+        file.truncate(size)  # a part of the room may have been had
+        yield f"truncate {name} at {size} again"
+    file.sync()
+    yield f"sync {name}"
+
+
+def end_cut(log: SegmentLog) -> Plan:
+    """The newest segment is as long again as it was made: what is written from now on counts.
+
+    If the room could not be had again the record goes on naming the place: the segment takes
+    nothing more, and the next one ends the cut.
+    """
+    newest = log.segments[-1]
+    if log.record.cutting and newest.capacity == newest.header.capacity:
+        yield from plan_record(log, cutting=0)
+
+
+def trim(log: SegmentLog, first: Index) -> Plan:
+    """Drop the sealed segments that hold only entries below ``first``, from the front."""
+    vfs = log.vfs
+    dropped = 0
+    for segment in log.segments[:-1]:
+        if segment.footer is None or segment.last.index >= first:
+            break
+        dropped += 1
+    if not dropped:
+        return
+    yield from plan_record(log, first=log.segments[dropped].first)
+    names = vfs.names()
+    for segment in log.segments[:dropped]:
+        log.segments.pop(0)
+        segment.file.close()
+        for name in (index_name(segment.number), segment_name(segment.number)):
+            if name in names:
+                vfs.unlink(name)
+                yield f"unlink {name}"
+        vfs.sync_directory()
+        yield f"sync directory without {segment_name(segment.number)}"

@@ -1,0 +1,115 @@
+"""What a node knows besides its logs: which of them it has, and with whom it shares a cluster.
+
+One file of the data directory, ``manifest``, as text::
+
+    format 1
+    applied 2
+    failures 0
+    node n1 127.0.0.1:7401 -
+    node n2 127.0.0.1:7402 4e03c514dedeeae3ad253841c9ba4ee8
+    log 00000000000000000000000000c0ffee made 1700000000000000 n1,n2 orders
+    crc32c 01234567
+
+It is always replaced as a whole. A log that was made here and has no directory any more is damage:
+made anew it would forget what it had promised. A peer is known by the storage id that it had when
+it was first met: a wiped disk is not its old self.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from quorate.errors import WrongDirectory
+from quorate.storage.directory import log_name, proof_line
+from quorate.types import NodeId
+
+__all__ = ["MANIFEST", "LogLife", "LogState", "Manifest", "Member"]
+
+MANIFEST = "manifest"
+FORMAT = 1
+_UNMET = "-"
+
+
+class LogState(StrEnum):
+    MADE = "made"
+    # Its files may be gone in part.
+    DELETING = "deleting"
+
+
+class LogLife(NamedTuple):
+    """A log of this node, from its making to the removal of its last file."""
+
+    state: LogState
+    created_us: int
+    nodes: tuple[NodeId, ...]
+    name: str
+
+
+class Member(NamedTuple):
+    """A node of the cluster."""
+
+    address: str
+    # None until it was met; then for ever.
+    storage: bytes | None
+
+
+@dataclass(slots=True)
+class Manifest:
+    """Changed in memory, then written: nothing may rest on a change before that is done."""
+
+    nodes: dict[NodeId, Member]
+    logs: dict[int, LogLife] = field(default_factory=dict)
+    # So many records of the catalog were carried out here.
+    applied: int = 0
+    # How often in a row the disk failed: each time the next start waits longer.
+    failures: int = 0
+
+    def encode(self) -> bytes:
+        lines = [f"format {FORMAT}", f"applied {self.applied}", f"failures {self.failures}"]
+        for node, (address, storage) in self.nodes.items():
+            lines.append(f"node {node} {address} {storage.hex() if storage else _UNMET}")
+        for incarnation, (state, created_us, nodes, name) in self.logs.items():
+            where = ",".join(nodes)
+            lines.append(f"log {log_name(incarnation)} {state} {created_us} {where} {name}")
+        text = "".join(f"{line}\n" for line in lines).encode()
+        return text + proof_line(text)
+
+    @staticmethod
+    def decode(data: bytes) -> Manifest | None:
+        """What ``data`` says; None if a bit of it is not as it was written.
+
+        Raises WrongDirectory if a newer release wrote it.
+        """
+        start = data.rfind(b"\ncrc32c ") + 1
+        text = data[:start]
+        if data[start:] != proof_line(text):
+            return None
+        try:
+            lines = [line.split(" ") for line in text.decode().splitlines()]
+            (_, number), (_, applied), (_, failures) = lines[:3]
+            if int(number) > FORMAT:
+                raise WrongDirectory(
+                    f"the manifest has format {number}, this release knows format {FORMAT}; run "
+                    f"the release that wrote it, or a newer one"
+                )
+            manifest = Manifest({}, applied=int(applied), failures=int(failures))
+            for kind, *fields in lines[3:]:
+                manifest._take(kind, fields)
+        except (ValueError, KeyError):
+            return None
+        return manifest if manifest.encode() == data else None
+
+    def _take(self, kind: str, fields: list[str]) -> None:
+        if kind == "node":
+            node, address, storage = fields
+            bound = bytes.fromhex(storage) if storage != _UNMET else None
+            self.nodes[NodeId(node)] = Member(address, bound)
+        elif kind == "log":
+            incarnation, state, created_us, nodes, name = fields
+            where = tuple(NodeId(node) for node in nodes.split(","))
+            life = LogLife(LogState(state), int(created_us), where, name)
+            self.logs[int(incarnation, 16)] = life
+        else:
+            raise ValueError(kind)

@@ -1,0 +1,145 @@
+"""What a replica starts from once its log is open, and how it reads what is not in memory.
+
+Only entries that may not be committed yet are taken into memory. Everything before them stays on
+disk: the replica reads it from there when a peer needs it, and its state comes from the newest
+checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quorate.entry import decode_entry
+from quorate.errors import Corrupt, Damaged, DiskFailed
+from quorate.storage.checkpoint import Checkpoint, read_checkpoint
+from quorate.types import ORIGIN, Index, Position, VoteRecord
+
+if TYPE_CHECKING:
+    from quorate.entry import Entry
+    from quorate.storage.log import SegmentLog
+    from quorate.storage.segment import Segment
+
+__all__ = ["Recovered", "SegmentArchive"]
+
+READ_BYTES = 1 << 20
+
+
+class SegmentArchive:
+    """The entries of an open log, by index; whole, or without the body that the disk spoiled.
+
+    Raises Damaged if an entry is lost that nothing identifies, DiskFailed if the disk does not
+    answer.
+    """
+
+    def __init__(self, log: SegmentLog) -> None:
+        self._log = log
+
+    def position(self, index: Index) -> Position:
+        try:
+            return self._log.position(index)
+        except Corrupt:
+            self._examine(index)
+            return self._log.position(index)
+
+    def entries(self, start: Index, stop: Index, bytes_max: int = READ_BYTES) -> list[Entry]:
+        """Entries start..stop-1, up to ``bytes_max`` and at least one."""
+        try:
+            return self._read(start, stop, bytes_max)
+        except Corrupt:
+            # A sealed segment is believed until it is read.
+            self._examine(start)
+            return self._read(start, stop, bytes_max)
+        except OSError as error:
+            raise DiskFailed(f"entry {start} cannot be read: {error}; check the disk") from error
+
+    def _read(self, start: Index, stop: Index, bytes_max: int) -> list[Entry]:
+        segment = self._log.segment(start)
+        if start in segment.hollow:
+            return [segment.hollow_entry(start)]
+        stop = min(stop, Index(segment.last.index + 1))
+        bad = min((index for index in segment.hollow if index > start), default=stop)
+        frames = self._log.frames(start, min(stop, bad), bytes_max)
+        return [decode_entry(bytes(frame)) for frame in frames]
+
+    def _examine(self, index: Index) -> None:
+        self._log.examine(self._log.segment(index))
+        refuse_lost(self._log)
+
+
+def refuse_lost(log: SegmentLog) -> None:
+    """Raise Damaged if entries are lost of which not even the header is left."""
+    lost = [damage for damage in log.damage if log.loses(damage)]
+    if lost:
+        raise Damaged(
+            "entries are lost on this disk and this release cannot fetch them again: "
+            + "; ".join(map(str, lost))
+            + "; replace this node as a new one"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a replica starts from."""
+
+    record: VoteRecord
+    # Everything above ``before``: what may not be committed yet.
+    entries: tuple[Entry, ...] = ()
+    before: Position = ORIGIN
+    # The offset after the last record at ``before``, and that entry's append time.
+    next_offset: int = 0
+    append_time: int = 0
+    # What this disk proves to be committed; at least ``before``.
+    committed: Index = ORIGIN.index
+    # The newest state on disk; None if there is none that belongs to this log.
+    checkpoint: Checkpoint | None = None
+    # Entries that are known and have no body.
+    hollow: frozenset[Index] = frozenset()
+    archive: SegmentArchive | None = None
+
+    @staticmethod
+    def of(log: SegmentLog) -> Recovered:
+        """Of a log that was just opened. Raises Damaged if it cannot be started from."""
+        refuse_lost(log)
+        archive = SegmentArchive(log)
+        checkpoint = _usable(read_checkpoint(log.vfs), log, archive)
+        committed = max((_committed(segment) for segment in log.segments), default=Index(0))
+        if checkpoint is not None:
+            committed = max(committed, checkpoint.position.index)
+        committed = min(committed, log.last.index)
+        entries: list[Entry] = []
+        while (start := Index(committed + 1 + len(entries))) <= log.last.index:
+            entries += archive.entries(start, Index(log.last.index + 1))
+        before = archive.position(committed)
+        next_offset, append_time = _ended(log, committed)
+        hollow = frozenset(index for segment in log.segments for index in segment.hollow)
+        return Recovered(
+            log.record, tuple(entries), before, next_offset, append_time, committed, checkpoint,
+            hollow, archive,
+        )  # fmt: skip
+
+
+def _usable(
+    checkpoint: Checkpoint | None, log: SegmentLog, archive: SegmentArchive
+) -> Checkpoint | None:
+    """A checkpoint counts only for the very log that it was made of."""
+    if checkpoint is None or not log.first - 1 <= checkpoint.position.index <= log.last.index:
+        return None
+    same = archive.position(checkpoint.position.index) == checkpoint.position
+    return checkpoint if same else None
+
+
+def _committed(segment: Segment) -> Index:
+    """What ``segment`` proves to be committed: only what is, is sealed."""
+    return segment.last.index if segment.footer is not None else segment.committed
+
+
+def _ended(log: SegmentLog, index: Index) -> tuple[int, int]:
+    """The offset after the last record up to ``index``, and the append time of that entry."""
+    if not log.segments or index < log.first:
+        return (log.segments[0].header.base_offset, 0) if log.segments else (0, 0)
+    segment = log.segment(index)
+    if index == segment.last.index:
+        return segment.next_offset, segment.append_time
+    rows, row = segment.rows, index - segment.first
+    return rows.offsets[row + 1], rows.times[row]

@@ -1,0 +1,218 @@
+"""Cutting the end of a log off: decided first, then done, and done again after any crash."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quorate.errors import Damaged
+from quorate.storage.flusher import Flush
+from quorate.storage.layout import PAGE, VOTE_COPIES, decode_vote, segment_name
+from quorate.storage.recovered import Recovered
+from quorate.testing.disk.crashes import POWER_CUT, crash_states, power_cut
+from quorate.testing.disk.enumerate import grow, open_disk, opening
+from quorate.testing.disk.simulated import KEPT, LOST, TORN, SimulatedDisk
+from quorate.types import ORIGIN, Index
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+    from quorate.entry import Entry
+    from quorate.storage.flusher import Flusher
+    from quorate.storage.log import SegmentLog
+    from quorate.testing.disk.simulated import Fate
+
+FIRST, SECOND = segment_name(1), segment_name(2)
+# Three frames in the first block, one in each of the next two; then a segment that begins with 6.
+LOG = grow(ORIGIN, 100, 100, 100, 3_000, 3_000, 20_000, 100)
+FLUSHES = (LOG[:3], LOG[3:4], LOG[4:5], LOG[5:])
+# Where the frames of the first block end.
+ENDS = (PAGE + 64 + 164, PAGE + 64 + 2 * 164, PAGE + 64 + 3 * 164)
+
+
+def run(plan: Iterable[str], until: str = "") -> list[str]:
+    """Carry out ``plan``, or its steps up to the one that begins with ``until``."""
+    done = []
+    for step in plan:
+        done.append(step)
+        if until and step.startswith(until):
+            break
+    return done
+
+
+def two_segments() -> tuple[SimulatedDisk, SegmentLog, Flusher]:
+    disk = SimulatedDisk()
+    _, flusher = open_disk(disk)
+    for entries in FLUSHES:
+        run(flusher.plan(Flush(1, entries=entries)))
+    log, flusher = open_disk(disk)
+    assert [segment.first for segment in log.segments] == [1, 6]
+    return disk, log, flusher
+
+
+def decided(first: int) -> SimulatedDisk:
+    """A disk on which the record names the cut before ``first``, and nothing is cut."""
+    disk, _, flusher = two_segments()
+    run(flusher.plan(Flush(2, truncate_from=Index(first))), until="sync vote-b")
+    power_cut(disk)
+    return disk
+
+
+def entries(log: SegmentLog) -> tuple[Entry, ...]:
+    return tuple(log.entries(log.first, Index(log.last.index + 1)))
+
+
+def found(disk: SimulatedDisk) -> tuple[Entry, ...]:
+    """The log that an open finds, and it is sure of it."""
+    log, _ = open_disk(disk)
+    assert (log.damage, log.record.unsure, log.record.cutting) == ([], False, 0)
+    return entries(log)
+
+
+# -- deciding ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "place"), [(1, PAGE), (2, ENDS[0]), (3, ENDS[1]), (4, ENDS[2])])
+def test_a_cut_is_decided_before_anything_is_cut(first: int, place: int) -> None:
+    disk, log, flusher = two_segments()
+    steps = []
+    for step in flusher.plan(Flush(2, truncate_from=Index(first))):
+        steps.append(step)
+        if not step.startswith(("write vote", "sync vote")):
+            durable = [decode_vote(disk.durable[name]) for name in VOTE_COPIES]
+            assert [(one.segment, one.cutting) for one in durable if one] == [(1, place)] * 2
+    assert steps[4:9] == [
+        f"unlink {SECOND}",
+        f"sync directory up to {FIRST}",
+        f"truncate {FIRST} at {place}",
+        f"allocate {FIRST}",
+        f"sync {FIRST}",
+    ]
+    assert log.record.cutting == 0
+    assert found(disk) == LOG[: first - 1]
+
+
+def test_nothing_before_a_cut_is_in_the_page_cache_only() -> None:
+    """What a crash tore is cut off at open; what stands before it was never synced either."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    run(flusher.plan(Flush(1, entries=LOG[:2])))
+    run(flusher.plan(Flush(2, entries=LOG[2:5])), until="write block")
+    torn = log.segments[-1].end + 64 + 164 + 500  # in the body of the second one
+    disk.files[FIRST].content[torn] ^= 1
+    end = torn - 500
+    steps = run(opening(disk))
+    again = steps.index(f"write {FIRST} again from {2 * PAGE}")
+    assert steps[again + 1] == f"sync {FIRST} again"
+    assert again < steps.index("write vote-b") < steps.index(f"truncate {FIRST} at {end}")
+    assert found(disk) == LOG[:3]
+
+
+# -- crashes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fate", [KEPT, LOST, TORN, TORN << 1, 0xFFFE])
+@pytest.mark.parametrize("first", [2, 3, 4, 5])
+def test_zeros_behind_a_cut_that_was_decided_are_no_damage(first: int, fate: Fate) -> None:
+    """The kernel zeroed the rest of a page, and later blocks call durable what stood there."""
+    disk, _, flusher = two_segments()
+    run(flusher.plan(Flush(2, truncate_from=Index(first))), until="truncate")
+    power_cut(disk, [fate])
+    assert len(disk.files[FIRST].content) == 8 * PAGE or fate & 1
+    assert found(disk) == LOG[: first - 1]
+
+
+@pytest.mark.parametrize("first", range(1, 8))
+def test_whatever_stands_behind_a_cut_counts_for_nothing(first: int) -> None:
+    random = Random(first)
+    for attempt in range(20):
+        disk = decided(first)
+        record = decode_vote(disk.files["vote-a"].content)
+        assert record is not None
+        name, size = segment_name(record.segment), 8 * PAGE
+        for _ in range(attempt):
+            place = random.randrange(record.cutting, size)
+            length = random.choice((1, 64, PAGE))
+            data = random.choice((bytes(length), random.randbytes(length)))
+            disk.spoil(name, place, data[: size - place])
+        if record.segment == 1:
+            disk.spoil(SECOND, PAGE + random.randrange(PAGE), random.randbytes(100))
+        log, flusher = open_disk(disk)
+        assert (log.damage, log.record.unsure, entries(log)) == ([], False, LOG[: first - 1])
+        more = grow(log.last, 4_000, term=2)
+        run(flusher.plan(Flush(1, entries=more)))
+        power_cut(disk)
+        assert found(disk) == (*LOG[: first - 1], *more)
+
+
+def test_a_cut_is_carried_out_again_however_often_the_power_fails() -> None:
+    disk, _, _ = two_segments()
+    for crash in crash_states(disk, cutting, masks=(0xFFFE,)):
+        for again in crash_states(crash.disk, opening, masks=(0xFFFE,)):
+            if again.how is POWER_CUT:
+                assert found(again.disk) in (LOG, LOG[:2])
+
+
+def cutting(disk: SimulatedDisk) -> Generator[str, None, None]:
+    _, flusher = open_disk(disk)
+    yield from flusher.plan(Flush(2, truncate_from=Index(3)))
+
+
+# -- damage ------------------------------------------------------------------------------------
+
+
+def test_what_is_bad_before_a_cut_is_damage() -> None:
+    """Nothing but the record proves the last block durable: what named it so is cut off."""
+    disk = decided(5)
+    disk.spoil(FIRST, 2 * PAGE + 64 + 64 + 7, b"rot")
+    log, _ = open_disk(disk)
+    assert [(one.first, one.last, one.what) for one in log.damage] == [(4, 4, "the body is bad")]
+    assert (log.last, log.record.unsure) == (LOG[3].position, False)
+
+
+@pytest.mark.parametrize("kind", ["zeros", "rubbish", "short"])
+def test_what_a_cut_left_must_reach_up_to_it(kind: str) -> None:
+    disk = decided(5)
+    if kind == "short":
+        disk.shorten(FIRST, 2 * PAGE + 100)
+    else:
+        disk.spoil(FIRST, 2 * PAGE, bytes(PAGE) if kind == "zeros" else b"rot" * 1000)
+    log, flusher = open_disk(disk)
+    assert "what stood before the cut cannot be read" in {one.what for one in log.damage}
+    assert (log.last, log.record.unsure) == (LOG[2].position, True)
+    more = grow(log.last, 100, term=2)
+    run(flusher.plan(Flush(1, entries=more)))
+    power_cut(disk)
+    log, _ = open_disk(disk)
+    assert (log.damage, entries(log), log.record.unsure) == ([], (*LOG[:3], *more), True)
+
+
+def test_the_segment_of_a_cut_may_have_lost_its_header() -> None:
+    """Its frames are believed by their chain, and none behind the cut."""
+    disk = decided(3)
+    disk.spoil(FIRST, 0, b"rot")
+    log, flusher = open_disk(disk)
+    assert (log.damage[0].what, log.damage[0].entries) == ("the segment's header is bad", 0)
+    assert (entries(log), log.record.unsure) == (LOG[:2], True)
+    more = grow(log.last, 100, term=2)
+    run(flusher.plan(Flush(1, entries=more)))
+    power_cut(disk)
+    log, _ = open_disk(disk)
+    assert entries(log) == (*LOG[:2], *more)
+
+
+def test_of_a_trimmed_log_whose_first_header_is_bad_only_what_was_there_is_lost() -> None:
+    disk, _, flusher = two_segments()
+    run(flusher.chores(Index(5)))
+    run(flusher.plan(Flush(2, entries=grow(LOG[-1].position, 20_000, 100))))
+    run(flusher.trim(Index(6)))
+    log, _ = open_disk(disk)
+    assert (log.first, log.last.index, len(log.segments)) == (6, 9, 2)
+    disk.spoil(SECOND, 0, b"rot")
+    log, _ = open_disk(disk)
+    assert log.first == 6
+    assert {(one.first, one.last) for one in log.damage if one.entries} == {(6, 7)}
+    with pytest.raises(Damaged, match="entries 6 to 7"):
+        Recovered.of(log)
