@@ -73,7 +73,7 @@ def assert_same(cluster: HandCluster) -> None:
             entry.position for entry in first
         ]
         assert engine.applied == standing(cluster, name).committed == len(first)
-        assert engine.state.hash == cluster.engine(running[0]).state.hash
+        assert engine.state.digest() == cluster.engine(running[0]).state.digest()
 
 
 def run_until(cluster: HandCluster, reached: Callable[[], bool], ticks_max: int) -> int:

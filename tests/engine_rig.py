@@ -12,7 +12,7 @@ from quorate.config import Config
 from quorate.raft.messages import Envelope
 from quorate.replica.engine import Engine
 from quorate.replica.exchange import Deliver, Effects, Flushed, Input
-from quorate.storage.recovery import Recovered
+from quorate.storage.recovered import Recovered
 from quorate.types import BootId, GroupId, NodeId, Role, Term, VoteRecord
 
 if TYPE_CHECKING:

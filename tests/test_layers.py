@@ -45,9 +45,9 @@ LAYERS: dict[str, set[str]] = {
     "storage": _BASE | {"entry"},
     "wire": {"types", "errors", "batch", "entry", "raft.messages"},
     "replica": _NODE,
-    "net": _BASE | {"wire", "metrics"},
+    "net": _BASE | {"wire", "metrics", "raft.messages"},
     "server": _NODE | {"replica", "net"},
-    "client": _BASE | {"wire", "net.connection", "batch", "arrow"},
+    "client": _BASE | {"wire", "net.connection", "batch", "entry", "arrow"},
     "spark": _BASE | {"client", "batch", "arrow", "storage"},
     PACKAGE: _BASE | {"client", "batch"},
 }
@@ -70,8 +70,12 @@ UNSAFE_CALLS = {"eval", "exec"}
 THIRD_PARTY: dict[str, set[str]] = {
     "click": {"cli"},
     "crc32c": {*LAYERS, *UNLIMITED},
+    "msgspec": {"wire", "server", "client", *UNLIMITED},
+    "prometheus_client": {"metrics", "server", *UNLIMITED},
     "pyarrow": {"arrow", "client", "spark", *UNLIMITED},
     "pyspark": {"spark", *UNLIMITED},
+    "rich": {"cli"},
+    "uvloop": {"net", *UNLIMITED},
 }
 
 # Past the first number there is a note, past the second a failure.

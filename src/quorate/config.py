@@ -107,6 +107,11 @@ class Limits(_Section):
     catchup_bytes_per_s: int = _bounded(64 * MIB, 1, 64 * 1024 * MIB)
     # Messages that wait for a flush; the oldest beyond this is dropped as a network would.
     held_messages: int = _bounded(4096, 16, 1_000_000)
+    # Bytes of newest entries that stay in memory, for peers that are a little behind; what is older
+    # is read from disk. JRaft: a ring of entries, flushed and applied ones dropped.
+    log_memory_bytes: int = _bounded(32 * MIB, 0, 64 * 1024 * MIB)
+    # Producers that a log remembers at once; more is TOO_MANY_PRODUCERS. Neither parent has any.
+    producers: int = _bounded(10_000, 1, 1_000_000)
     # Linearizable reads without an answer; more is BUSY. JRaft: ring of 16,384.
     pending_reads: int = _bounded(16_384, 1, 10_000_000)
 

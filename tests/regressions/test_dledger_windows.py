@@ -235,8 +235,9 @@ def test_dledger_5_3_8_an_entry_that_cannot_be_applied_stops_the_replica() -> No
     Here the replica stops before the state differs from anybody's."""
     cluster = led(3)
     before = log_of(cluster, "n2")[-1].position
-    good = make_entry(before, Term(1), EntryKind.DATA, b"x", count=1)
-    bad = make_entry(good.position, Term(1), EntryKind.TRIM, base_offset=1)
+    time = log_of(cluster, "n2")[-1].append_time
+    good = make_entry(before, Term(1), EntryKind.DATA, b"x", count=1, append_time=time)
+    bad = make_entry(good.position, Term(1), EntryKind.TRIM, base_offset=1, append_time=time)
     message = Append(Term(1), 1, before, (good, bad), Index(3))
     engine = cluster.engine("n2")
     cluster.turn("n2", [Deliver(envelope(cluster, "n1", "n2", message))])

@@ -29,7 +29,7 @@ from core_rig import (
 from engine_rig import GROUP, EngineRig
 from quorate.entry import make_entry
 from quorate.raft.core import FROM_VOTERS
-from quorate.raft.messages import TERM_LEAP_MAX, Envelope, Message
+from quorate.raft.messages import TERM_LEAP_MAX, Envelope, Message, StateHash
 from quorate.raft.output import Refusal
 from quorate.types import BootId, EntryKind, GroupId, Index, NodeId, Position, Term
 
@@ -49,6 +49,7 @@ MESSAGES: dict[str, Message] = {
     "heartbeat reply": heartbeat_reply(9),
     "read index": read_index(9),
     "read index reply": read_index_reply(9, 4, boot=5),
+    "state hash": StateHash(Term(9), Index(256), 1),
 }
 ROLES = ["follower", "leader"]
 

@@ -9,13 +9,13 @@ import pytest
 
 from cluster_rig import append_many, happened, led, refused, standing
 from core_rig import ELECTION_TICKS, chain
-from quorate.errors import DiskFull
+from quorate.errors import DiskFull, InvariantBroken
 from quorate.raft.output import Happening, Refusal
 from quorate.replica.exchange import ReadAnswer, Receipt, Room
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import LogId
 from quorate.storage.recovery import open_log
-from quorate.testing.disk.simulated import UNLIMITED, SimulatedDisk
+from quorate.testing.disk.simulated import LOST, UNLIMITED, SimulatedDisk
 from quorate.testing.disk.store import SEGMENT_BYTES, complete
 from quorate.types import Index
 
@@ -184,13 +184,83 @@ def test_a_cut_that_cannot_be_made_good_takes_nothing_more_and_is_no_damage() ->
     for step in plan:
         if step.startswith("truncate"):
             disk.capacity = total - disk.space()[0]
-    assert log.segments[-1].room == 0
-    assert log.record.cutting
+    newest = log.segments[-1]
+    assert newest.room == 0
+    assert log.record.cutting == newest.file.size() == newest.rows.ends[-1]
+    for _ in flusher.prove(Index(0)):
+        raise AssertionError("there is no room for a block")
     disk.capacity = UNLIMITED
     log, flusher = opened(disk)
-    assert (log.damage, log.record.unsure, log.record.cutting) == ([], False, False)
+    assert (log.damage, log.record.unsure, log.record.cutting) == ([], False, 0)
     run(flusher, Flush(3, entries=chain(2, after=log.last)))
     assert log.last.index == 2
+
+
+def without_room() -> tuple[SimulatedDisk, SegmentLog, Flusher]:
+    """A log that was cut to one entry, and could not be made long again."""
+    disk = SimulatedDisk()
+    log, flusher = opened(disk)
+    run(flusher, Flush(1, entries=chain(1, 1, 1)))
+    for step in flusher.plan(Flush(2, truncate_from=Index(2))):
+        if step.startswith("truncate"):
+            disk.capacity -= disk.space()[0]
+    return disk, log, flusher
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+def test_what_is_written_after_a_cut_without_room_is_not_cut_off_at_the_next_open(
+    restarts: int,
+) -> None:
+    """It goes into the next segment, whose record ends the cut."""
+    disk, log, flusher = without_room()
+    for _ in range(restarts):
+        log, flusher = opened(disk)
+        assert log.record.cutting
+    more = chain(2, 2, after=log.last)
+    run(flusher, Flush(3, entries=more))
+    assert (log.record.segment, log.record.cutting) == (2, 0)
+    disk.power_cut(lambda: LOST)
+    log, flusher = opened(disk)
+    assert (log.damage, log.record.unsure) == ([], False)
+    assert tuple(log.entries(Index(2), Index(4))) == more
+
+
+def test_a_segment_that_was_cut_without_room_takes_more_once_a_cut_finds_it() -> None:
+    disk, log, flusher = without_room()
+    disk.capacity = UNLIMITED
+    more = chain(3, 3)
+    run(flusher, Flush(3, truncate_from=Index(1), entries=more))
+    assert (len(log.segments), log.record.cutting) == (1, 0)
+    disk.power_cut(lambda: LOST)
+    log, _ = opened(disk)
+    assert (log.damage, log.record.unsure) == ([], False)
+    assert tuple(log.entries(Index(1), Index(3))) == more
+
+
+def test_nothing_can_be_written_while_a_cut_is_under_way() -> None:
+    """Whoever would try is stopped: the next open would cut it off."""
+    _, log, flusher = without_room()
+    log.segments[-1].capacity = log.segments[-1].header.capacity
+    with pytest.raises(InvariantBroken, match="nothing is written while a cut is under way"):
+        run(flusher, Flush(3, entries=chain(2, after=log.last)))
+
+
+def test_a_segment_that_has_no_room_for_its_footer_is_sealed_later() -> None:
+    disk, log, flusher = without_room()
+    run(flusher, Flush(3, entries=chain(2, after=log.last)))
+    disk.error = errno.ENOSPC
+    assert not sealed(log, flusher)
+    assert sealed(log, flusher)
+    disk.power_cut(lambda: LOST)
+    log, _ = opened(disk)
+    assert (log.damage, log.last.index) == ([], 2)
+
+
+def sealed(log: SegmentLog, flusher: Flusher) -> bool:
+    """Whether the first segment is, once its time has come."""
+    for _ in flusher.chores(Index(1)):
+        pass
+    return log.segments[0].footer is not None
 
 
 def test_other_errors_of_an_allocation_are_not_lack_of_room() -> None:

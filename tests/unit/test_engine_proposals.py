@@ -98,7 +98,7 @@ def test_a_batch_is_as_large_as_its_limit_and_no_larger() -> None:
     cluster = led(1, config(batch_bytes=100))
     receipt(cluster, cluster.propose("n1", b"x" * 100))
     message = refused(cluster, cluster.propose("n1", b"x" * 101), TooLarge)
-    assert message == "batch of 101 bytes, limit 100 (batch_bytes)"
+    assert message == "batch of 101 bytes, limit 100 (limits.batch_bytes)"
 
 
 @pytest.mark.parametrize("count", [0, -1])
@@ -143,7 +143,7 @@ def test_an_expected_term_is_that_term_or_nothing() -> None:
     receipt(cluster, cluster.propose("n1", b"x", term=1))
     for term in (0, 2):
         message = refused(cluster, cluster.propose("n1", b"x", term=term), NotLeader)
-        assert message == f"term is 1, expected {term}"
+        assert message == f"term is 1, expected {term}; leader: n1"
 
 
 def new_leader() -> HandCluster:
@@ -190,7 +190,7 @@ def test_what_was_not_logged_failed_and_what_was_logged_is_unknown() -> None:
     cluster = new_leader()
     early = cluster.propose("n1", b"x")
     depose(cluster)
-    assert refused(cluster, early, NotLeader) == "leadership ended before logging"
+    assert refused(cluster, early, NotLeader) == "leadership ended before logging; leader: none"
     assert (cluster.engine("n1").pending_appends, cluster.engine("n1").pending_bytes) == (0, 0)
 
     cluster = led(3)

@@ -14,7 +14,7 @@ from quorate.raft.core import VOTERS_MAX
 from quorate.raft.messages import Ack, PreVote
 from quorate.replica.engine import Engine
 from quorate.replica.exchange import Deliver, Effects, Flushed, Input
-from quorate.storage.recovery import Recovered
+from quorate.storage.recovered import Recovered
 from quorate.testing.hand import HandCluster
 from quorate.types import GroupId, Index, NodeId, Role, Term, VoteRecord
 

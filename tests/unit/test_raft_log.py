@@ -1,6 +1,9 @@
-"""The log in memory against a plain list, and its changes replayed on a second one."""
+"""The log against a plain list, its changes replayed on a second one, and its window over an
+archive."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 from core_rig import FUZZ, chain, end
 from quorate.entry import Entry, make_entry
 from quorate.errors import InvariantBroken
-from quorate.raft.log import Log
+from quorate.raft.log import Log, LogStart
 from quorate.types import ORIGIN, EntryKind, Index, Position, Term
 
 # An operation: append so many entries of a term so much higher, or truncate at a fraction of the
@@ -17,27 +20,70 @@ from quorate.types import ORIGIN, EntryKind, Index, Position, Term
 APPEND = st.tuples(st.just("append"), st.integers(1, 4), st.integers(0, 2))
 TRUNCATE = st.tuples(st.just("truncate"), st.integers(0, 100), st.just(0))
 TAKE = st.tuples(st.just("take"), st.just(0), st.just(0))
-OPERATIONS = st.lists(st.one_of(APPEND, APPEND, TRUNCATE, TAKE), min_size=15, max_size=40)
+# Or take the change and forget: a fraction of the log is committed, and so many bytes may stay.
+FORGET = st.tuples(st.just("forget"), st.integers(0, 100), st.integers(0, 5))
+OPERATIONS = st.lists(st.one_of(APPEND, APPEND, TRUNCATE, TAKE, FORGET), min_size=15, max_size=40)
+
+
+class Shelf:
+    """An archive: what was forgotten, and nothing else may be asked for."""
+
+    def __init__(self) -> None:
+        self.entries_: list[Entry] = []
+        # Indexes whose bodies are spoiled.
+        self.spoiled: set[int] = set()
+
+    def position(self, index: Index) -> Position:
+        assert 1 <= index <= len(self.entries_)
+        return self.entries_[index - 1].position
+
+    def entries(self, start: Index, stop: Index, bytes_max: int) -> list[Entry]:
+        assert 1 <= start < stop <= len(self.entries_) + 1
+        found: list[Entry] = []
+        for entry in self.entries_[start - 1 : stop - 1]:
+            if found and sum(one.size for one in found) + entry.size > bytes_max:
+                break
+            found.append(replace(entry, body=b"") if entry.index in self.spoiled else entry)
+        return found
 
 
 class Model:
     """A log beside the plain list that it should be, and the disk that its changes make."""
 
     def __init__(self, start: tuple[Entry, ...]) -> None:
-        self.log = Log(start)
+        self.shelf = Shelf()
+        self.log = Log(start, LogStart(archive=self.shelf))
         self.plain = list(start)
         self.disk = list(start)
         self.stamp = 0
+        # What was said to be committed: nothing up to there is truncated.
+        self.committed = 0
 
     def run(self, name: str, amount: int, rise: int) -> None:
         if name == "append":
             self.append(amount, rise)
-        elif name == "truncate" and self.plain:
-            first = 1 + amount * (len(self.plain) - 1) // 100
+        elif name == "truncate" and len(self.plain) > self.committed:
+            rest = len(self.plain) - self.committed
+            first = self.committed + 1 + amount * (rest - 1) // 100
             self.log.truncate(Index(first))
             del self.plain[first - 1 :]
         elif name == "take":
             self.take()
+        elif name == "forget":
+            self.forget(amount, rise)
+
+    def forget(self, amount: int, entries: int) -> None:
+        self.take()
+        self.committed = max(self.committed, amount * len(self.plain) // 100)
+        bytes_max = entries * 64
+        self.shelf.entries_ = self.plain[: self.committed]
+        before = self.log.first_in_memory
+        self.log.forget(Index(self.committed), bytes_max)
+        del self.shelf.entries_[self.log.first_in_memory - 1 :]
+        window = self.plain[self.log.first_in_memory - 1 :]
+        assert before <= self.log.first_in_memory <= max(before, self.committed + 1)
+        fits = sum(entry.size for entry in window) <= bytes_max
+        assert fits or self.log.first_in_memory == max(before, self.committed + 1)
 
     def append(self, amount: int, rise: int) -> None:
         self.stamp += 1  # so that what takes a place is not what was there
@@ -62,6 +108,8 @@ class Model:
         log, plain = self.log, self.plain
         assert log.last_index == len(plain)
         assert log.last == end(plain)
+        window = plain[log.first_in_memory - 1 :]
+        assert log.window_bytes == sum(entry.size for entry in window)
         assert log.entries(Index(1), Index(len(plain) + 1)) == plain
         for index in range(len(plain) + 1):
             self.check_at(Index(index))
@@ -77,10 +125,16 @@ class Model:
         assert log.term_at(index) == position.term
         assert log.holds(position)
         assert not log.holds(position._replace(chain=position.chain ^ 1))
-        assert log.bytes_after(index) == sum(entry.size for entry in plain[index:])
-        if index:
-            same = [entry.index for entry in plain if entry.term == position.term]
+        first = log.first_in_memory
+        if index >= first - 1:
+            assert log.bytes_after(index) == sum(entry.size for entry in plain[index:])
+        if index >= first:
+            same = [entry.index for entry in plain[first - 1 :] if entry.term == position.term]
             assert log.first_index_of_term_at(index) == same[0]
+        if index:
+            taken = log.slice(index, 3, 150)
+            assert 1 <= len(taken) <= 3
+            assert list(taken) == plain[index - 1 : index - 1 + len(taken)]
 
 
 @FUZZ
@@ -154,3 +208,94 @@ def test_a_truncation_outside_the_log_is_a_mistake(first: int) -> None:
 def test_a_position_outside_the_log_is_a_mistake(index: int) -> None:
     with pytest.raises(InvariantBroken, match="only within the log"):
         Log(chain(1, 1)).position(Index(index))
+
+
+# -- the window --------------------------------------------------------------------------------
+
+
+def shelved(*terms: int, forgotten: int) -> tuple[Log, Shelf]:
+    """A log of these terms with so many entries no longer in memory."""
+    shelf = Shelf()
+    entries = chain(*terms)
+    log = Log(entries, LogStart(archive=shelf))
+    shelf.entries_ = list(entries[:forgotten])
+    log.forget(Index(forgotten), 0)
+    assert log.first_in_memory == forgotten + 1
+    return log, shelf
+
+
+def test_a_log_may_begin_with_what_is_above_the_commit() -> None:
+    """As a replica starts: everything before is in the archive."""
+    entries = chain(1, 1, 2, 2, 3)
+    shelf = Shelf()
+    shelf.entries_ = list(entries[:3])
+    start = LogStart(entries[2].position, 7, 1234, shelf)
+    log = Log(entries[3:], start)
+    assert (log.first_in_memory, log.last_index) == (4, 5)
+    assert log.entries(Index(1), Index(6)) == list(entries)
+    assert log.take_change() is None
+    bare = Log((), start)
+    assert (bare.last, bare.next_offset, bare.last_append_time) == (entries[2].position, 7, 1234)
+    assert bare.position(Index(3)) == entries[2].position
+    bare.append(entries[3:])
+    assert bare.last == log.last
+
+
+def test_offsets_go_on_when_all_was_forgotten() -> None:
+    entry = make_entry(ORIGIN, Term(1), EntryKind.DATA, base_offset=10, count=3, append_time=1234)
+    shelf = Shelf()
+    log = Log([entry], LogStart(archive=shelf))
+    shelf.entries_ = [entry]
+    log.forget(Index(1), 0)
+    assert (log.next_offset, log.last_append_time, log.last) == (13, 1234, entry.position)
+    log.append(chain(1, after=entry.position))
+    assert log.last_index == 2
+
+
+def test_the_window_is_left_alone_while_it_fits() -> None:
+    log = Log(chain(1, 1, 1), LogStart(archive=Shelf()))
+    log.forget(Index(3), 3 * 64)
+    assert log.first_in_memory == 1
+    log.forget(Index(3), 3 * 64 - 1)
+    assert log.first_in_memory == 2
+
+
+def test_only_with_an_archive_something_is_forgotten() -> None:
+    with pytest.raises(InvariantBroken, match="only what an archive has"):
+        Log(chain(1)).forget(Index(1), 0)
+
+
+def test_what_was_forgotten_is_not_truncated() -> None:
+    log, _ = shelved(1, 1, 1, forgotten=2)
+    with pytest.raises(InvariantBroken, match="drops something in memory"):
+        log.truncate(Index(2))
+    log.truncate(Index(3))
+    assert log.last_index == 2
+
+
+def test_an_entry_without_its_body_ends_a_slice_and_none_begins_with_it() -> None:
+    log, shelf = shelved(1, 1, 1, 1, 1, forgotten=4)
+    bodies: list[Entry] = []
+    for index in range(1, 5):
+        before = bodies[-1].position if bodies else ORIGIN
+        bodies.append(make_entry(before, Term(1), EntryKind.DATA, b"x" * index))
+    shelf.entries_ = bodies
+    shelf.spoiled = {3}
+    assert [entry.index for entry in log.slice(Index(1), 10, 1000)] == [1, 2]
+    assert log.slice(Index(3), 10, 1000) == ()
+    assert [entry.index for entry in log.slice(Index(4), 10, 1000)] == [4]
+    assert [entry.index for entry in log.slice(Index(5), 10, 1000)] == [5]
+
+
+def test_what_is_archived_is_read_a_piece_at_a_time() -> None:
+    log, shelf = shelved(*[1] * 20, forgotten=18)
+    asked = []
+    entries = shelf.entries
+
+    def small(start: Index, stop: Index, bytes_max: int) -> list[Entry]:
+        asked.append(start)
+        return entries(start, stop, min(bytes_max, 5 * 64))
+
+    shelf.entries = small  # type: ignore[method-assign]  # an archive that gives little at a time
+    assert [entry.index for entry in log.walk(Index(2), Index(20))] == list(range(2, 20))
+    assert asked == [2, 7, 12, 17]

@@ -14,7 +14,7 @@ from quorate.errors import InvalidArgument, check
 from quorate.raft.election import Election
 from quorate.raft.follower import Follower
 from quorate.raft.leader import Leader
-from quorate.raft.log import Log
+from quorate.raft.log import BEGINNING, Log, LogStart
 from quorate.raft.messages import (
     Ack,
     Append,
@@ -27,13 +27,14 @@ from quorate.raft.messages import (
     PreVoteReply,
     ReadIndex,
     ReadIndexReply,
+    StateHash,
     Vote,
     VoteReply,
 )
 from quorate.raft.output import Happening, Output, Refusal
 from quorate.raft.reads import DOUBT, Reads
 from quorate.raft.roles import Standing
-from quorate.types import BootId, EntryKind, Index, NodeId, Role, Term
+from quorate.types import ORIGIN, BootId, EntryKind, Index, NodeId, Role, Term
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -50,7 +51,7 @@ VOTERS_MAX = 7
 # votes and a leader's messages are judged by group, term and log, never by the receiver's own idea
 # of the membership (Raft § 6).
 FROM_VOTERS = frozenset(
-    {PreVoteReply, VoteReply, Ack, Mismatch, HeartbeatReply, ReadIndex, ReadIndexReply}
+    {PreVoteReply, VoteReply, Ack, Mismatch, HeartbeatReply, ReadIndex, ReadIndexReply, StateHash}
 )
 
 
@@ -73,18 +74,21 @@ class Core:
         term: Term,
         vote: NodeId | None,
         entries: Iterable[Entry] = (),
+        start: LogStart = BEGINNING,
+        committed: Index = ORIGIN.index,
+        hollow: Iterable[Index] = (),
         first_to_campaign: bool = False,
         sure: bool = True,
     ) -> None:
         if node not in voters or not 0 < len(voters) <= VOTERS_MAX:
             raise InvalidArgument(f"{node} needs 1 to {VOTERS_MAX} voters, itself among them")
-        log = Log(entries)
+        log = Log(entries, start)
         check(term >= log.last.term, "the term is at least that of the last entry")
         self.standing = Standing(node, voters, config, random, boot, term, vote, log)
         self._election = Election(self.standing, first_to_campaign=first_to_campaign)
         self.standing.sure = sure
-        everything = log.entries(Index(1), Index(log.last_index + 1))
-        self.standing.hollow = {entry.index for entry in everything if not entry.whole}
+        self.standing.commit(committed)
+        self.standing.hollow = set(hollow)
         # What was committed after an unsure node asked; None until it was told.
         self._doubt: Index | None = None
         if not sure:
@@ -120,11 +124,7 @@ class Core:
         """A message came in. Its shape was checked; whether it may count is decided here."""
         standing = self.standing
         kind = type(message)
-        if source not in standing.voters:
-            if kind in FROM_VOTERS:
-                standing.refuse(Refusal.UNKNOWN_PEER)
-                return
-        elif not self._boot_counts(source, boot):
+        if not self.admits(source, boot, kind):
             return
         if message.term > standing.term and kind is not PreVote and kind is not Vote:
             leader = source if kind in self._from_leader else None
@@ -157,11 +157,13 @@ class Core:
         self._reads.tick()
         self._settle()
 
-    def append(self, kind: EntryKind, body: bytes, count: int, runs: int) -> Entry:
+    def append(
+        self, kind: EntryKind, body: bytes, count: int = 0, runs: int = 0, stamps: int = 0
+    ) -> Entry:
         """Add an entry as leader. It is sent and flushed with the rest of the turn."""
         check(self.leader is not None, "only a leader appends")
         assert self.leader is not None  # for the type checker
-        return self.leader.append(kind, body, count, runs)
+        return self.leader.append(kind, body, count, runs, stamps)
 
     def read(self, token: int) -> None:
         """A linearizable read: its token comes back with an index, or refused."""
@@ -199,6 +201,10 @@ class Core:
             self._end_doubt()
         if leader is not None:
             leader.feed()
+            if standing.hollow:
+                lost = min(standing.hollow)
+                standing.follow(standing.term, None, f"entry {lost} is damaged on this disk")
+                self._settle()
         output, standing.out = standing.out, Output()
         return output
 
@@ -225,6 +231,15 @@ class Core:
     @property
     def reads_waiting(self) -> int:
         return self._reads.waiting
+
+    def admits(self, source: NodeId, boot: BootId, kind: type[Message]) -> bool:
+        """Whether a message of that kind may count, as far as its sender goes."""
+        if source in self.standing.voters:
+            return self._boot_counts(source, boot)
+        if kind in FROM_VOTERS:
+            self.standing.refuse(Refusal.UNKNOWN_PEER)
+            return False
+        return True
 
     def _boot_counts(self, source: NodeId, boot: BootId) -> bool:
         """Whether the sender's boot is the newest heard; a newer one voids what was acked."""

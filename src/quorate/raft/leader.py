@@ -56,11 +56,19 @@ class Leader:
         self._moved_at = standing.clock
         # The noop: entries of earlier terms commit only along with one of this term, and reads
         # wait for it (Raft § 5.4.2, § 8).
-        self.start = self.append(EntryKind.NOOP, b"", 0, 0).index
+        self.start = self.append(EntryKind.NOOP).index
 
     # -- the log -------------------------------------------------------------------------------
 
-    def append(self, kind: EntryKind, body: bytes, count: int, runs: int) -> Entry:
+    @property
+    def append_time(self) -> int:
+        """What the next entry gets: this node's clock, unless that went back."""
+        standing = self._standing
+        return max(standing.wall_time, standing.log.last_append_time)
+
+    def append(
+        self, kind: EntryKind, body: bytes = b"", count: int = 0, runs: int = 0, stamps: int = 0
+    ) -> Entry:
         """Add an entry. It leaves for disk and peers with the rest of the turn."""
         standing = self._standing
         log = standing.log
@@ -71,8 +79,9 @@ class Leader:
             body,
             base_offset=log.next_offset,
             count=count,
-            append_time=max(standing.wall_time, log.last_append_time),
+            append_time=self.append_time,
             runs=runs,
+            stamps=stamps,
         )
         standing.log.append((entry,))
         self.uncommitted_bytes += entry.size
@@ -301,6 +310,9 @@ class Leader:
         ):
             prev = log.position(Index(peer.next - 1))
             entries = log.slice(peer.next, limits.append_entries, limits.append_bytes)
+            if not entries:
+                standing.hollow.add(peer.next)  # found only now: somebody else has to lead
+                return
             size = sum(entry.size for entry in entries)
             standing.send(
                 peer.node, Append(self.term, peer.number, prev, entries, standing.committed)

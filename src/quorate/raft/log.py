@@ -1,24 +1,56 @@
-"""The log as the core sees it: entries in memory, and what changed since it was last asked.
+"""The log as the core sees it: its newest entries in memory, older ones in an archive, and what
+changed since it was last asked.
 
-Knows nothing of leaders or disks. What is on disk is the engine's business: it takes the changes
-and turns them into a flush.
+Knows nothing of leaders or disks. What is on disk is the engine's business: it takes the changes,
+turns them into a flush, and lets go of entries that nobody is likely to ask for again.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import takewhile
+from typing import TYPE_CHECKING, Protocol
 
 from quorate.errors import check
 from quorate.types import ORIGIN, Index, Position, Term
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from quorate.entry import Entry
 
-__all__ = ["Log", "LogChange"]
+__all__ = ["BEGINNING", "Archive", "Log", "LogChange", "LogStart"]
+
+# How much is read from the archive in one go.
+PIECE_BYTES = 1 << 20
+
+
+class Archive(Protocol):
+    """Entries that are no longer in memory: committed and on disk, so they never change.
+
+    An entry that the disk spoiled comes without its body.
+    """
+
+    def position(self, index: Index) -> Position:
+        """Where the log stands at ``index``."""
+
+    def entries(self, start: Index, stop: Index, bytes_max: int) -> list[Entry]:
+        """Entries start..stop-1, up to ``bytes_max`` and at least one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogStart:
+    """Where the part of a log begins that is in memory, and who has the rest."""
+
+    before: Position = ORIGIN
+    # The offset of the next record, and the append time of the entry at ``before``.
+    next_offset: int = 0
+    append_time: int = 0
+    archive: Archive | None = None
+
+
+BEGINNING = LogStart()
 
 
 @dataclass(slots=True)
@@ -32,59 +64,105 @@ class LogChange:
 class Log:
     """Entries 1..last, contiguous, terms never decreasing."""
 
-    __slots__ = ("_changed_from", "_entries", "_term_starts", "_terms", "_truncated_from")
+    __slots__ = (
+        "_append_time", "_archive", "_before", "_changed_from", "_entries", "_next_offset",
+        "_shift", "_term_starts", "_terms", "_truncated_from", "window_bytes",
+    )  # fmt: skip
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry] = (), start: LogStart = BEGINNING) -> None:
+        self._archive = start.archive
+        # The window: entries above ``before``. Entry i stands at place i - shift.
+        self._before = start.before
+        self._next_offset, self._append_time = start.next_offset, start.append_time
+        self._shift = start.before.index + 1
         self._entries: list[Entry] = []
-        # The distinct terms in the log, rising, and the index at which each begins: conflicts are
-        # found a term at a time, not an entry at a time.
+        # Bytes of the frames in the window.
+        self.window_bytes = 0
+        # The distinct terms in the window, rising, and the index at which each begins: conflicts
+        # are found a term at a time, not an entry at a time.
         self._terms: list[Term] = []
         self._term_starts: list[Index] = []
         self.append(tuple(entries))
         # Lowest index whose disk copy is out of date; last + 1 when none is.
-        self._changed_from = Index(len(self._entries) + 1)
+        self._changed_from = Index(self.last_index + 1)
         # Lowest index that a disk may hold and that is no longer in the log.
         self._truncated_from: Index | None = None
 
     @property
+    def first_in_memory(self) -> Index:
+        """The first entry of the window; last + 1 if it is empty."""
+        return Index(self._shift)
+
+    @property
     def last_index(self) -> Index:
-        return Index(len(self._entries))
+        return Index(self._shift + len(self._entries) - 1)
 
     @property
     def last(self) -> Position:
-        return self._entries[-1].position if self._entries else ORIGIN
+        return self._entries[-1].position if self._entries else self._before
 
     @property
     def next_offset(self) -> int:
         """The offset that the next record takes."""
-        return self._entries[-1].base_offset + self._entries[-1].count if self._entries else 0
+        if not self._entries:
+            return self._next_offset
+        return self._entries[-1].base_offset + self._entries[-1].count
 
     @property
     def last_append_time(self) -> int:
-        return self._entries[-1].append_time if self._entries else 0
+        return self._entries[-1].append_time if self._entries else self._append_time
 
     def position(self, index: Index) -> Position:
         """The position at ``index``, which must lie in 0..last."""
+        check(0 <= index <= self.last_index, "a position is asked for only within the log")
+        if index >= self._shift:
+            return self._entries[index - self._shift].position
+        return self._archived_position(index)
+
+    def _archived_position(self, index: Index) -> Position:
+        if index == self._before.index:
+            return self._before
         if index == 0:
             return ORIGIN
-        check(0 < index <= len(self._entries), "a position is asked for only within the log")
-        return self._entries[index - 1].position
+        return self._archived.position(index)
+
+    @property
+    def _archived(self) -> Archive:
+        check(self._archive is not None, "what is not in memory is in the archive")
+        assert self._archive is not None  # for the type checker
+        return self._archive
 
     def term_at(self, index: Index) -> Term:
-        return self._entries[index - 1].term if index else Term(0)
+        return self.position(index).term
 
     def holds(self, position: Position) -> bool:
         """Whether this log is the same as another one that has ``position``, up to there."""
         index = position.index
-        return index <= len(self._entries) and self.position(index) == position
+        return index <= self.last_index and self.position(index) == position
 
     def entries(self, start: Index, stop: Index) -> list[Entry]:
         """Entries start..stop-1."""
-        return self._entries[start - 1 : stop - 1]
+        return list(self.walk(start, stop))
+
+    def walk(self, start: Index, stop: Index) -> Iterator[Entry]:
+        """Entries start..stop-1; those that are not in memory are read a piece at a time."""
+        while start < min(stop, self._shift):
+            piece = self._archived.entries(start, min(stop, Index(self._shift)), PIECE_BYTES)
+            yield from piece
+            start = Index(piece[-1].index + 1)
+        yield from self._entries[start - self._shift : stop - self._shift]
 
     def slice(self, start: Index, entries_max: int, bytes_max: int) -> tuple[Entry, ...]:
-        """Entries from ``start``, as many as fit both limits and at least one."""
-        taken = self._entries[start - 1 : start - 1 + entries_max]
+        """Entries from ``start``, as many as fit both limits and at least one.
+
+        None at all if the first one is damaged in the archive: what is not whole is not sent.
+        """
+        if start < self._shift:
+            stop = min(Index(start + entries_max), Index(self._shift))
+            archived = self._archived.entries(start, stop, bytes_max)
+            return tuple(takewhile(lambda entry: entry.whole, archived))
+        place = start - self._shift
+        taken = self._entries[place : place + entries_max]
         size = 0
         for count, entry in enumerate(taken):
             size += entry.size
@@ -93,33 +171,42 @@ class Log:
         return tuple(taken)
 
     def bytes_after(self, index: Index) -> int:
-        """Bytes of the frames above ``index``."""
-        return sum(entry.size for entry in self._entries[index:])
+        """Bytes of the frames above ``index``, which are all in memory."""
+        return sum(entry.size for entry in self._entries[index + 1 - self._shift :])
 
     def first_index_of_term_at(self, index: Index) -> Index:
-        """Where the run of entries that share the term of ``index`` begins."""
+        """Where the run of entries that share the term of ``index`` begins in the window."""
         return self._term_starts[bisect_right(self._term_starts, index) - 1]
 
     def last_index_up_to_term(self, term: Term) -> Index:
         """The last entry whose term is at most ``term``; 0 if there is none."""
         run = bisect_right(self._terms, term)
         if run == len(self._terms):
-            return self.last_index
-        return Index(self._term_starts[run] - 1)
+            if self._terms or self._before.term <= term:
+                return self.last_index
+        elif run or self._before.term <= term:
+            return Index(self._term_starts[run] - 1)
+        # Terms never decrease: the place is found by halving.
+        archived = range(self._shift)
+        return Index(bisect_right(archived, term, key=lambda i: self.term_at(Index(i))) - 1)
 
     def append(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
-            check(entry.index == len(self._entries) + 1, "a log has no gaps")
-            if not self._terms or entry.term != self._terms[-1]:
-                check(not self._terms or entry.term > self._terms[-1], "terms never decrease")
+            check(entry.index == self.last_index + 1, "a log has no gaps")
+            last_term = self.last.term
+            if not self._terms or entry.term != last_term:
+                check(entry.term >= last_term, "terms never decrease")
                 self._terms.append(entry.term)
                 self._term_starts.append(entry.index)
             self._entries.append(entry)
+            self.window_bytes += entry.size
 
     def truncate(self, first: Index) -> None:
-        """Drop ``first`` and everything after it."""
-        check(0 < first <= len(self._entries), "a truncation drops something")
-        del self._entries[first - 1 :]
+        """Drop ``first`` and everything after it. All of it is in the window."""
+        check(self._shift <= first <= self.last_index, "a truncation drops something in memory")
+        place = first - self._shift
+        self.window_bytes -= sum(entry.size for entry in self._entries[place:])
+        del self._entries[place:]
         while self._term_starts and self._term_starts[-1] >= first:
             self._term_starts.pop()
             self._terms.pop()
@@ -127,12 +214,35 @@ class Log:
         if self._truncated_from is None or first < self._truncated_from:
             self._truncated_from = first
 
+    def forget(self, last: Index, bytes_max: int) -> None:
+        """Leave entries up to ``last`` to the archive until the window fits ``bytes_max``."""
+        check(self._archive is not None, "only what an archive has is forgotten")
+        dropped = 0
+        for entry in self._entries:
+            if entry.index > last or self.window_bytes <= bytes_max:
+                break
+            self.window_bytes -= entry.size
+            dropped += 1
+        if not dropped:
+            return
+        newest = self._entries[dropped - 1]
+        self._before, self._append_time = newest.position, newest.append_time
+        self._next_offset = newest.base_offset + newest.count
+        self._shift += dropped
+        del self._entries[:dropped]
+        gone = bisect_left(self._term_starts, self._shift)
+        if gone and self._entries and self._entries[0].term == self._terms[gone - 1]:
+            gone -= 1  # a run of which the end is still here
+            self._term_starts[gone] = Index(self._shift)
+        del self._term_starts[:gone], self._terms[:gone]
+
     def take_change(self) -> LogChange | None:
         """What changed since the last call; None if nothing did."""
-        last = len(self._entries)
+        last = self.last_index
         if self._truncated_from is None and self._changed_from > last:
             return None
-        change = LogChange(self._truncated_from, tuple(self._entries[self._changed_from - 1 :]))
+        changed = self._entries[self._changed_from - self._shift :]
+        change = LogChange(self._truncated_from, tuple(changed))
         self._changed_from = Index(last + 1)
         self._truncated_from = None
         return change

@@ -31,6 +31,7 @@ __all__ = [
     "ReadIndex",
     "ReadIndexReply",
     "RequestId",
+    "StateHash",
     "Vote",
     "VoteReply",
 ]
@@ -58,6 +59,7 @@ class MessageKind(IntEnum):
     TRANSFER = 13
     FILL = 14
     FILL_REPLY = 15
+    STATE_HASH = 16
 
 
 class RequestId(NamedTuple):
@@ -187,6 +189,15 @@ class ReadIndexReply:
     index: Index | None
 
 
+@dataclass(slots=True)
+class StateHash:
+    """At ``index`` my state has this digest: yours must have the same."""
+
+    term: Term
+    index: Index
+    digest: int
+
+
 Message = (
     PreVote
     | PreVoteReply
@@ -200,6 +211,7 @@ Message = (
     | HeartbeatReply
     | ReadIndex
     | ReadIndexReply
+    | StateHash
 )
 
 

@@ -7,10 +7,9 @@ threads and the simulator run this same object.
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from quorate.entry import COUNT_MAX, RUNS_MAX, pack_batches
+from quorate.entry import COUNT_MAX
 from quorate.errors import (
     Busy,
     Corrupt,
@@ -19,15 +18,15 @@ from quorate.errors import (
     EmptyBatch,
     NoQuorum,
     NotLeader,
-    OutcomeUnknown,
     QuorateError,
     TooLarge,
-    check,
 )
 from quorate.raft.core import Core
-from quorate.raft.messages import Append, Envelope, Message
+from quorate.raft.log import LogStart
+from quorate.raft.messages import Append, Envelope, Message, StateHash
 from quorate.raft.output import Refusal
 from quorate.replica.admission import refusal
+from quorate.replica.agreement import COMPARED_EVERY, Agreement
 from quorate.replica.allowance import Allowance
 from quorate.replica.durability import Durability
 from quorate.replica.exchange import (
@@ -39,14 +38,16 @@ from quorate.replica.exchange import (
     Input,
     LinkClosed,
     LinkRefused,
+    Operate,
     Propose,
     Read,
     ReadAnswer,
-    Receipt,
     Room,
 )
-from quorate.state.offsets import Offsets
-from quorate.types import BootId, EntryKind, GroupId, Index, NodeId, Role, Term
+from quorate.replica.proposals import Proposals
+from quorate.state.state import State
+from quorate.storage.checkpoint import Checkpoint
+from quorate.types import BootId, GroupId, Index, NodeId, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -54,41 +55,20 @@ if TYPE_CHECKING:
 
     from quorate.config import Config
     from quorate.raft.output import Output
-    from quorate.storage.recovery import Recovered
+    from quorate.storage.recovered import Recovered
 
 __all__ = ["Engine"]
 
-
-class _Logged(NamedTuple):
-    """A proposal that is in the log and waits for its commit."""
-
-    token: int
-    size: int
-    offset: int
-    count: int  # type: ignore[assignment]  # nobody calls tuple's own
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+# How often a leader looks for producers that expired.
+EXPIRY_LOOK_MS = 10_000
 
 
 class Engine:
     """One replica: core, waiting callers and replicated state, and the rule of what waits."""
 
     __slots__ = (
-        "_allowance",
-        "_arrived",
-        "_arrived_bytes",
-        "_boot",
-        "_group",
-        "_handlers",
-        "_leading",
-        "_logged",
-        "_logged_bytes",
-        "_ticked_at",
-        "applied",
-        "config",
-        "core",
-        "durability",
-        "node",
-        "state",
+        "_agreement", "_allowance", "_boot", "_checkpointed", "_expired_at", "_group", "_handlers",
+        "_proposals", "_ticked_at", "applied", "config", "core", "durability", "node", "state",
     )  # fmt: skip
 
     def __init__(
@@ -102,7 +82,7 @@ class Engine:
         now_ms: int,
     ) -> None:
         record = recovered.record
-        fresh = not recovered.entries and record.term == 0
+        fresh = record.term == 0
         order = sorted(voters)
         self.node = node
         self.config = config
@@ -117,6 +97,11 @@ class Engine:
             term=record.term,
             vote=record.vote,
             entries=recovered.entries,
+            start=LogStart(
+                recovered.before, recovered.next_offset, recovered.append_time, recovered.archive
+            ),
+            committed=recovered.committed,
+            hollow=recovered.hollow,
             # Leaders of many new logs spread over the nodes, and none waits for a timeout.
             first_to_campaign=fresh
             and node in order
@@ -126,22 +111,22 @@ class Engine:
         last = self.core.standing.log.last_index
         held_max = config.limits.held_messages
         self.durability = Durability(record.term, record.vote, last, held_max)
-        self.state = Offsets()
+        checkpoint = recovered.checkpoint
+        self.state = State.decode(checkpoint.state) if checkpoint is not None else State()
         # Everything up to here is in the state. Never goes back; at most committed.
-        self.applied = Index(0)
-        # Proposals that are not in the log yet: a failure of these is final.
-        self._arrived: deque[Propose] = deque()
-        self._arrived_bytes = 0
-        # Proposals that are in the log, in its order: without a commit their fate is unknown.
-        self._logged: deque[_Logged] = deque()
-        self._logged_bytes = 0
-        # The term in which this node led when it was last looked at; None while it does not.
-        self._leading: Term | None = None
+        self.applied = checkpoint.position.index if checkpoint is not None else Index(0)
+        # Everything up to here is in the newest checkpoint.
+        self._checkpointed = self.applied
+        self._replay()
+        self._agreement = Agreement(node, self.core.standing.quorum)
+        self._proposals = Proposals(self.core, config)
+        self._expired_at = 0
         self._allowance = Allowance(self.durability, config.storage.reserve_bytes)
         self._ticked_at = now_ms
         self._handlers: dict[type[Input], Callable[[Any, Effects], None]] = {
             Deliver: self._on_deliver,
             Propose: self._on_propose,
+            Operate: self._on_operate,
             Read: self._on_read,
             Flushed: self._on_flushed,
             Room: self._on_room,
@@ -149,6 +134,13 @@ class Engine:
             LinkClosed: self._on_link_closed,
             LinkRefused: self._on_link_refused,
         }
+
+    def _replay(self) -> None:
+        """Bring the state from its checkpoint to what this disk proves to be committed."""
+        target = self._applicable
+        for entry in self.core.standing.log.walk(Index(self.applied + 1), Index(target + 1)):
+            self.state.apply(entry)
+        self.applied = max(self.applied, target)
 
     # -- what others may ask -------------------------------------------------------------------
 
@@ -158,11 +150,11 @@ class Engine:
 
     @property
     def pending_appends(self) -> int:
-        return len(self._arrived) + len(self._logged)
+        return self._proposals.waiting
 
     @property
     def pending_bytes(self) -> int:
-        return self._arrived_bytes + self._logged_bytes
+        return self._proposals.waiting_bytes
 
     @property
     def settled(self) -> Index:
@@ -192,13 +184,16 @@ class Engine:
         if elapsed_ms >= self.config.timing.tick_ms:
             self._ticked_at = now_ms - elapsed_ms % self.config.timing.tick_ms
             core.tick()
-        self._end_lost_leadership(effects)
-        self._log_arrived()
+        proposals = self._proposals
+        proposals.end_lost_leadership(effects.answers)
+        self._expire()
+        proposals.log_arrived(self.state, self.applied, effects.answers)
         output = core.finish()
         self._carry_out(output, effects)
         self._apply(effects)
-        self._answer_reads(output, effects)
+        self._answer(output, effects)
         effects.flush = self.durability.next_flush(core.standing.committed)
+        self._forget()
         return effects
 
     def _carry_out(self, output: Output, effects: Effects) -> None:
@@ -231,6 +226,10 @@ class Engine:
             standing.refuse(reason)
             return
         message: Message | None = envelope.message
+        if type(message) is StateHash:
+            if self.core.admits(envelope.source, envelope.boot, StateHash):
+                self._agreement.note_peer(envelope.source, message)
+            return
         if type(message) is Append:
             message = self._allowance.fitting(message, standing.log)
         if message is None:
@@ -282,36 +281,49 @@ class Engine:
             self.core.read(item.token)
 
     def _on_propose(self, item: Propose, effects: Effects) -> None:
+        problem = self._refuse_batch(item) or self._refuse_proposal(item, len(item.batch))
+        self._take(item, problem, effects)
+
+    def _on_operate(self, item: Operate, effects: Effects) -> None:
+        self._take(item, self._refuse_proposal(item, 0), effects)
+
+    def _take(
+        self, item: Propose | Operate, problem: QuorateError | None, effects: Effects
+    ) -> None:
         # Whoever proposes to a leader elected in this very turn has nothing to do with those
         # who waited for the one before.
-        self._end_lost_leadership(effects)
-        problem = self._refuse_proposal(item)
+        self._proposals.end_lost_leadership(effects.answers)
         if problem is not None:
             effects.answers.append(Answer(item.token, problem))
         else:
-            self._arrived.append(item)
-            self._arrived_bytes += len(item.batch)
+            self._proposals.take(item)
 
     # -- proposals -----------------------------------------------------------------------------
 
-    def _refuse_proposal(self, item: Propose) -> QuorateError | None:
-        """Every answer of this function means: nothing was logged."""
-        limits = self.config.limits
-        standing = self.core.standing
+    def _refuse_batch(self, item: Propose) -> QuorateError | None:
+        """What is wrong with the batch as it is."""
+        limit = self.config.limits.batch_bytes
         size = len(item.batch)
         if item.count < 1:
             return EmptyBatch("a batch has at least one record")
         if item.count > COUNT_MAX:
             return TooLarge(f"batch of {item.count} records, limit {COUNT_MAX}")
-        if size > limits.batch_bytes:
-            return TooLarge(f"batch of {size} bytes, limit {limits.batch_bytes} (batch_bytes)")
+        if size > limit:
+            return TooLarge(f"batch of {size} bytes, limit {limit} (limits.batch_bytes)")
+        expected, term = item.expected_term, self.core.standing.term
+        if self.core.leader is not None and expected not in (None, term):
+            return NotLeader(f"term is {term}, expected {expected}; leader: {self.node}")
+        return None
+
+    def _refuse_proposal(self, item: Propose | Operate, size: int) -> QuorateError | None:
+        """Every answer of this function means: nothing was logged."""
+        limits = self.config.limits
         leader = self.core.leader
         if leader is None:
-            return NotLeader(f"{self.node} does not lead; leader: {standing.leader or 'none'}")
-        if item.expected_term not in (None, standing.term):
-            return NotLeader(f"term is {standing.term}, expected {item.expected_term}")
-        batches = len(self._arrived) + 1
-        if not leader.has_room or not self._allowance.takes(self._arrived_bytes + size, batches):
+            known = self.core.standing.leader or "none"
+            return NotLeader(f"{self.node} does not lead; leader: {known}")
+        arrived, arrived_bytes = self._proposals.arrived
+        if not leader.has_room or not self._allowance.takes(arrived_bytes + size, arrived + 1):
             return DiskFull(
                 f"no room for {size} bytes on the disks of a majority, {self.node} included; make "
                 f"room (storage.disk_usage_max, storage.segment_bytes)"
@@ -320,98 +332,83 @@ class Engine:
             return Busy(f"{limits.pending_appends} appends wait already (limits.pending_appends)")
         if self.pending_bytes + size > limits.pending_bytes:
             return Busy(f"{self.pending_bytes} bytes wait already (limits.pending_bytes)")
-        if leader.uncommitted_bytes + self._arrived_bytes + size > limits.uncommitted_bytes:
+        if leader.uncommitted_bytes + arrived_bytes + size > limits.uncommitted_bytes:
             return Busy(
                 f"{leader.uncommitted_bytes} bytes are not committed yet (limits.uncommitted_bytes)"
             )
         return None
 
-    def _end_lost_leadership(self, effects: Effects) -> None:
-        """What was logged may still commit under another leader; what was not, cannot."""
-        leader = self.core.leader
-        term = leader.term if leader is not None else None
-        if term == self._leading:
-            return
-        lost, self._leading = self._leading, term
-        for logged in self._logged:
-            problem = OutcomeUnknown(
-                f"index {logged.index} was logged in term {lost}, which ended before its commit "
-                f"was known"
-            )
-            effects.answers.append(Answer(logged.token, problem))
-        for item in self._arrived:
-            effects.answers.append(Answer(item.token, NotLeader("leadership ended before logging")))
-        self._logged.clear()
-        self._arrived.clear()
-        self._logged_bytes = self._arrived_bytes = 0
-
-    def _log_arrived(self) -> None:
-        """Wrap what arrived into as few entries as fit, once the noop of the term is applied:
-        only then does this leader know the state that it must not contradict."""
-        leader = self.core.leader
-        if not self._arrived or leader is None or self.applied < leader.start:
-            return
-        while self._arrived:
-            self._log(self._take_arrived())
-
-    def _take_arrived(self) -> list[Propose]:
-        """As many of the proposals at hand as share one entry; at least one."""
-        limit = self.config.limits.entry_bytes
-        chosen: list[Propose] = []
-        size = count = 0
-        while self._arrived and len(chosen) < RUNS_MAX:
-            item = self._arrived[0]
-            size += len(item.batch)
-            count += item.count
-            if chosen and (size > limit or count > COUNT_MAX):
-                break
-            chosen.append(self._arrived.popleft())
-            self._arrived_bytes -= len(item.batch)
-        return chosen
-
-    def _log(self, chosen: list[Propose]) -> None:
-        body = pack_batches([(item.batch, item.count) for item in chosen])
-        count = sum(item.count for item in chosen)
-        entry = self.core.append(EntryKind.DATA, body, count, len(chosen))
-        offset = entry.base_offset
-        for item in chosen:
-            size = len(item.batch)
-            self._logged.append(_Logged(item.token, size, offset, item.count, entry.index))
-            self._logged_bytes += size
-            offset += item.count
+    def _expire(self) -> None:
+        """Now and then look for producers that were idle for too long."""
+        standing = self.core.standing
+        if standing.clock >= self._expired_at:
+            self._expired_at = standing.clock + standing.ticks(EXPIRY_LOOK_MS)
+            self._proposals.expire()
 
     # -- applying ------------------------------------------------------------------------------
 
     def _apply(self, effects: Effects) -> None:
-        """Bring the state up to committed; answer those who waited for that."""
-        standing = self.core.standing
-        target = standing.committed
-        if standing.hollow:
-            target = min(target, Index(min(standing.hollow) - 1))  # what is lost is not applied
-        if self.applied < target:
-            for entry in standing.log.entries(Index(self.applied + 1), Index(target + 1)):
-                self.state.apply(entry)
-            self.applied = target
-            self._answer_appends(effects)
-
-    def _answer_appends(self, effects: Effects) -> None:
-        leader = self.core.leader
-        if leader is None:
-            check(not self._logged, "only a leader has proposals in the log")
+        """Bring the state up to committed."""
+        target = self._applicable
+        if self.applied >= target:
             return
-        while self._logged and self._logged[0].index <= self.applied:
-            token, size, offset, count, index = self._logged.popleft()
-            self._logged_bytes -= size
-            receipt = Receipt(offset, count, index, leader.term, leader.synced(index))
-            effects.answers.append(Answer(token, receipt))
+        log = self.core.standing.log
+        for entry in log.entries(Index(self.applied + 1), Index(target + 1)):
+            self.state.apply(entry)
+            if entry.index % COMPARED_EVERY == 0:
+                self._compare(entry.index, effects)
+        self.applied = target
 
-    def _answer_reads(self, output: Output, effects: Effects) -> None:
-        """Everything committed is applied by now, so a confirmed read shows what it must."""
+    @property
+    def _applicable(self) -> Index:
+        """What is committed, up to the first entry that this disk lost: nothing skips that."""
+        standing = self.core.standing
+        if not standing.hollow:
+            return standing.committed
+        return min(standing.committed, Index(min(standing.hollow) - 1))
+
+    def _compare(self, index: Index, effects: Effects) -> None:
+        """See that the state is what was foreseen, and what a majority has; tell the others."""
+        digest = self.state.digest()
+        self._proposals.check_applied(index, digest)
+        self._agreement.note_own(index, digest)
+        standing = self.core.standing
+        for peer in standing.peers:
+            message = StateHash(standing.term, index, digest)
+            envelope = Envelope(self._group, self.node, peer, self._boot, message)
+            self.durability.send(envelope, effects.sends)
+
+    def _answer(self, output: Output, effects: Effects) -> None:
+        """Everything committed is applied by now, so what waited for that is answered, and a
+        confirmed read shows what it must."""
+        proposals, answers = self._proposals, effects.answers
         for token, _ in output.reads_confirmed:
-            effects.answers.append(Answer(token, ReadAnswer(self.applied, self.state.end)))
+            if not proposals.confirmed(token):
+                answers.append(Answer(token, ReadAnswer(self.applied, self.state.end)))
         for token in output.reads_refused:
-            problem = NoQuorum(f"no leader confirmed the read in {self.config.timing.read_ms} ms")
-            effects.answers.append(Answer(token, problem))
+            if not proposals.unconfirmed(token, answers):
+                limit = self.config.timing.read_ms
+                problem = NoQuorum(f"no leader confirmed the read in {limit} ms")
+                answers.append(Answer(token, problem))
+        proposals.answer(self.applied, answers)
+
+    def _forget(self) -> None:
+        """Let go of entries that are applied and on disk, beyond what memory is given to them."""
+        log = self.core.standing.log
+        limit = self.config.limits.log_memory_bytes
+        if log.window_bytes > limit:
+            log.forget(min(self.applied, self.settled), limit // 4 * 3)
+
+    def checkpoint(self, sealed: Index) -> Checkpoint | None:
+        """The state to be kept on disk, if one is due: after every segment that is sealed.
+
+        Never while the state is ahead of this disk: it would know entries that the log lost.
+        """
+        standing = self.core.standing
+        if sealed <= self._checkpointed or self.applied > standing.persisted:
+            return None
+        self._checkpointed = self.applied
+        return Checkpoint(standing.log.position(self.applied), self.state.encode())
 
     @property
     def role(self) -> Role:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from quorate.errors import QuorateError
+from quorate.state.judge import PLAIN, AppendTerms, Opened
+
 if TYPE_CHECKING:
-    from quorate.errors import QuorateError
     from quorate.raft.messages import Envelope
     from quorate.raft.output import Event
+    from quorate.state.operations import OpenProducer, SetFence
     from quorate.storage.flusher import Flush
     from quorate.types import Index, NodeId, Term
 
@@ -16,15 +19,18 @@ __all__ = [
     "Answer",
     "Deliver",
     "Effects",
+    "FenceChanged",
     "FlushFailed",
     "Flushed",
     "Input",
     "LinkClosed",
     "LinkRefused",
+    "Operate",
     "Propose",
     "Read",
     "ReadAnswer",
     "Receipt",
+    "Result",
     "Room",
 ]
 
@@ -40,13 +46,23 @@ class Deliver:
 class Propose:
     """A client's batch of ``count`` records. ``token`` comes back with the answer.
 
-    With ``expected_term`` the batch is logged in that very term or not at all.
+    With ``expected_term`` the batch is logged in that very term or not at all. ``terms`` are what
+    else its sender insists on.
     """
 
     token: int
     batch: bytes
     count: int
     expected_term: Term | None = None
+    terms: AppendTerms = PLAIN
+
+
+@dataclass(slots=True)
+class Operate:
+    """Something else that a client wants logged: a producer opened, a fence set."""
+
+    token: int
+    operation: OpenProducer | SetFence
 
 
 @dataclass(slots=True)
@@ -92,7 +108,7 @@ class LinkRefused:
     peer: NodeId
 
 
-Input = Deliver | Propose | Read | Flushed | Room | FlushFailed | LinkClosed | LinkRefused
+Input = Deliver | Propose | Operate | Read | Flushed | Room | FlushFailed | LinkClosed | LinkRefused
 
 
 class Receipt(NamedTuple):
@@ -112,11 +128,20 @@ class ReadAnswer(NamedTuple):
     end_offset: int
 
 
+class FenceChanged(NamedTuple):
+    """The fence was set by the entry at ``index``."""
+
+    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+
+
+Result = Receipt | ReadAnswer | Opened | FenceChanged | QuorateError
+
+
 class Answer(NamedTuple):
-    """The one answer to a proposal or read."""
+    """The one answer to a proposal, operation or read."""
 
     token: int
-    result: Receipt | ReadAnswer | QuorateError
+    result: Result
 
 
 @dataclass(slots=True)

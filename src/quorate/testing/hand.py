@@ -20,10 +20,9 @@ from quorate.types import GroupId, NodeId, Role, Term
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from quorate.errors import QuorateError
     from quorate.raft.messages import Envelope
     from quorate.raft.output import Event
-    from quorate.replica.exchange import ReadAnswer, Receipt
+    from quorate.replica.exchange import Result
     from quorate.storage.flusher import Flush
     from quorate.testing.disk.simulated import Fate
 
@@ -62,7 +61,7 @@ class HandCluster:
         self.table: list[Envelope] = []
         # Directed links that lose everything.
         self.cuts: set[tuple[NodeId, NodeId]] = set()
-        self.answers: dict[int, Receipt | ReadAnswer | QuorateError] = {}
+        self.answers: dict[int, Result] = {}
         self._seed = seed
         self._now_ms = 0
         self._token = 0

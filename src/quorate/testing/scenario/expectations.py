@@ -130,7 +130,7 @@ def _same_logs(cluster: ScenarioCluster, words: Sequence[str]) -> None:
         _equal(f"{name} committed", standing.committed, last.index)
         _equal(f"{name} persisted", standing.persisted, last.index)
         _equal(f"{name} applied", cluster.engine(name).applied, last.index)
-    hashes = {cluster.engine(name).state.hash for name in names}
+    hashes = {cluster.engine(name).state.digest() for name in names}
     _equal("number of different states", len(hashes), 1)
 
 

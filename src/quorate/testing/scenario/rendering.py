@@ -10,7 +10,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from quorate.entry import unpack_batches
-from quorate.errors import QuorateError
 from quorate.raft.messages import (
     Ack,
     Append,
@@ -25,7 +24,8 @@ from quorate.raft.messages import (
     VoteReply,
 )
 from quorate.raft.output import Event, Happening
-from quorate.replica.exchange import ReadAnswer, Receipt
+from quorate.replica.exchange import FenceChanged, ReadAnswer, Receipt, Result
+from quorate.state.judge import Opened
 from quorate.testing.scenario.words import kind_of
 from quorate.types import EntryKind, Index, Role
 
@@ -89,9 +89,6 @@ def event_text(event: Event) -> str:
     )
 
 
-Result = Receipt | ReadAnswer | QuorateError
-
-
 def answer_line(label: str, result: Result) -> str:
     """One answer; its place in the log only if it has one."""
     if isinstance(result, Receipt):
@@ -99,6 +96,10 @@ def answer_line(label: str, result: Result) -> str:
         return f"{label} -> {place}, on {disks(result)}"
     if isinstance(result, ReadAnswer):
         return f"{label} -> end {result.end_offset}"
+    if isinstance(result, Opened):
+        return f"{label} -> epoch {result.epoch}, sequence {result.last_sequence}"
+    if isinstance(result, FenceChanged):
+        return f"{label} -> index {result.index}"
     return f"{label} -> {result.code}"
 
 

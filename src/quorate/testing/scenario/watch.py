@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from quorate.errors import InvariantBroken
 from quorate.raft.quorum import majority
-from quorate.replica.exchange import ReadAnswer, Receipt
+from quorate.replica.exchange import ReadAnswer, Receipt, Result
 from quorate.testing.scenario.parser import ScenarioError
 from quorate.types import Index, NodeId, Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from quorate.errors import QuorateError
     from quorate.testing.hand import HandNode
     from quorate.types import BootId, Position, Term
 
@@ -62,7 +61,7 @@ class Watch:
     def read_asked(self, token: int) -> None:
         self._floors[token] = self._acknowledged
 
-    def answered(self, token: int, result: Receipt | ReadAnswer | QuorateError) -> None:
+    def answered(self, token: int, result: Result) -> None:
         if isinstance(result, Receipt):
             position = self._committed[result.index - 1]
             disks = sum(

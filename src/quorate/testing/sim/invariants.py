@@ -34,14 +34,15 @@ class _Seen:
         "role", "term",
     )  # fmt: skip
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, archived: list[Entry]) -> None:
         standing = engine.core.standing
         self.term = standing.term
         self.role = standing.role
         self.committed = Index(0)
         self.applied = Index(0)
         self.persisted = Index(0)
-        self.log: list[Entry] = standing.log.entries(Index(1), Index(standing.log.last_index + 1))
+        log = standing.log
+        self.log = [*archived, *log.entries(log.first_in_memory, Index(log.last_index + 1))]
         # Per peer: the newest boot heard, what it acked in this leadership, when it was heard.
         self.boots: dict[NodeId, int] = {}
         self.acks: dict[NodeId, Index] = {}
@@ -75,7 +76,7 @@ class Invariants:
     def started(self, node: Node) -> None:
         """A process begins: it may have forgotten nothing that anybody has seen."""
         engine = _engine(node)
-        seen = self._seen[node.name] = _Seen(engine)
+        seen = self._seen[node.name] = _Seen(engine, self._archived(node, engine.core.standing))
         known = self._terms_sent.get(node.name, Term(0))
         if seen.term < known:
             raise Violation("I6", f"{node.name} restarts in term {seen.term}, sent {known} before")
@@ -83,6 +84,13 @@ class Invariants:
         if cast is not None and engine.core.standing.vote != cast:
             raise Violation("I6", f"{node.name} forgot its vote for {cast} in term {seen.term}")
         self._check_new_entries(node, seen.log)
+
+    def _archived(self, node: Node, standing: Standing) -> list[Entry]:
+        """What a process left on its disk, taken for committed: it was, by somebody."""
+        before = Index(standing.log.first_in_memory - 1)
+        if before > len(self.committed) or not self.has_committed(standing, before):
+            raise Violation("I8", f"{node.name} starts with {before} committed, nobody else has it")
+        return self.committed[:before]
 
     def after_turn(self, node: Node, inputs: list[Input], effects: Effects) -> None:
         engine = _engine(node)
@@ -153,7 +161,7 @@ class Invariants:
 
     def _check_new_entry(self, node: Node, entry: Entry) -> None:
         limit = self._world.config.limits.entry_bytes
-        batches = len(entry.body) - entry.runs * 8
+        batches = len(entry.body) - entry.runs * 8 - entry.stamps * 24
         if entry.runs > 1 and batches > limit:
             raise Violation("I15", f"{node.name}: {entry.runs} batches, {batches} > {limit} bytes")
         self._world.clients.logged(entry)
@@ -197,6 +205,10 @@ class Invariants:
     def has_committed(self, standing: Standing, index: Index) -> bool:
         """Whether the log of ``standing`` holds what was committed at ``index``."""
         log = standing.log
+        # Below the window the disk may be spoiled; where the window begins stands for it all.
+        index = max(index, Index(log.first_in_memory - 1))
+        if index == 0:
+            return True
         return index <= log.last_index and (
             log.position(index) == self.committed[index - 1].position
         )
@@ -252,17 +264,20 @@ class Invariants:
             if not self._is_durable(node, position):
                 raise Violation("I10", f"{node.name} takes {position} for persisted")
         if committed > seen.committed:
-            self._check_commit(node, standing)
+            self._check_commit(node, seen, standing)
             seen.committed = committed
         if applied > seen.applied:
             seen.applied = applied
             self._note_applied(applied)
 
-    def _check_commit(self, node: Node, standing: Standing) -> None:
+    def _check_commit(self, node: Node, seen: _Seen, standing: Standing) -> None:
         index = standing.committed
         position = standing.log.position(index)
+        # A leader may commit and step down in one turn.
+        led = seen.role is Role.LEADER and seen.term == standing.term
+        led = led or standing.role is Role.LEADER
         if index > len(self.committed):
-            if standing.role is not Role.LEADER:
+            if not led:
                 raise Violation("I4", f"{node.name} follows and committed {index} first")
             self._check_durable(node, position)
             new = standing.log.entries(Index(len(self.committed) + 1), Index(index + 1))
@@ -271,7 +286,7 @@ class Invariants:
             self.committed.extend(new)
         if self.committed[index - 1].position != position:
             raise Violation("I8", f"{node.name} committed another entry at {index}")
-        if standing.role is Role.LEADER:
+        if led:
             self._committed_by[standing.term] = index
 
     def _check_durable(self, node: Node, position: Position) -> None:
@@ -298,7 +313,7 @@ class Invariants:
         elif type(message) is Vote:
             self._check_vote(node, message.term, node.name)
         elif type(message) is Append:
-            self._check_append_size(node, message)
+            self._check_append(node, message)
         elif type(message) is Ack:
             log = _engine(node).core.standing.log
             position = log.position(message.match)
@@ -306,7 +321,9 @@ class Invariants:
                 raise Violation("I10", f"{node.name} acks {position}, which is not on its disk")
             self._note_ack(node, position)
 
-    def _check_append_size(self, node: Node, message: Append) -> None:
+    def _check_append(self, node: Node, message: Append) -> None:
+        if not all(entry.whole for entry in message.entries):
+            raise Violation("I14", f"{node.name} sends an entry without its body")
         limits = self._world.config.limits
         size = sum(entry.size for entry in message.entries)
         count = len(message.entries)

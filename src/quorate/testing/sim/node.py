@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import errno
+from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING
 
 from quorate.errors import Corrupt, DiskFailed, QuorateError, ReplicaHalted
+from quorate.raft.messages import Append, StateHash
 from quorate.replica.engine import Engine
 from quorate.replica.exchange import Effects, Flushed, FlushFailed, Input, Room
 from quorate.storage.layout import VOTE_COPIES, decode_vote
 from quorate.testing.disk.simulated import UNLIMITED
 from quorate.testing.disk.store import Store
 from quorate.testing.sim.violation import Violation
-from quorate.types import NodeId, Role
+from quorate.types import Index, NodeId, Role
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from quorate.config import Config
     from quorate.raft.messages import Envelope
-    from quorate.storage.flusher import Flush
-    from quorate.storage.recovery import Recovered
+    from quorate.storage.checkpoint import Checkpoint
+    from quorate.storage.flusher import Flush, Flusher
+    from quorate.storage.recovered import Recovered
     from quorate.testing.sim.world import World
 
-__all__ = ["Node"]
+__all__ = ["LOOK_FOR_ROOM_US", "Node"]
 
 SLOWEST_STEP_ELECTIONS = 4
 PROVE_US = 10_000
@@ -33,17 +37,20 @@ LOOK_FOR_ROOM_US = 500_000
 class Node:
     """The process is up while ``engine`` is not None."""
 
-    def __init__(self, world: World, name: NodeId) -> None:
+    def __init__(self, world: World, name: NodeId, config: Config) -> None:
         self.world = world
         self.name = name
+        self.config = config
         self.store = Store(name, world.options.segment_bytes)
         self.engine: Engine | None = None
         # Counts processes, those that died while opening included: what one of them had
         # scheduled means nothing to the next.
         self.life = 0
         self.wanted_up = True
-        # Its disk lost more than it can start with: it stays down for good.
+        # Its disk lost more than it can start with, or its state strayed: it stays down for good.
         self.dead = False
+        # An adversary changed its state behind its back.
+        self.strayed = False
         self.paused = False
         self.inbox: list[Input] = []
         self._turn_due = False
@@ -56,6 +63,8 @@ class Node:
         self._disk_plan: Iterator[str] | None = None
         self._next_flush: Flush | None = None
         self._flushes = 0
+        # Chores that are under way, or stopped for a flush and go on after it.
+        self._chores: Iterator[str] | None = None
         # The step under way is done by then, however slow the disk.
         self.disk_busy_until = 0
         # A message that an adversary forged: whoever takes it may stop rather than believe it.
@@ -100,19 +109,21 @@ class Node:
     def _run(self, recovered: Recovered) -> None:
         world = self.world
         random = Random(f"{world.options.seed}/{self.name}/{recovered.record.boot}/{self.life}")
-        self.engine = Engine(
-            world.group,
-            self.name,
-            world.names,
-            world.config,
-            recovered,
-            random,
-            self.local_us() // 1000,
-        )
+        now_ms = self.local_us() // 1000
+        if recovered.checkpoint is not None:
+            world.sometimes["started from a checkpoint"] += 1
+        try:
+            self.engine = Engine(
+                world.group, self.name, world.names, self.config, recovered, random, now_ms
+            )
+        except ReplicaHalted as halt:
+            self._refused_to_open(halt)
+            return
         self.inbox = []
         self._turn_due = False
         self._disk_plan = None
         self._next_flush = None
+        self._chores = None
         self._judge_damage()
         world.invariants.started(self)
         self.inbox.append(Room(self._room()))
@@ -157,6 +168,9 @@ class Node:
         self.store.disk.capacity = UNLIMITED
         self.set_clock_rate(1.0)
         self.resume()
+        if self.strayed and not self.dead:
+            self.dead = True  # nothing was compared yet: whoever runs it would replace it
+            self.kill()
         if not self.wanted_up and not self.dead:
             self.start()
 
@@ -210,6 +224,7 @@ class Node:
             return
         self._turn_due = False
         inputs, self.inbox = self.inbox, []
+        in_memory = self.engine.core.standing.log.first_in_memory
         try:
             effects = self.engine.turn(
                 inputs, self.local_us() // 1000, max(0, self.world.now + self.wall_offset_us)
@@ -220,7 +235,17 @@ class Node:
         except Exception as error:
             raise Violation("crash", f"{self.name}: {error!r}") from error
         self.world.invariants.after_turn(self, inputs, effects)
+        self._count(effects, in_memory)
         self._carry_out(effects)
+
+    def _count(self, effects: Effects, in_memory: Index) -> None:
+        """``in_memory``: where the window of the log began before the turn."""
+        for envelope in effects.sends:
+            message = envelope.message
+            if type(message) is Append and message.entries[0].index < in_memory:
+                self.world.sometimes["fed from disk"] += 1
+            elif type(message) is StateHash:
+                self.world.sometimes["states compared"] += 1
 
     def _carry_out(self, effects: Effects) -> None:
         world = self.world
@@ -279,16 +304,30 @@ class Node:
             return
         except Exception as error:
             raise Violation("crash", f"{self.name} writes: {error!r}") from error
-        if step is not None:
+        if step is not None and not self._parks(plan, step):
             self.world.after(self._disk_delay(), self._disk_step, life, plan, number)
         elif number is None:
-            self._disk_plan = None
-            self.give(Room(self._room()))
-            self._feed_disk()
+            self._leave_disk(plan, parked=step is not None)
         else:
             self.give(Flushed(number, self._room()))
             if life == self.life:
                 self._tend_disk()
+
+    def _parks(self, plan: Iterator[str], step: str) -> bool:
+        """Whether ``plan`` stops here for a flush. The spare may be what the flush needs."""
+        waited_for = plan is self._chores and self._next_flush is not None
+        return self.world.options.parks and waited_for and not step.endswith("spare")
+
+    def _leave_disk(self, plan: Iterator[str], *, parked: bool) -> None:
+        """Nobody waits for ``plan``, and it is done or stops: a flush that waits comes next."""
+        self._disk_plan = None
+        if parked:
+            self.world.sometimes["chores stopped for a flush"] += 1
+        elif plan is self._chores:
+            self._chores = None
+        self.give(Room(self._room()))
+        self._feed_disk()
+        self._keep_state()
 
     def _tend_disk(self) -> None:
         """A flush has ended: do the chores, then take the next; prove the last one if none comes.
@@ -298,9 +337,35 @@ class Node:
         engine, flusher = self.engine, self.store.flusher
         if engine is None or flusher is None:
             return
-        self._run_plan(flusher.chores(engine.settled), None)
+        self._do_chores(engine, flusher)
         self._flushes += 1
         self.world.after(PROVE_US, self._prove, self.life, self._flushes)
+
+    def _do_chores(self, engine: Engine, flusher: Flusher) -> None:
+        """Go on with those that stopped; the spare comes first in any case."""
+        chores = self._chores or flusher.chores(engine.settled)
+        self._chores = chain(flusher.allocate_ahead(), chores)
+        self._run_plan(self._chores, None)
+
+    def _keep_state(self) -> None:
+        """A segment may have been sealed: then the state is put beside the log."""
+        engine, log, flusher = self.engine, self.store.log, self.store.flusher
+        if self._disk_plan is not None or engine is None or log is None or flusher is None:
+            return
+        checkpoint = engine.checkpoint(log.sealed)
+        if checkpoint is not None:
+            self._judge_checkpoint(checkpoint)
+            self.world.sometimes["checkpoint written"] += 1
+            self._chores = flusher.keep(checkpoint)
+            self._run_plan(self._chores, None)
+
+    def _judge_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """It must know nothing that a power cut could take from the log beside it."""
+        position = checkpoint.position
+        if self.store.durable.position(position.index) != position and (
+            self not in self.world.rotten
+        ):
+            raise Violation("checkpoint", f"{self.name} keeps the state at {position}, lacks it")
 
     def _room(self) -> int | None:
         return self.store.flusher.room if self.store.flusher is not None else None
@@ -311,7 +376,7 @@ class Node:
         if life != self.life or engine is None or flusher is None:
             return
         if self._disk_plan is None and engine.core.standing.full:
-            self._run_plan(flusher.chores(engine.settled), None)
+            self._do_chores(engine, flusher)
         self.world.after(LOOK_FOR_ROOM_US, self._look_for_room, life)
 
     def _prove(self, life: int, flushes: int) -> None:

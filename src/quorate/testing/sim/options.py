@@ -6,7 +6,7 @@ time recovering; a run with two of them goes deep.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -26,6 +26,9 @@ NOISES = ("loss", "duplicate", "reorder", "late", "stray")
 
 BATCH_BYTES_MAX = 100
 RESERVE_BYTES = 1024
+
+# What only a leader asks for, or nobody but the node itself: what is applied must not depend on it.
+UNEVEN = ({"producers": 2}, {"producers": 1, "log_memory_bytes": 0}, {"log_memory_bytes": 2000})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,26 @@ class Options:
     timing: dict[str, int] = field(default_factory=dict)
     limits: dict[str, int] = field(default_factory=dict)
     adversary: str | None = None
+    # Every message becomes bytes and a message again, as between real nodes.
+    wire: bool = False
+    # Chores stop for a flush that waits, as those of the real writer do.
+    parks: bool = False
+    # Nodes differ in the limits that no other node may notice.
+    uneven: bool = False
 
     def config(self) -> Config:
+        """What all nodes have in common."""
         storage = Storage(segment_bytes=self.segment_bytes, reserve_bytes=RESERVE_BYTES)
         limits = Limits(**{"batch_bytes": BATCH_BYTES_MAX, **self.limits})
         return Config(Timing(**self.timing), limits, storage)
+
+    def config_of(self, number: int) -> Config:
+        """What the node with this number runs with."""
+        config = self.config()
+        if not self.uneven:
+            return config
+        own = UNEVEN[number % len(UNEVEN)]
+        return replace(config, limits=replace(config.limits, **own))
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -99,6 +117,9 @@ def swarm(seed: int, events: int) -> Options:
         segment_bytes=random.choice((64, 128, 256)) * 1024,
         timing=_timing(random, election),
         limits=_limits(random),
+        wire=random.random() < 0.1,
+        parks=random.random() < 0.5,
+        uneven=random.random() < 0.3,
     )
 
 
@@ -129,6 +150,7 @@ def _limits(random: Random) -> dict[str, int]:
         "catchup_bytes_per_s": random.choice((5_000, 50_000)),
         "held_messages": 16,
         "pending_reads": random.choice((1, 10)),
+        "log_memory_bytes": random.choice((0, 500, 3000)),
     }
     drawn = {name: value for name, value in tiny.items() if random.random() < 0.3}
     return {"batch_bytes": BATCH_BYTES_MAX, **drawn}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quorate.testing.sim.node import LOOK_FOR_ROOM_US
 from quorate.testing.sim.violation import Violation
 from quorate.types import Index
 
@@ -68,12 +69,18 @@ def _require_leader(world: World) -> None:
     election_us = world.config.timing.election_ms * 1000
     # A disk step that was slow when the fault ended takes its time; the count starts after it.
     world.run_until(lambda: False, max(node.disk_busy_until for node in world.nodes.values()))
+    # Room that is there again is found when it is looked for.
+    world.run_until(lambda: not _any_full(world), world.now + 2 * LOOK_FOR_ROOM_US)
     healed = world.now
     # A leader that was cut off until now may look like one for another timeout.
     world.run_until(lambda: False, healed + 2 * election_us)
     if not world.run_until(lambda: _led(world), healed + LEADER_ELECTIONS * election_us):
         roles = [(e.node, e.role.name, e.core.standing.term) for e in _engines(world)]
         raise Violation("C11", f"no leader in five election timeouts after healing: {roles}")
+
+
+def _any_full(world: World) -> bool:
+    return any(engine.core.standing.full for engine in _engines(world))
 
 
 def _leader(world: World) -> tuple[Node, Engine]:
@@ -169,7 +176,7 @@ def _require_convergence(world: World) -> None:
     _, leader = _leader(world)
     _require_no_debts(leader)
     engines = [node.engine for node in _whole(world) if node.engine is not None]
-    states = {(engine.state.end, engine.state.hash) for engine in engines}
+    states = {(engine.state.end, engine.state.digest()) for engine in engines}
     if len(states) > 1:
         raise Violation("C10", f"equal logs, other states: {sorted(states)}")
     committed = Index(len(world.invariants.committed))

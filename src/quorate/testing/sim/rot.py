@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quorate.storage.checkpoint import CHECKPOINT
 from quorate.storage.layout import PAGE, VOTE_COPIES, decode_vote, segment_name
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _spoilable(node: Node) -> list[tuple[str, int]]:
         if name in disk.files and len(disk.files[name].content) >= size:
             found.append((name, size))
     for name, inode in disk.files.items():
-        if name.endswith(".index") and inode.content:
+        if (name.endswith(".index") or name == CHECKPOINT) and inode.content:
             found.append((name, len(inode.content)))
     whole = [name for name in VOTE_COPIES if _whole(node, name)]
     if len(whole) == len(VOTE_COPIES):

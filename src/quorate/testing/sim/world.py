@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
-from quorate.errors import DiskFailed, ReplicaHalted
+from quorate.errors import Damaged, DiskFailed, ReplicaHalted, StateDiverged
 from quorate.replica.exchange import Deliver, LinkClosed, LinkRefused
 from quorate.testing.sim.adversaries import ADVERSARIES
 from quorate.testing.sim.clients import Clients
@@ -23,6 +23,7 @@ from quorate.testing.sim.network import Network
 from quorate.testing.sim.node import Node
 from quorate.testing.sim.script import Stage, play
 from quorate.testing.sim.violation import Violation
+from quorate.testing.sim.wire import over_the_wire
 from quorate.types import GroupId, NodeId, Position
 
 if TYPE_CHECKING:
@@ -63,7 +64,10 @@ class World:
         self.invariants = Invariants(self)
         self.clients = Clients(self)
         self.faults = Faults(self)
-        self.nodes = {name: Node(self, name) for name in self.names}
+        self.nodes = {
+            name: Node(self, name, options.config_of(number))
+            for number, name in enumerate(self.names)
+        }
         # Those whose disks were spoiled: always a minority.
         self.rotten: set[Node] = set()
 
@@ -140,6 +144,9 @@ class World:
             self.sometimes["message duplicated"] += 1
         elif not arrivals:
             self.sometimes["message lost"] += 1
+        if arrivals and self.options.wire:
+            envelope = over_the_wire(envelope)
+            self.sometimes["message as bytes"] += 1
         for delay in arrivals:
             self.after(delay, self.arrive, envelope)
         if arrivals and not self.network.calm and "stray" in self.options.noise:
@@ -193,10 +200,17 @@ class World:
             self.nodes[name].give(LinkRefused(peer))
 
     def halted(self, node: Node, halt: ReplicaHalted, inputs: list[Input]) -> None:
-        """A replica stopped itself. It may do so for a failed disk, and for nothing else here."""
+        """A replica stopped itself. It may do so for its disk, for a message that was forged or a
+        state that was made to stray, and for nothing else here."""
         believed = node.lie is not None and Deliver(node.lie) in inputs
         if isinstance(halt, DiskFailed):
             self.sometimes["stopped for a failed disk"] += 1
+        elif isinstance(halt, Damaged) and node in self.rotten:
+            self.sometimes["stopped for a damaged disk"] += 1
+            node.dead = True
+        elif isinstance(halt, StateDiverged) and node.strayed:
+            self.sometimes["stopped for another state"] += 1
+            node.dead = True
         elif believed:
             self.sometimes["stopped rather than drop committed entries"] += 1
         else:

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quorate.testing.sim.adversaries.disks import forgetful_voter, spoiled_copy
+from quorate.testing.sim.adversaries.disks import (
+    forgetful_voter,
+    spoiled_archive,
+    spoiled_copy,
+    torn_catch_up,
+)
 from quorate.testing.sim.adversaries.elections import (
     behind_campaigner,
     crash_loop,
@@ -33,6 +38,12 @@ from quorate.testing.sim.adversaries.replication import (
     forged_append,
     hung_follower,
     overwritten_suffix,
+)
+from quorate.testing.sim.adversaries.states import (
+    hasty_refusal,
+    idle_producers,
+    stale_refusal,
+    strayed_state,
 )
 
 if TYPE_CHECKING:
@@ -66,6 +77,12 @@ ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
         late_vouch,
         spoiled_copy,
         forgetful_voter,
+        spoiled_archive,
+        torn_catch_up,
+        stale_refusal,
+        hasty_refusal,
+        idle_producers,
+        strayed_state,
     )
 }
 
@@ -99,4 +116,19 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "spoiled_copy": PLAIN,
     # Few appends of others, so that the victim has what it forgets in its newest blocks.
     "forgetful_voter": {**PLAIN, "client_gap_us": 100_000},
+    # Nothing stays in memory, and segments are soon sealed.
+    "spoiled_archive": {
+        **QUIET,
+        "limits": {"log_memory_bytes": 0},
+        "uneven": False,
+        "segment_bytes": 40 * 1024,
+    },
+    "torn_catch_up": {**PLAIN, "disk_us": 2000},
+    # Few appends of others, so that all that was logged is applied when a refusal is due.
+    "stale_refusal": {**PLAIN, "client_gap_us": 200_000},
+    "hasty_refusal": {**PLAIN, "client_gap_us": 100_000},
+    # So few that they are over the time that they may be silent.
+    "idle_producers": {**QUIET, "client_gap_us": 200_000},
+    # Few others, so that the play has the events for a comparison.
+    "strayed_state": {**PLAIN, "client_gap_us": 20_000},
 }

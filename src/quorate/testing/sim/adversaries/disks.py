@@ -5,14 +5,19 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+from quorate.entry import HEADER_BYTES
 from quorate.storage.layout import PAGE, segment_name
 from quorate.testing.sim.rot import rot
+from quorate.testing.sim.script import Until
+from quorate.types import Index
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from quorate.testing.sim.node import Node
     from quorate.testing.sim.script import Script, Stage
 
-__all__ = ["forgetful_voter", "spoiled_copy"]
+__all__ = ["forgetful_voter", "spoiled_archive", "spoiled_copy", "torn_catch_up"]
 
 FOREVER_US = 10**12
 
@@ -74,3 +79,84 @@ def _forget(node: Node) -> None:
         segment = log.segments[-1]
         size = max(PAGE, segment.proved - PAGE)
         node.store.disk.shorten(segment_name(segment.number), size)
+
+
+def spoiled_archive(stage: Stage) -> Script:
+    """The leader's disk spoils an entry that is not in memory and that only one peer still needs.
+
+    It finds out when it reads the entry for that peer: what is not whole must not be sent, and
+    somebody else has to lead.
+    """
+    world = stage.world
+    yield stage.until_led()
+    leader = world.leader()
+    if leader is not None:
+        victim = stage.others(leader)[stage.pick(2)]
+        yield stage.until_equal(stage.all)
+        victim.kill()
+        needed = Index(victim.store.durable.last + 1)
+        while leader.leads and not _left_to_disk(leader, needed):
+            stage.append(leader)
+            yield 4 * (world.options.delay_us + world.options.disk_us)
+        if leader.leads and _spoil(leader, needed):
+            world.rotten.add(leader)
+            world.sometimes["entry spoiled that a peer needs"] += 1
+        stage.start(victim)
+    yield FOREVER_US
+
+
+def torn_catch_up(stage: Stage) -> Script:
+    """A follower that was away loses power while it writes what was committed meanwhile.
+
+    Its blocks say what is committed, and may name entries that the power cut tore off.
+    """
+    world = stage.world
+    while True:
+        stage.start(*stage.all)
+        yield stage.until_led()
+        leader = world.leader()
+        if leader is None:
+            continue
+        victim = stage.others(leader)[stage.pick(2)]
+        victim.kill()
+        stage.append(leader, 3 + stage.pick(10))
+        yield stage.election_us // 2
+        victim.start()
+        yield Until(_writes_entries(victim), stage.election_us)
+        stage.power_cut(victim, 1)
+        yield stage.election_us
+
+
+def _writes_entries(node: Node) -> Callable[[], bool]:
+    """Whether the next power cut may tear a block of a node that is up."""
+
+    def writes() -> bool:
+        disk = node.store.disk
+        segments = [name for name in disk.files if name.endswith(".segment")]
+        return node.engine is not None and disk.unsynced_in(segments) > 0
+
+    return writes
+
+
+def _left_to_disk(node: Node, index: Index) -> bool:
+    """Whether ``index`` stands in a sealed segment of ``node`` and nowhere else."""
+    engine, log = node.engine, node.store.log
+    if engine is None or log is None or engine.core.standing.log.first_in_memory <= index:
+        return False
+    return log.sealed > index
+
+
+def _spoil(node: Node, first: Index) -> bool:
+    """Flip a bit in the body of an entry from ``first`` on, within its segment."""
+    log = node.store.log
+    segment = log.segment(first) if log is not None else None
+    if segment is None:
+        return False
+    name = segment_name(segment.number)
+    for index in range(first, segment.last.index + 1):
+        start, stop = segment.rows.frame(Index(index))
+        if stop - start > HEADER_BYTES:
+            last = node.store.disk.files[name].content[stop - 1]
+            node.store.disk.spoil(name, stop - 1, bytes([last ^ 1]))
+            return True
+    return False

@@ -244,7 +244,7 @@ def foreign_entry(stage: Stage) -> Script:
 def _plant(victim: Node, entry: Entry) -> None:
     """Append ``entry`` to the log of a node that is down, as its own storage would."""
     recovered = victim.store.open()
-    cut = entry.index if entry.index <= len(recovered.entries) else None
+    cut = entry.index if entry.index <= recovered.before.index + len(recovered.entries) else None
     victim.store.write(Flush(1, truncate_from=cut, entries=(entry,)))
 
 

@@ -1,0 +1,63 @@
+"""Opening a replica: its log from a data directory, and the engine that knows what is in it."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.replica.engine import Engine
+from quorate.storage.recovered import Recovered
+from quorate.storage.recovery import open_log
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from quorate.config import Config
+    from quorate.storage.directory import DataDirectory
+    from quorate.storage.flusher import Flusher
+    from quorate.storage.log import SegmentLog
+    from quorate.storage.vfs import RealVfs
+    from quorate.types import GroupId, NodeId
+
+__all__ = ["OpenedReplica", "plan_opening"]
+
+
+class OpenedReplica(NamedTuple):
+    """A replica that may speak, and the files that are to be given back after it."""
+
+    engine: Engine
+    flusher: Flusher
+    log: SegmentLog
+    vfs: RealVfs
+
+    def close(self) -> None:
+        """Nobody reads or writes the log any more."""
+        self.log.close()
+        self.vfs.close()
+
+
+def plan_opening(
+    directory: DataDirectory,
+    group: GroupId,
+    voters: tuple[NodeId, ...],
+    config: Config,
+    now_ms: int,
+) -> Generator[str, None, OpenedReplica]:
+    """A plan for a thread: reading what is there and replaying it may take its time."""
+    vfs = directory.log_vfs(group.incarnation)
+    try:
+        log, flusher = yield from open_log(
+            vfs,
+            directory.log_id(group.incarnation),
+            config.storage.segment_bytes,
+            partial(secrets.randbits, 64),
+            config.storage.disk_usage_max,
+        )
+        node = directory.identity.node
+        engine = Engine(group, node, voters, config, Recovered.of(log), Random(), now_ms)
+        return OpenedReplica(engine, flusher, log, vfs)
+    except BaseException:
+        vfs.close()
+        raise

@@ -1,0 +1,257 @@
+"""Reading one replica: stored frames by offset, waiting for what is not there yet, offsets by time.
+
+What is in memory is answered at once. A disk may take its time, so it is read in a pool of threads,
+and only what is settled: nobody writes there any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from quorate.entry import parse_header
+from quorate.errors import Behind, Busy, Corrupt, NotLeader, OffsetOutOfRange, Trimmed
+from quorate.types import EntryKind, Index
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from concurrent.futures import Executor
+
+    from quorate.entry import Entry
+    from quorate.replica.engine import Engine
+    from quorate.replica.exchange import ReadAnswer
+    from quorate.storage.log import SegmentLog
+    from quorate.storage.vfs import Buffer
+
+    # (offset of the first record, records, bytes of the frame) of each entry
+    Rows = list[tuple[int, int, int]]
+
+__all__ = ["Fetched", "Reader"]
+
+Result = TypeVar("Result")
+
+TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+class Fetched(NamedTuple):
+    """Stored frames, and between which offsets the log lay when they were read."""
+
+    first_offset: int
+    end_offset: int
+    rows: Rows
+    # The frames one after the other; one may be in several pieces.
+    buffers: list[Buffer]
+
+
+class Reader:
+    """Everything that reads one replica and changes nothing."""
+
+    __slots__ = (
+        "_barrier", "_busy", "_engine", "_log", "_loop", "_pool", "_reading", "_stopped",
+        "_waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        engine: Engine,
+        log: SegmentLog,
+        pool: Executor,
+        barrier: Callable[[], Awaitable[ReadAnswer]],
+    ) -> None:
+        self._engine = engine
+        self._log = log
+        self._pool = pool
+        self._barrier = barrier
+        self._loop = asyncio.get_running_loop()
+        # Reads that have no answer yet.
+        self._busy = 0
+        # Those among them that wait until the end moves: all of them stand at the present end.
+        self._waiting: set[asyncio.Future[None]] = set()
+        # What threads are reading, also for somebody who does not wait any more.
+        self._reading: set[asyncio.Future[Any]] = set()
+        # Not None once nothing is read any more: why.
+        self._stopped: str | None = None
+
+    @property
+    def first_offset(self) -> int:
+        """The first offset that is kept."""
+        segments = self._log.segments
+        return segments[0].header.base_offset if segments else 0
+
+    # -- what the shell tells ------------------------------------------------------------------
+
+    def moved(self) -> None:
+        """The end moved: whoever waits for that looks again."""
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            _wake(future)
+
+    def stop(self, why: str) -> None:
+        """Refuse every read from now on."""
+        self._stopped = why
+        self.moved()
+
+    async def rest(self) -> None:
+        """Wait until no thread reads any more. Nothing new is read after a stop."""
+        if self._reading:
+            await asyncio.wait(self._reading)
+
+    # -- reading by offset ---------------------------------------------------------------------
+
+    async def fetch(self, offset: int, bytes_max: int, wait_s: float, session_end: int) -> Fetched:
+        """Frames from the one that holds ``offset`` on: up to ``bytes_max``, and at least one.
+
+        At the end of the log it waits for the next record, ``wait_s`` at most; then it gives back
+        no frame.
+        """
+        self._begin()
+        try:
+            engine, first = self._engine, self.first_offset
+            end = engine.state.end
+            if session_end > end:
+                raise Behind(f"the session has seen {session_end}, {engine.node} ends with {end}")
+            if offset < first:
+                raise Trimmed(f"offset {offset} is gone, the log begins with {first}")
+            if offset > end:
+                await self._refuse_beyond_end(offset)
+            if offset == engine.state.end:
+                await self._wait_for_more(wait_s)
+            if offset == engine.state.end:
+                return Fetched(first, offset, [], [])
+            rows, buffers = await self._read(offset, bytes_max)
+            return Fetched(first, engine.state.end, rows, buffers)
+        finally:
+            self._busy -= 1
+
+    def _begin(self) -> None:
+        self._refuse_if_stopped()
+        limit = self._engine.config.limits.pending_reads
+        if self._busy >= limit:
+            raise Busy(f"{limit} reads wait already (limits.pending_reads)")
+        self._busy += 1
+
+    def _refuse_if_stopped(self) -> None:
+        if self._stopped is not None:
+            raise NotLeader(self._stopped)
+
+    async def _refuse_beyond_end(self, offset: int) -> None:
+        """This replica may only be behind: it asks where the log ends before it says so."""
+        answer = await self._barrier()
+        if offset > answer.end_offset:
+            raise OffsetOutOfRange(f"offset {offset} is past the end, {answer.end_offset}")
+
+    async def _wait_for_more(self, wait_s: float) -> None:
+        hollow = self._engine.core.standing.hollow
+        if hollow:
+            raise Corrupt(
+                f"entry {min(hollow)} is damaged on {self._engine.node}, which cannot say what "
+                f"follows; ask another"
+            )
+        if wait_s <= 0:
+            return
+        moved = self._loop.create_future()
+        self._waiting.add(moved)
+        timer = self._loop.call_later(wait_s, _wake, moved)
+        try:
+            await moved
+        finally:
+            timer.cancel()
+            self._waiting.discard(moved)
+        self._refuse_if_stopped()
+
+    async def _read(self, offset: int, bytes_max: int) -> tuple[Rows, list[Buffer]]:
+        """Frames from ``offset`` on, which is below the end."""
+        known = self._in_memory
+        if known and offset >= self._entry(known.start).base_offset:
+            return self._read_memory(known, offset, bytes_max)
+        # What lies behind an entry that this disk lost is settled and yet not applied.
+        last = min(self._engine.settled, self._engine.applied)
+        return await self._in_thread(_read_disk, self._log, offset, last, bytes_max)
+
+    def _entry(self, index: int) -> Entry:
+        """An entry that is in memory."""
+        return self._engine.core.standing.log.slice(Index(index), 1, 0)[0]
+
+    @property
+    def _in_memory(self) -> range:
+        """The applied entries that are in memory."""
+        return range(self._engine.core.standing.log.first_in_memory, self._engine.applied + 1)
+
+    def _read_memory(self, known: range, offset: int, bytes_max: int) -> tuple[Rows, list[Buffer]]:
+        # The last one that begins there or before: those without records begin there, too.
+        place = bisect_right(known, offset, key=lambda index: self._entry(index).base_offset) - 1
+        log = self._engine.core.standing.log
+        rows: Rows = []
+        buffers: list[Buffer] = []
+        for entry in log.slice(Index(known[place]), len(known) - place, bytes_max):
+            if entry.kind is EntryKind.DATA:
+                rows.append((entry.base_offset, entry.count, entry.size))
+                buffers += (entry.header, entry.body)
+        return rows, buffers
+
+    async def _in_thread(self, read: Callable[..., Result], *arguments: object) -> Result:
+        """What ``read`` finds on disk. Whoever stops waiting for it does not stop the thread."""
+        self._refuse_if_stopped()
+        reading = self._loop.run_in_executor(self._pool, read, *arguments)
+        self._reading.add(reading)
+        reading.add_done_callback(self._reading.discard)
+        try:
+            return await asyncio.shield(reading)
+        except OSError as error:
+            node = self._engine.node
+            if error.errno in TOO_MANY_FILES:
+                raise Busy(f"{node} has too many files open: {error}") from error
+            raise Corrupt(f"{node} cannot read its disk: {error}; ask another") from error
+
+    # -- offsets by time -----------------------------------------------------------------------
+
+    async def offset_at(self, time_us: int) -> int:
+        """The first offset appended at ``time_us`` or later; the end if there is none yet."""
+        self._begin()
+        try:
+            known, end = self._in_memory, self._engine.state.end
+            place = bisect_left(known, time_us, key=lambda index: self._entry(index).append_time)
+            later = self._entry(known[place]).base_offset if place < len(known) else end
+            if place:
+                return later
+            archived = Index(min(known.start - 1, self._engine.applied))
+            found = await self._in_thread(_disk_offset_at, self._log, time_us, archived)
+            return later if found is None else found
+        finally:
+            self._busy -= 1
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+# -- in a thread -------------------------------------------------------------------------------
+
+
+def _read_disk(
+    log: SegmentLog, offset: int, last: Index, bytes_max: int
+) -> tuple[Rows, list[Buffer]]:
+    rows: Rows = []
+    buffers: list[Buffer] = []
+    for frame in log.frames(log.index_at_offset(offset), Index(last + 1), bytes_max):
+        header = parse_header(frame)
+        assert header is not None  # for the type checker: it was proved when it was read
+        if header.kind == EntryKind.DATA:
+            rows.append((header.base_offset, header.count, len(frame)))
+            buffers.append(frame)
+    return rows, buffers
+
+
+def _disk_offset_at(log: SegmentLog, time_us: int, last: Index) -> int | None:
+    """The first offset among entries up to ``last`` that was appended at ``time_us`` or later."""
+    segments = list(log.segments)
+    place = bisect_left(segments, time_us, key=lambda segment: segment.append_time)
+    if place == len(segments):
+        return None
+    rows = segments[place].rows
+    stop = max(0, min(len(rows.times), last + 1 - rows.first))
+    row = bisect_left(rows.times, time_us, 0, stop)
+    return rows.offsets[row] if row < stop else None

@@ -1,0 +1,382 @@
+"""One replica at work: an engine, driven by the event loop, and its log on disk.
+
+Whatever arrives is gathered, and one turn is taken for all of it in the next pass of the loop.
+Everything is done in the loop's thread but for what waits for a disk: plans are carried out by the
+writer, cold reads by a pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from time import monotonic_ns, time_ns
+from typing import TYPE_CHECKING, TypeVar
+
+from quorate.errors import (
+    DiskFailed,
+    InvariantBroken,
+    NotLeader,
+    OutcomeUnknown,
+    QuorateError,
+    ReplicaHalted,
+)
+from quorate.replica.exchange import (
+    Deliver,
+    LinkClosed,
+    LinkRefused,
+    Operate,
+    Propose,
+    Read,
+    ReadAnswer,
+    Receipt,
+    Room,
+)
+from quorate.replica.opening import plan_opening
+from quorate.replica.reader import Reader
+from quorate.replica.status import status_of
+from quorate.replica.writer import LogWriter
+from quorate.state.judge import PLAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from concurrent.futures import Executor
+
+    from quorate.config import Config
+    from quorate.raft.messages import Envelope
+    from quorate.raft.output import Event
+    from quorate.replica.exchange import Effects, FenceChanged, Input, Result
+    from quorate.replica.opening import OpenedReplica
+    from quorate.replica.reader import Fetched
+    from quorate.replica.status import ReplicaStatus
+    from quorate.replica.writer import Writer
+    from quorate.state.judge import AppendTerms, Opened
+    from quorate.state.operations import OpenProducer, SetFence
+    from quorate.storage.checkpoint import Checkpoint
+    from quorate.storage.directory import DataDirectory
+    from quorate.types import GroupId, Index, NodeId
+
+    Callback = Callable[[Result], None]
+
+__all__ = ["Replica"]
+
+Found = TypeVar("Found")
+
+log = logging.getLogger(__name__)
+
+# After so long without a flush the last one is proved.
+PROVE_MS = 10
+# How often chores are looked for that no flush is followed by: a full disk may have room again.
+LOOK_MS = 500
+
+
+class Replica:
+    """Lives in one event loop. Callbacks are called in it, once each, never within the call that
+    gave them."""
+
+    def __init__(
+        self,
+        opened: OpenedReplica,
+        writer: Writer,
+        readers: Executor,
+        *,
+        send: Callable[[list[Envelope]], None],
+        halted: Callable[[ReplicaHalted], None],
+        report: Callable[[Sequence[Event]], None],
+    ) -> None:
+        self.engine = engine = opened.engine
+        self.halted = halted
+        self._send = send
+        self._report = report
+        self._opened = opened
+        self._disk = LogWriter(
+            writer, opened.log, opened.flusher, report=self._give, checkpoint=self._checkpoint
+        )
+        self._reader = Reader(engine, opened.log, readers, self.barrier)
+        self._loop = asyncio.get_running_loop()
+        # What the next turn takes; a turn is due as soon as there is something.
+        self._inbox: list[Input] = []
+        self._turn_due = False
+        self._token = 0
+        # Who waits for which answer. An append may have happened without one, a read may not.
+        self._appends: dict[int, Callback] = {}
+        self._reads: dict[int, Callback] = {}
+        # Not None once no turn is taken any more: why.
+        self._ended: str | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._tick_s = engine.config.timing.tick_ms / 1000
+        # Since when nothing is flushed, and when chores were last looked for.
+        self._idle_ms = self._looked_ms = _now_ms()
+        self._ticker = self._loop.call_later(self._tick_s, self._tick)
+        self._give(Room(opened.flusher.room))
+
+    @classmethod
+    async def open(
+        cls,
+        directory: DataDirectory,
+        group: GroupId,
+        voters: tuple[NodeId, ...],
+        config: Config,
+        writer: Writer,
+        readers: Executor,
+        *,
+        send: Callable[[list[Envelope]], None],
+        halted: Callable[[ReplicaHalted], None],
+        report: Callable[[Sequence[Event]], None] = lambda _: None,
+    ) -> Replica:
+        """Open the log in ``directory``, or make it, and take part.
+
+        ``send`` is given the messages of a turn, ``report`` its events; ``halted`` is called once
+        if the replica must stop. Raises ReplicaHalted if it cannot even start.
+        """
+        try:
+            plan = plan_opening(directory, group, voters, config, _now_ms())
+            opened = await writer.carry_out(plan)
+        except OSError as error:
+            node, number = directory.identity.node, group.incarnation
+            raise DiskFailed(f"{node} cannot open log {number:032x}: {error}") from error
+        return cls(opened, writer, readers, send=send, halted=halted, report=report)
+
+    # -- what arrives --------------------------------------------------------------------------
+
+    def deliver(self, envelope: Envelope) -> None:
+        """A message of a peer arrived."""
+        self._give(Deliver(envelope))
+
+    def link_closed(self, peer: NodeId) -> None:
+        self._give(LinkClosed(peer))
+
+    def link_refused(self, peer: NodeId) -> None:
+        self._give(LinkRefused(peer))
+
+    def propose(self, batch: bytes, count: int, terms: AppendTerms, callback: Callback) -> None:
+        """Append a batch of ``count`` records; ``callback`` gets a Receipt or an error."""
+        if self._ended is not None:
+            self._refuse(callback)
+            return
+        self._token += 1
+        self._appends[self._token] = callback
+        self._give(Propose(self._token, batch, count, None, terms))
+
+    def operate(self, operation: OpenProducer | SetFence, callback: Callback) -> None:
+        """Log an operation; ``callback`` gets Opened, FenceChanged or an error."""
+        if self._ended is not None:
+            self._refuse(callback)
+            return
+        self._token += 1
+        self._appends[self._token] = callback
+        self._give(Operate(self._token, operation))
+
+    def read(self, callback: Callback) -> None:
+        """A barrier: ``callback`` gets a ReadAnswer or an error."""
+        if self._ended is not None:
+            self._refuse(callback)
+            return
+        self._token += 1
+        self._reads[self._token] = callback
+        self._give(Read(self._token))
+
+    async def append(self, batch: bytes, count: int, terms: AppendTerms = PLAIN) -> Receipt:
+        future = self._loop.create_future()
+        self.propose(batch, count, terms, partial(_finish, future))
+        return await future  # type: ignore[no-any-return]  # a receipt, or it raises
+
+    async def operation(self, operation: OpenProducer | SetFence) -> Opened | FenceChanged:
+        future = self._loop.create_future()
+        self.operate(operation, partial(_finish, future))
+        return await future  # type: ignore[no-any-return]  # of these two, or it raises
+
+    async def barrier(self) -> ReadAnswer:
+        """Everything acknowledged before the call is applied here when it returns."""
+        future = self._loop.create_future()
+        self.read(partial(_finish, future))
+        return await future  # type: ignore[no-any-return]  # that, or it raises
+
+    # -- what may be asked ---------------------------------------------------------------------
+
+    async def fetch(
+        self, offset: int, bytes_max: int, wait_s: float = 0.0, session_end: int = 0
+    ) -> Fetched:
+        """See :meth:`Reader.fetch`."""
+        return await self._guarded(self._reader.fetch(offset, bytes_max, wait_s, session_end))
+
+    async def offset_at(self, time_us: int) -> int:
+        """See :meth:`Reader.offset_at`."""
+        return await self._guarded(self._reader.offset_at(time_us))
+
+    async def _guarded(self, reading: Awaitable[Found]) -> Found:
+        try:
+            return await reading
+        except ReplicaHalted as error:
+            self._halt(error)
+            raise self._refusal from error
+
+    @property
+    def leader(self) -> NodeId | None:
+        """Who leads, as far as is known here."""
+        return self.engine.core.standing.leader if self._ended is None else None
+
+    @property
+    def serves(self) -> bool:
+        """Whether this node leads and its first entry is applied: it takes appends at once."""
+        leader = self.engine.core.leader if self._ended is None else None
+        return leader is not None and self.engine.applied >= leader.start
+
+    @property
+    def first_offset(self) -> int:
+        return self._reader.first_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The end of what is applied here, without asking anybody."""
+        return self.engine.state.end
+
+    def status(self) -> ReplicaStatus:
+        return status_of(self.engine, self.first_offset)
+
+    # -- turns ---------------------------------------------------------------------------------
+
+    def _give(self, item: Input) -> None:
+        """Something arrived: it is taken in the next turn, with whatever else arrives by then."""
+        if self._ended is None:
+            self._inbox.append(item)
+            if not self._turn_due:
+                self._turn_due = True
+                self._loop.call_soon(self._turn)
+
+    def _tick(self) -> None:
+        self._ticker = self._loop.call_later(self._tick_s, self._tick)
+        self._tend_disk()
+        self._turn()
+
+    def _turn(self) -> None:
+        if self._ended is not None:
+            return
+        self._turn_due = False
+        engine = self.engine
+        inputs, self._inbox = self._inbox, []
+        end = engine.state.end
+        try:
+            self._carry_out(engine.turn(inputs, _now_ms(), time_ns() // 1000))
+            if engine.state.end != end:
+                self._reader.moved()
+        except Exception as error:  # noqa: BLE001  # it left no known state
+            self._halt(error)
+
+    def _carry_out(self, effects: Effects) -> None:
+        """The disk first: it is the slowest."""
+        if effects.flush is not None:
+            self._idle_ms = _now_ms()
+            self._disk.flush(effects.flush, self.engine.settled)
+        if effects.sends:
+            self._send(effects.sends)
+        if effects.events:
+            self._report(effects.events)
+        for token, result in effects.answers:
+            callback = self._appends.pop(token, None) or self._reads.pop(token)
+            self._answer(callback, result)
+
+    def _answer(self, callback: Callback, result: Result) -> None:
+        try:
+            callback(result)
+        except Exception:
+            log.exception("node=%s an answer could not be given", self.engine.node)
+
+    def _checkpoint(self, sealed: Index) -> Checkpoint | None:
+        try:
+            return self.engine.checkpoint(sealed)
+        except Exception as error:  # noqa: BLE001  # as in a turn
+            self._halt(error)
+            return None
+
+    def _tend_disk(self) -> None:
+        """What nobody waits for, once the disk has nothing else to do."""
+        now = _now_ms()
+        if self._disk.busy:
+            self._idle_ms = now
+            return
+        prove = now - self._idle_ms >= PROVE_MS and self._disk.unproven
+        look = now - self._looked_ms >= LOOK_MS
+        if look:
+            self._looked_ms = now
+        if prove or (look and self._disk.has_chores):
+            self._disk.tend(self.engine.settled, prove=prove)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _halt(self, error: Exception) -> None:
+        """Going on could harm: nothing is decided, sent or written from here on."""
+        if self._ended is None:
+            self._disk.abandon()
+            self._end(f"{self.engine.node} halted")
+            self.halted(error if isinstance(error, ReplicaHalted) else self._unforeseen(error))
+
+    def _unforeseen(self, error: Exception) -> ReplicaHalted:
+        node = self.engine.node
+        halt: ReplicaHalted = InvariantBroken(f"{node}: a turn failed: {error!r}")
+        if isinstance(error, OSError):
+            halt = DiskFailed(f"{node} cannot read its disk: {error}")
+        halt.__cause__ = error
+        return halt
+
+    def _end(self, why: str) -> None:
+        """No turn is taken any more. Whoever waits is told what can be known."""
+        self._ended = why
+        self._ticker.cancel()
+        self._reader.stop(str(self._refusal))
+        given = {item.token for item in self._inbox if isinstance(item, Propose | Operate)}
+        self._inbox.clear()
+        for token, callback in self._appends.items():
+            if token in given:
+                self._answer(callback, self._refusal)
+            else:
+                self._answer(callback, OutcomeUnknown(f"{why} before the outcome was known"))
+        for callback in self._reads.values():
+            self._answer(callback, self._refusal)
+        self._appends.clear()
+        self._reads.clear()
+
+    @property
+    def _refusal(self) -> QuorateError:
+        return NotLeader(f"{self._ended}; leader: none")
+
+    def _refuse(self, callback: Callback) -> None:
+        self._loop.call_soon(self._answer, callback, self._refusal)
+
+    async def close(self, *, clean: bool = True) -> None:
+        """Stop and give the files back. A clean stop ends the flush under way and leaves its mark;
+        the other kind leaves what a kill leaves, for a log that is no longer wanted.
+
+        Raises DiskFailed or OSError if the mark could not be left; the files are given back then,
+        too.
+        """
+        if self._closing is None:
+            clean = clean and self._ended is None
+            if not clean:
+                self._disk.abandon()
+            if self._ended is None:
+                self._end(f"{self.engine.node} is stopping")
+            self._closing = self._loop.create_task(self._give_back(clean=clean))
+        await asyncio.shield(self._closing)
+
+    async def _give_back(self, *, clean: bool) -> None:
+        try:
+            await self._disk.rest()
+            if clean:
+                await self._disk.close(self.engine.settled)
+        finally:
+            await self._reader.rest()
+            self._opened.close()
+
+
+def _now_ms() -> int:
+    return monotonic_ns() // 1_000_000
+
+
+def _finish(future: asyncio.Future[Result], result: Result) -> None:
+    if future.done():
+        return  # nobody waits any more
+    if isinstance(result, QuorateError):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

@@ -1,0 +1,72 @@
+"""Where a replica stands, for whoever looks at it from outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.raft.progress import ProgressState
+
+if TYPE_CHECKING:
+    from quorate.replica.engine import Engine
+    from quorate.types import Index, NodeId, Role, Term
+
+__all__ = ["PeerStatus", "ReplicaStatus", "status_of"]
+
+
+class PeerStatus(NamedTuple):
+    """A peer as the leader sees it."""
+
+    node: NodeId
+    # None until the leader knows where the logs agree.
+    match: Index | None
+    # compare, append or down.
+    state: str
+
+
+class ReplicaStatus(NamedTuple):
+    """One replica as it sees itself."""
+
+    role: Role
+    leader: NodeId | None
+    term: Term
+    first_offset: int
+    end_offset: int
+    applied: Index
+    committed: Index
+    persisted: Index
+    last: Index
+    # Entries that this disk lost.
+    damaged: int
+    # Only a leader knows them.
+    peers: tuple[PeerStatus, ...]
+
+
+def status_of(engine: Engine, first_offset: int) -> ReplicaStatus:
+    standing = engine.core.standing
+    return ReplicaStatus(
+        standing.role,
+        standing.leader,
+        standing.term,
+        first_offset,
+        engine.state.end,
+        engine.applied,
+        standing.committed,
+        standing.persisted,
+        standing.log.last_index,
+        len(standing.hollow),
+        _peers(engine),
+    )
+
+
+def _peers(engine: Engine) -> tuple[PeerStatus, ...]:
+    leader, standing = engine.core.leader, engine.core.standing
+    if leader is None:
+        return ()
+    # Who said nothing for an election timeout would not help to elect anybody either.
+    silent = standing.clock - standing.ticks(standing.config.timing.election_ms)
+    found = []
+    for node, peer in leader.progress.items():
+        known = peer.state is not ProgressState.COMPARE or peer.match > 0
+        state = "down" if peer.heard_at < silent else str(peer.state)
+        found.append(PeerStatus(node, peer.match if known else None, state))
+    return tuple(found)

@@ -1,0 +1,258 @@
+"""A node's writer: plans are carried out in threads, so that no loop ever waits for a disk.
+
+All logs of a node share the threads; of each log at most one plan is under way. While it is, the
+log's end and its flusher belong to that thread, and to the loop in between: nothing is locked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, TypeVar
+
+from quorate.errors import DiskFailed
+from quorate.replica.exchange import Flushed, FlushFailed, Room
+from quorate.storage.layout import SPARE
+from quorate.types import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from quorate.storage.checkpoint import Checkpoint
+    from quorate.storage.flusher import Flush, Flusher
+    from quorate.storage.log import SegmentLog
+    from quorate.storage.segment import Segment
+
+    Plan = Iterator[str]
+
+__all__ = ["LogWriter", "Writer"]
+
+Result = TypeVar("Result")
+
+# More than cores: a thread that syncs only waits, and file systems sync several files at once.
+THREADS = 4
+
+
+def _ignore(_: float) -> None:
+    """Nobody wants to know how long a flush took."""
+
+
+class Writer:
+    """The threads. ``observe`` is told the seconds that each flush took, in the loop."""
+
+    def __init__(self, threads: int = THREADS, observe: Callable[[float], None] = _ignore) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="quorate-writer")
+        self.observe = observe
+
+    def begin(self, work: Callable[..., None], *arguments: object) -> None:
+        """Do ``work`` in a thread. It reports back by itself."""
+        self._pool.submit(work, *arguments)
+
+    async def carry_out(self, plan: Generator[str, None, Result]) -> Result:
+        """Run all of ``plan`` in a thread; what it returns."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, _complete, plan)
+
+    def close(self) -> None:
+        """End the threads; every log is closed by now."""
+        self._pool.shutdown()
+
+
+def _complete(plan: Generator[str, None, Result]) -> Result:
+    while True:
+        try:
+            next(plan)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what the generator returned
+
+
+class LogWriter:
+    """The plans of one log: a flush as soon as there is one, chores in between.
+
+    The spare comes first among the chores, and all at once: a flush may need it as the next
+    segment, and without it appends are soon refused. The others stop after any step for a flush
+    that waits and go on after it: they touch no file that a flush touches.
+    """
+
+    __slots__ = (
+        "_abandoned", "_busy", "_checkpoint", "_chores", "_failed", "_flusher", "_idle", "_log",
+        "_loop", "_next", "_report", "_settled", "_tended", "_writer",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        writer: Writer,
+        log: SegmentLog,
+        flusher: Flusher,
+        *,
+        report: Callable[[Flushed | Room | FlushFailed], None],
+        checkpoint: Callable[[Index], Checkpoint | None],
+    ) -> None:
+        self._writer = writer
+        self._log = log
+        self._flusher = flusher
+        self._report = report
+        # Asked with the last entry that is sealed: the state to keep, if one is due.
+        self._checkpoint = checkpoint
+        self._loop = asyncio.get_running_loop()
+        # Whether a thread has the log.
+        self._busy = False
+        # The flush that waits for the thread that has it. Threads only look whether there is one.
+        self._next: Flush | None = None
+        # What was settled when a flush was last given to a thread.
+        self._settled = Index(0)
+        # Chores that stopped for a flush, or are to be done before others.
+        self._chores: Plan | None = None
+        # The newest segment when nothing was left to do: more to do comes with the next one.
+        self._tended: Segment | None = None
+        # Nothing more is written; not even the plan under way goes on.
+        self._abandoned = False
+        # Something could not be written: what is on disk is no longer known.
+        self._failed = False
+        # Done when no thread has the log any more; None if nobody waits for that.
+        self._idle: asyncio.Future[None] | None = None
+
+    # -- in the loop ---------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return self._busy
+
+    @property
+    def unproven(self) -> bool:
+        """Whether the last flush is to be proved. Asked only while no thread has the log."""
+        return self._flusher.unproven
+
+    @property
+    def has_chores(self) -> bool:
+        """Whether something may be left to do. Asked only by whoever has the log."""
+        segments = self._log.segments
+        return self._chores is not None or bool(segments and segments[-1] is not self._tended)
+
+    def flush(self, flush: Flush, settled: Index) -> None:
+        """Make ``flush`` durable: now, or as soon as the chores under way let it."""
+        self._settled = settled
+        if self._busy:
+            self._next = flush
+        else:
+            self._busy = True
+            self._writer.begin(self._do_flush, flush, settled)
+
+    def tend(self, settled: Index, *, prove: bool = False) -> None:
+        """Nothing is to be flushed: do chores, and prove the last flush if that is wanted."""
+        self._busy = True
+        self._writer.begin(self._do_tend, settled, prove)
+
+    def abandon(self) -> None:
+        """Leave what a kill would leave: the plan under way ends after the present step."""
+        self._abandoned = True
+
+    async def rest(self) -> None:
+        """Wait until no thread has the log; none gets it again."""
+        if self._busy:
+            self._idle = self._loop.create_future()
+            await self._idle
+
+    async def close(self, settled: Index) -> None:
+        """Leave the mark of a clean stop. No thread has the log."""
+        if self._failed:
+            raise DiskFailed("the last flush failed: this was no clean stop")
+        await self._writer.carry_out(self._closing(settled))
+
+    def _closing(self, settled: Index) -> Generator[str, None, None]:
+        if self._chores is not None:
+            yield from self._chores
+        yield from self._flusher.close(settled)
+
+    def _flushed(self, number: int, room: int, seconds: float, *, free: bool) -> None:
+        if free:
+            self._release()
+        if not self._abandoned:
+            self._writer.observe(seconds)
+            self._report(Flushed(number, room))
+
+    def _tidied(self, room: int) -> None:
+        """Chores are done, or stopped for a flush."""
+        self._release()
+        if self._abandoned:
+            return
+        self._report(Room(room))
+        if not self._busy and self._idle is None:
+            checkpoint = self._checkpoint(self._log.sealed)
+            if checkpoint is not None:
+                self._chores = self._flusher.keep(checkpoint)
+                self.tend(self._settled)
+
+    def _fail(self, number: int, error: str) -> None:
+        self._failed = self._abandoned = True
+        self._release()
+        self._report(FlushFailed(number, error))
+
+    def _release(self) -> None:
+        """The thread is done with the log: the next flush has it, or whoever waits for rest."""
+        self._busy = False
+        flush, self._next = self._next, None
+        if self._idle is not None:
+            self._idle.set_result(None)
+        elif flush is not None and not self._abandoned:
+            self.flush(flush, self._settled)
+
+    # -- in a thread ---------------------------------------------------------------------------
+
+    def _do_flush(self, flush: Flush, settled: Index) -> None:
+        tell = self._loop.call_soon_threadsafe
+        try:
+            started = perf_counter()
+            self._carry_out(self._flusher.plan(flush))
+            seconds = perf_counter() - started
+            room, free = self._flusher.room, not self.has_chores
+        except Exception as error:  # noqa: BLE001  # whatever it was, the disk is in no known state
+            tell(self._fail, flush.number, _described(error))
+            return
+        tell(partial(self._flushed, flush.number, room, seconds, free=free))
+        if not free:
+            self._do_tend(settled)
+
+    def _do_tend(self, settled: Index, prove: bool = False) -> None:
+        tell = self._loop.call_soon_threadsafe
+        try:
+            if prove:
+                self._carry_out(self._flusher.prove(settled))
+            self._do_chores(settled)
+            tell(self._tidied, self._flusher.room)
+        except Exception as error:  # noqa: BLE001  # whatever it was, the disk is in no known state
+            tell(self._fail, 0, _described(error))
+
+    def _carry_out(self, plan: Plan) -> None:
+        for _ in self._steps(plan):
+            pass
+
+    def _steps(self, plan: Plan) -> Plan:
+        """Those of ``plan``, unless all is abandoned."""
+        while not self._abandoned and (step := next(plan, None)) is not None:
+            yield step
+
+    def _do_chores(self, settled: Index) -> None:
+        self._carry_out(self._flusher.allocate_ahead())
+        chores, self._chores = self._chores or self._flusher.chores(settled), None
+        found = False
+        for step in self._steps(chores):
+            found = True
+            if self._next is not None and not step.endswith("spare"):
+                self._chores = chores
+                return
+        if not found and self._is_tidy(settled):
+            self._tended = self._log.segments[-1]
+
+    def _is_tidy(self, settled: Index) -> bool:
+        """Whether there is nothing to do before the next segment is begun. A segment is sealed
+        once all in it is settled; and for the spare there may be room later."""
+        sealed = self._log.segments[:-1]
+        return (not sealed or sealed[-1].last.index <= settled) and SPARE in self._log.vfs.names()
+
+
+def _described(error: Exception) -> str:
+    """What went wrong; an error of the system names the file."""
+    return str(error) if isinstance(error, OSError) else repr(error)

@@ -1,0 +1,132 @@
+"""Adversaries of the replicated state: refusals that are not certain, producers that fall silent,
+and a state that strays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.raft.messages import Append
+from quorate.replica.agreement import COMPARED_EVERY
+from quorate.state.judge import AppendTerms
+from quorate.state.producers import Producer
+from quorate.testing.sim.violation import Violation
+
+if TYPE_CHECKING:
+    from quorate.raft.messages import Envelope
+    from quorate.testing.sim.node import Node
+    from quorate.testing.sim.script import Script, Stage
+
+__all__ = ["hasty_refusal", "idle_producers", "stale_refusal", "strayed_state"]
+
+SECOND_US = 1_000_000
+FOREVER_US = 10**12
+
+
+def stale_refusal(stage: Stage) -> Script:
+    """A leader that was replaced and does not know it is asked for what its successor would take.
+
+    By its own state the log ends elsewhere: it must not say so.
+    """
+    world = stage.world
+    while True:
+        stage.mend()
+        stage.reset_clock_rates()
+        yield stage.until_led()
+        old = world.leader()
+        if old is None:
+            continue
+        others = stage.others(old)
+        stage.set_clock_rates(fast=others, slow=[old])
+        stage.only([old], others)
+        yield stage.until_led_by(others)
+        new = stage.leader_of(others)
+        if new is None:
+            continue
+        acked = world.clients.acked
+        stage.append(new, 2)
+        yield stage.within(1, lambda acked=acked: world.clients.acked > acked)  # type: ignore[misc]
+        _append_at_the_end(stage, old)
+        yield stage.election_us // 4
+
+
+def hasty_refusal(stage: Stage) -> Script:
+    """A conditional append comes in one turn with the batch that makes its condition wrong.
+
+    The batch reaches nobody, while the leader still hears its peers: nothing is certain yet.
+    """
+    world = stage.world
+    while True:
+        stage.mend()
+        yield stage.until_led()
+        yield stage.election_us // 2
+        leader = world.leader()
+        if leader is None:
+            continue
+        stage.lose(_appends)
+        leader.pause()
+        stage.append(leader)
+        _append_at_the_end(stage, leader)
+        leader.resume()
+        yield stage.election_us // 2
+
+
+def _append_at_the_end(stage: Stage, node: Node) -> None:
+    """Append where the log ends by all that was ever applied."""
+    ledger = stage.world.clients.ledger
+    terms = AppendTerms(fence=ledger.fence, expect_offset=ledger.ends[-1])
+    stage.world.clients.append(node, terms=terms)
+
+
+def _appends(envelope: Envelope) -> bool:
+    return type(envelope.message) is Append
+
+
+def idle_producers(stage: Stage) -> Script:
+    """Producers fall silent for longer than they may, and no two clocks agree."""
+    while True:
+        stage.start(*stage.all)
+        for node in stage.all:
+            node.wall_offset_us = stage.pick(30) * SECOND_US
+        yield stage.until_led()
+        yield 4 * SECOND_US
+        leader = stage.world.leader()
+        if leader is not None and stage.pick(2):
+            leader.kill()
+            yield stage.election_us * 2
+
+
+def strayed_state(stage: Stage) -> Script:
+    """A follower's state is changed behind its back, where applying does not see it.
+
+    The replicas tell each other what theirs is: it must learn that it strayed, and stop.
+    """
+    world = stage.world
+    yield stage.until_led()
+    yield stage.pick(stage.election_us)
+    leader = world.leader()
+    victim = stage.others(leader)[stage.pick(2)] if leader is not None else None
+    if leader is not None and victim is not None and _stray(victim):
+        due = (_applied(victim) // COMPARED_EVERY + 1) * COMPARED_EVERY
+        while any(_applied(node) < due for node in stage.all):
+            stage.append(leader)
+            yield 2 * (world.options.delay_us + world.options.disk_us)
+        yield stage.election_us
+        if not victim.dead:
+            raise Violation("C10", f"{victim.name} strayed before entry {due} and goes on")
+    yield FOREVER_US
+
+
+def _stray(node: Node) -> bool:
+    """Add a producer that no entry opened. False if its epoch might be another's."""
+    engine = node.engine
+    if engine is None or any(one.epoch == engine.applied for one in engine.state.producers):
+        return False
+    stray = Producer("stray", engine.applied, bytes(16), 0, (), 1, SECOND_US, 0)
+    engine.state.producers.add(stray)
+    node.strayed = True
+    return True
+
+
+def _applied(node: Node) -> int:
+    """How far a node that is up has come; one that is down holds nobody up."""
+    return node.engine.applied if node.engine is not None else FOREVER_US

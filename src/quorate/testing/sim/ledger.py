@@ -1,0 +1,250 @@
+"""What the committed entries add up to, kept apart from the replicas: the judge of every answer.
+
+A second, plain account of the same rules. What a client was told must hold in the state after some
+index between its question and its answer; what stands in the log must have been asked for, on terms
+that the state before it met.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.entry import unpack_batches, unpack_stamps
+from quorate.errors import (
+    Duplicate,
+    Fenced,
+    OffsetMismatch,
+    QuorateError,
+    UnknownProducer,
+)
+from quorate.state.operations import ExpireProducers, OpenProducer, SetFence, decode_operation
+from quorate.testing.sim.violation import Violation
+from quorate.types import EntryKind, Index, Term
+
+if TYPE_CHECKING:
+    from quorate.entry import Entry, Stamp
+    from quorate.state.judge import AppendTerms, Opened, ProducerStamp
+
+__all__ = ["Ledger", "Sent", "payload_of"]
+
+PAYLOAD_MARK = b"|"
+
+
+class Sent(NamedTuple):
+    """A batch that reached a node, once or more often."""
+
+    count: int  # type: ignore[assignment]  # nobody calls tuple's own
+    terms: AppendTerms
+    expected_term: Term | None = None
+
+
+@dataclass(slots=True)
+class _Producer:
+    """All that the log says about one name."""
+
+    # (index, epoch): from that index on it has that epoch; 0 once it expired.
+    epochs: list[tuple[Index, int]] = field(default_factory=list)
+    # Who opened it, and what it had then, by epoch.
+    openings: dict[int, tuple[bytes, int]] = field(default_factory=dict)
+    # As it was opened last.
+    instance: bytes | None = None
+    expiry_us: int = 0
+    last_sequence: int = 0
+    # The batches whose places are remembered: as many as its window.
+    kept: deque[int] = field(default_factory=deque)
+    # The append time of its newest batch or opening.
+    active_us: int = 0
+
+    def epoch(self, index: int) -> int:
+        """What it was after ``index``; 0 if it was not open."""
+        return next((epoch for since, epoch in reversed(self.epochs) if since <= index), 0)
+
+
+class Ledger:
+    """Grows with every entry that is applied for the first time anywhere."""
+
+    def __init__(self) -> None:
+        self._sent: dict[int, Sent] = {}
+        # The batches that stand in some log, applied or not.
+        self.logged: set[int] = set()
+        # (index, offset) of every batch that was applied anywhere.
+        self.placed: dict[int, tuple[Index, int]] = {}
+        # Batches of which every attempt was refused.
+        self.refused: set[int] = set()
+        # After each index: the end of the records, and the fence.
+        self.ends: list[int] = [0]
+        self.fences: list[str | None] = [None]
+        self._producers: dict[str, _Producer] = {}
+        # How many producers were forgotten.
+        self.expired = 0
+        self._append_time = 0
+
+    @property
+    def index(self) -> Index:
+        return Index(len(self.ends) - 1)
+
+    @property
+    def fence(self) -> str | None:
+        return self.fences[-1]
+
+    def send(self, payload: int, sent: Sent) -> None:
+        self._sent[payload] = sent
+
+    def sent(self, payload: int) -> Sent:
+        return self._sent[payload]
+
+    def known(self, payload: int) -> Sent | None:
+        """How a batch was sent before, if it was."""
+        return self._sent.get(payload)
+
+    # -- entries -------------------------------------------------------------------------------
+
+    def note_logged(self, entry: Entry) -> None:
+        """``entry`` is new in a log, for the first time anywhere."""
+        if entry.kind is EntryKind.DATA:
+            self.logged.update(payload_of(batch) for batch, _ in unpack_batches(entry))
+
+    def apply(self, entry: Entry) -> None:
+        """``entry`` was applied for the first time anywhere."""
+        if entry.base_offset != self.ends[-1]:
+            raise Violation("dense-offsets", f"entry {entry.index} at {entry.base_offset}")
+        if entry.append_time < self._append_time:
+            raise Violation("append-time", f"entry {entry.index}: append time went back")
+        self._append_time = entry.append_time
+        end, fence = self.ends[-1], self.fences[-1]
+        if entry.kind is EntryKind.DATA:
+            end = self._apply_batches(entry, end)
+        elif entry.kind is not EntryKind.NOOP:
+            fence = self._apply_operation(entry, fence)
+        self.ends.append(end)
+        self.fences.append(fence)
+
+    def _apply_batches(self, entry: Entry, offset: int) -> int:
+        stamps = {stamp.run: stamp for stamp in unpack_stamps(entry)}
+        for run, (batch, count) in enumerate(unpack_batches(entry)):
+            payload = payload_of(batch)
+            if payload not in self._sent:
+                raise Violation("C2", f"batch {payload} was never sent")
+            if payload in self.placed:
+                raise Violation("C3", f"batch {payload} applied twice")
+            if payload in self.refused:
+                raise Violation("C5", f"batch {payload} was refused, now applied")
+            self._check_terms(payload, count, offset, stamps.get(run))
+            self.placed[payload] = (entry.index, offset)
+            offset += count
+        return offset
+
+    def _check_terms(self, payload: int, count: int, offset: int, stamp: Stamp | None) -> None:
+        terms = self._sent[payload].terms
+        if terms.fence != self.fence:
+            raise Violation("fence", f"batch {payload} shows {terms.fence}, set is {self.fence}")
+        if terms.expect_offset not in (None, offset):
+            raise Violation("expect", f"batch {payload} at {offset}, not {terms.expect_offset}")
+        producer = terms.producer
+        if (stamp is None) != (producer is None):
+            raise Violation("C3", f"batch {payload} of {producer} is stamped {stamp}")
+        if producer is None or stamp is None:
+            return
+        name, epoch, sequence = producer
+        known = self._producers.get(name)
+        if known is None or known.epoch(self.index) != epoch:
+            raise Violation("C3", f"batch {payload} of {producer}, which is fenced off")
+        last = known.last_sequence
+        if (stamp.epoch, stamp.sequence) != (epoch, sequence) or sequence != last + 1:
+            raise Violation("C4", f"batch {payload} of {producer} stamped {stamp} after {last}")
+        known.last_sequence = sequence + count - 1
+        known.kept.append(payload)
+        known.active_us = self._append_time
+
+    def _apply_operation(self, entry: Entry, fence: str | None) -> str | None:
+        operation = decode_operation(entry.kind, entry.body)
+        if isinstance(operation, SetFence):
+            if operation.expect != fence:
+                raise Violation("fence", f"{operation} in entry {entry.index}, set is {fence}")
+            return operation.fence
+        if isinstance(operation, OpenProducer):
+            self._open(operation, entry)
+        else:
+            self._expire(operation, entry)
+        return fence
+
+    def _open(self, operation: OpenProducer, entry: Entry) -> None:
+        one = self._producers.setdefault(operation.name, _Producer())
+        if one.instance == operation.instance:
+            raise Violation("C3", f"{operation} stands twice, in entry {entry.index} again")
+        one.epochs.append((entry.index, entry.index))
+        one.openings[entry.index] = operation.instance, one.last_sequence
+        one.instance, one.expiry_us = operation.instance, operation.expiry_us
+        one.kept = deque(one.kept, maxlen=operation.window)
+        one.active_us = entry.append_time
+
+    def _expire(self, operation: ExpireProducers, entry: Entry) -> None:
+        for epoch in operation.epochs:
+            one = next(one for one in self._producers.values() if one.epoch(self.index) == epoch)
+            if entry.append_time - one.active_us < one.expiry_us:
+                raise Violation("expiry", f"entry {entry.index} expires {epoch}, which is not idle")
+            one.epochs.append((entry.index, 0))
+            one.instance, one.last_sequence = None, 0
+            one.kept.clear()
+            self.expired += 1
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def explains(self, problem: QuorateError, payload: int, since: int) -> bool:
+        """Whether a final refusal of ``payload`` was right at some index from ``since`` on."""
+        terms = self._sent[payload].terms
+        states = range(since, self.index + 1)
+        if isinstance(problem, Duplicate):
+            return payload in self.placed and not self._keeps(payload)
+        if isinstance(problem, OffsetMismatch):
+            return any(self.ends[index] != terms.expect_offset for index in states)
+        if isinstance(problem, Fenced):
+            fenced = any(self.fences[index] != terms.fence for index in states)
+            return fenced or self._other_epoch(terms.producer, states)
+        if isinstance(problem, UnknownProducer):
+            return self._other_epoch(terms.producer, states)
+        return False
+
+    def _keeps(self, payload: int) -> bool:
+        return any(payload in one.kept for one in self._producers.values())
+
+    def _other_epoch(self, producer: ProducerStamp | None, states: range) -> bool:
+        if producer is None:
+            return False
+        known = self._producers.get(producer.name)
+        return known is None or any(known.epoch(index) != producer.epoch for index in states)
+
+    def explains_fence(self, operation: SetFence, since: int) -> bool:
+        """Whether refusing to set the fence was right at some index from ``since`` on."""
+        return any(fence != operation.expect for fence in self.fences[since:])
+
+    def explains_crowd(self, limit: int, since: int) -> bool:
+        """Whether there were ``limit`` producers at some index from ``since`` on."""
+        known = self._producers.values()
+        return any(
+            sum(one.epoch(index) > 0 for one in known) >= limit
+            for index in range(since, self.index + 1)
+        )
+
+    def has_expired(self, name: str, epoch: int) -> bool:
+        """Whether the producer with this epoch was forgotten."""
+        epochs = [one for _, one in self._producers[name].epochs]
+        return 0 in epochs[epochs.index(epoch) + 1 :][:1]
+
+    def explains_opening(self, operation: OpenProducer, opened: Opened) -> bool:
+        """Whether ``operation`` opened the producer as the answer says."""
+        one = self._producers.get(operation.name)
+        if one is None or opened.epoch not in one.openings:
+            return False
+        instance, before = one.openings[opened.epoch]
+        # What it wrote itself may be in the answer if that was asked for again.
+        newest = one.last_sequence if one.epoch(self.index) == opened.epoch else before
+        return instance == operation.instance and before <= opened.last_sequence <= max(
+            newest, before
+        )
+
+
+def payload_of(batch: bytes) -> int:
+    return int(batch.partition(PAYLOAD_MARK)[0])

@@ -1,0 +1,170 @@
+"""Replicas that compare their states: who must stop, and what is kept for those who are behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster_rig import append_many, led
+from engine_rig import EngineRig
+from quorate.errors import StateDiverged
+from quorate.raft.messages import Append, StateHash
+from quorate.raft.output import Refusal
+from quorate.replica.agreement import COMPARED_EVERY, KEPT, Agreement
+from quorate.state.producers import Producer
+from quorate.types import BootId, Index, NodeId, Term
+
+N1, N2, N3, N4, N5 = (NodeId(f"n{number}") for number in range(1, 6))
+HERE, ELSEWHERE, THIRD = 1, 2, 3
+
+
+def at(number: int) -> Index:
+    """The index of the ``number``-th comparison."""
+    return Index(number * COMPARED_EVERY)
+
+
+def says(number: int, digest: int) -> StateHash:
+    return StateHash(Term(1), at(number), digest)
+
+
+def test_equal_states_are_no_reason_to_stop() -> None:
+    agreement = Agreement(N1, quorum=2)
+    for number in range(1, 4):
+        agreement.note_own(at(number), HERE + number)
+        for peer in (N2, N3):
+            agreement.note_peer(peer, says(number, HERE + number))
+
+
+@pytest.mark.parametrize("own_first", [True, False])
+def test_whoever_differs_from_a_majority_stops(own_first: bool) -> None:
+    agreement = Agreement(N1, quorum=2)
+    if own_first:
+        agreement.note_own(at(1), HERE)
+    agreement.note_peer(N2, says(1, ELSEWHERE))
+    with pytest.raises(StateDiverged) as halt:
+        agreement.note_peer(N3, says(1, ELSEWHERE))
+        agreement.note_own(at(1), HERE)
+    assert str(halt.value) == (
+        "n1: the state after entry 256 is 0000000000000001 here and 0000000000000002 on 2 "
+        "replicas; this copy must not be used: replace this node"
+    )
+
+
+def test_one_that_differs_stops_nobody_else() -> None:
+    agreement = Agreement(N1, quorum=2)
+    agreement.note_own(at(1), HERE)
+    agreement.note_peer(N2, says(1, ELSEWHERE))
+    agreement.note_peer(N3, says(1, HERE))
+
+
+def test_peers_that_differ_from_each_other_are_no_majority() -> None:
+    agreement = Agreement(N1, quorum=3)
+    agreement.note_own(at(1), HERE)
+    for peer, digest in ((N2, ELSEWHERE), (N3, THIRD), (N4, ELSEWHERE)):
+        agreement.note_peer(peer, says(1, digest))
+    with pytest.raises(StateDiverged):
+        agreement.note_peer(N5, says(1, ELSEWHERE))
+
+
+def test_a_peer_counts_once_for_each_index() -> None:
+    """A repeated message is no second witness, and what a peer says last is what it says."""
+    agreement = Agreement(N1, quorum=2)
+    agreement.note_own(at(1), HERE)
+    agreement.note_own(at(2), HERE)
+    agreement.note_peer(N2, says(1, ELSEWHERE))
+    agreement.note_peer(N2, says(1, ELSEWHERE))
+    agreement.note_peer(N3, says(2, ELSEWHERE))
+    agreement.note_peer(N2, says(1, HERE))
+    agreement.note_peer(N3, says(1, ELSEWHERE))
+
+
+def test_what_peers_said_is_kept_for_a_replica_that_is_behind() -> None:
+    agreement = Agreement(N1, quorum=2)
+    for number in range(1, KEPT + 1):
+        for peer in (N2, N3):
+            agreement.note_peer(peer, says(number, ELSEWHERE))
+    with pytest.raises(StateDiverged):
+        agreement.note_own(at(1), HERE)
+
+
+def test_the_oldest_is_forgotten_and_does_not_come_back() -> None:
+    agreement = Agreement(N1, quorum=2)
+    for number in range(1, KEPT + 2):
+        for peer in (N2, N3):
+            agreement.note_peer(peer, says(number, ELSEWHERE))
+    agreement.note_peer(N2, says(1, ELSEWHERE))
+    agreement.note_peer(N3, says(1, ELSEWHERE))
+    agreement.note_own(at(1), HERE)
+    with pytest.raises(StateDiverged):
+        agreement.note_own(at(2), HERE)
+
+
+def test_an_index_that_nobody_compares_takes_no_place() -> None:
+    agreement = Agreement(N1, quorum=2)
+    for index in range(1, COMPARED_EVERY):
+        for peer in (N2, N3):
+            agreement.note_peer(peer, StateHash(Term(1), Index(index), ELSEWHERE))
+        agreement.note_own(Index(index), ELSEWHERE)
+    agreement = Agreement(N1, quorum=2)
+    for peer in (N2, N3):
+        agreement.note_peer(peer, says(1, ELSEWHERE))
+    for index in range(10 * KEPT):
+        agreement.note_peer(N2, StateHash(Term(1), Index(at(9) + 1 + index % 255), ELSEWHERE))
+    with pytest.raises(StateDiverged):
+        agreement.note_own(at(1), HERE)
+
+
+# -- in the engine -----------------------------------------------------------------------------
+
+
+def test_every_replica_tells_every_other_after_so_many_entries() -> None:
+    cluster = led(3)
+    heard = set()
+    append_many(cluster, "n1", COMPARED_EVERY - 2)
+    cluster.propose("n1", b"x")
+    for _ in range(20):
+        for envelope in cluster.table:
+            if isinstance(envelope.message, StateHash):
+                assert envelope.message.index == COMPARED_EVERY
+                heard.add((envelope.source, envelope.target))
+        cluster.deliver_all()
+        cluster.tick()
+    assert len(heard) == 6
+    digests = {cluster.engine(name).state.digest() for name in cluster.voters}
+    assert len(digests) == 1
+
+
+def test_a_replica_whose_state_strayed_stops_and_the_others_go_on() -> None:
+    cluster = led(3)
+    stray = Producer("stray", 1, bytes(16), 0, (), 1, 1_000_000, 0)
+    cluster.engine("n3").state.producers.add(stray)
+    append_many(cluster, "n1", COMPARED_EVERY)
+    cluster.run(2)
+    assert isinstance(cluster.nodes[N3].halted, StateDiverged)
+    assert cluster.nodes[N1].halted is None
+    assert cluster.nodes[N2].halted is None
+    token = cluster.propose("n1", b"x")
+    cluster.run(1)
+    assert token in cluster.answers
+
+
+def test_a_leader_whose_state_strayed_stops_too() -> None:
+    cluster = led(3)
+    stray = Producer("stray", 1, bytes(16), 0, (), 1, 1_000_000, 0)
+    cluster.engine("n1").state.producers.add(stray)
+    append_many(cluster, "n1", COMPARED_EVERY - 2)
+    cluster.take(lambda envelope: isinstance(envelope.message, Append))
+    cluster.propose("n1", b"x")
+    cluster.run(50)
+    assert isinstance(cluster.nodes[N1].halted, StateDiverged)
+
+
+def test_only_voters_in_their_newest_boot_are_listened_to() -> None:
+    rig = EngineRig()
+    rig.hear("n2", says(1, ELSEWHERE))
+    rig.hear("n9", says(1, ELSEWHERE))
+    rig.hear("n3", says(2, ELSEWHERE))
+    rig.hear("n3", says(1, ELSEWHERE), boot=BootId(4, 0))
+    assert rig.refused() == {Refusal.UNKNOWN_PEER: 1, Refusal.EARLIER_BOOT: 1}
+    rig.engine._agreement.note_own(at(1), HERE)
+    with pytest.raises(StateDiverged):
+        rig.hear("n3", says(1, ELSEWHERE))

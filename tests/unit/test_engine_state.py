@@ -1,0 +1,280 @@
+"""The engine and its state: what is applied, kept on disk, started from, and left to the disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster_rig import append_many, led, log_of, read_answer, receipt, standing
+from core_rig import ELECTION_TICKS, append, config, end, heartbeat
+from engine_rig import BOOT, GROUP, EngineRig
+from proposal_rig import open_producer, opening, operate, propose, stamped
+from quorate.entry import make_entry
+from quorate.raft.messages import Envelope
+from quorate.replica.exchange import Deliver
+from quorate.state.operations import SetFence, encode_operation
+from quorate.state.state import State
+from quorate.storage.checkpoint import CHECKPOINT, Checkpoint
+from quorate.storage.recovered import Recovered
+from quorate.testing.disk.store import complete
+from quorate.types import ORIGIN, EntryKind, Index, NodeId, Term
+
+if TYPE_CHECKING:
+    from quorate.entry import Entry
+    from quorate.state.operations import Operation
+    from quorate.testing.disk.store import Store
+    from quorate.testing.hand import HandCluster
+
+DAY_US = 24 * 3600 * 1_000_000
+
+
+def store_of(cluster: HandCluster, name: str) -> Store:
+    return cluster.nodes[NodeId(name)].store
+
+
+def tend(cluster: HandCluster, name: str) -> None:
+    """Do chores until there are none, and keep the state if that is due: as a writer does."""
+    engine, store = cluster.engine(name), store_of(cluster, name)
+    assert store.flusher is not None
+    assert store.log is not None
+    while list(store.flusher.chores(engine.settled)):
+        pass
+    checkpoint = engine.checkpoint(store.log.sealed)
+    if checkpoint is not None:
+        complete(store.flusher.keep(checkpoint))  # type: ignore[arg-type]  # a generator
+
+
+def with_a_sealed_segment(cluster: HandCluster, name: str = "n1") -> None:
+    """Append until ``name`` has sealed a segment, and keep its state."""
+    log = store_of(cluster, name).log
+    assert log is not None
+    while not log.sealed:
+        append_many(cluster, "n1", 5)
+        cluster.run(1)
+        tend(cluster, name)
+
+
+# -- applying ----------------------------------------------------------------------------------
+
+
+def operations(*given: Operation) -> list[Entry]:
+    """A noop of term 1, and an entry for each operation."""
+    entries = [make_entry(ORIGIN, Term(1), EntryKind.NOOP)]
+    for operation in given:
+        kind, body = encode_operation(operation)
+        entries.append(make_entry(end(entries), Term(1), kind, body))
+    return entries
+
+
+def test_what_a_leader_logged_is_applied_whatever_the_own_limits_say() -> None:
+    """They may differ between nodes: the leader has asked its own."""
+    rig = EngineRig(producers=1)
+    entries = operations(opening("p"), opening("q"), opening("r"))
+    rig.hear("n2", append(1, entries, committed=len(entries)))
+    assert rig.engine.applied == 4
+    assert [one.name for one in rig.engine.state.producers] == ["p", "q", "r"]
+
+
+def test_no_clock_of_this_node_has_a_say_in_what_is_applied() -> None:
+    rig = EngineRig()
+    entries = operations(opening("p"), SetFence("f", None))
+    rig.hear("n2", append(1, entries[:2], committed=2))
+    rig.hear("n2", append(1, entries[2:], prev=end(entries[:2])))
+    committed = Envelope(GROUP, NodeId("n2"), NodeId("n1"), BOOT, heartbeat(1, end(entries)))
+    rig.engine.turn([Deliver(committed)], 0, 1000 * DAY_US)
+    assert rig.engine.applied == 3
+    assert len(rig.engine.state.producers) == 1
+
+
+# -- checkpoints -------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_due_once_for_every_sealed_segment() -> None:
+    cluster = led(1)
+    engine = cluster.engine("n1")
+    assert engine.checkpoint(Index(0)) is None
+    append_many(cluster, "n1", 4)
+    kept = engine.checkpoint(Index(3))
+    assert kept is not None
+    assert kept.position == standing(cluster, "n1").log.last
+    assert State.decode(kept.state) == engine.state
+    append_many(cluster, "n1", 4)
+    assert engine.checkpoint(Index(3)) is None
+    assert engine.checkpoint(Index(5)) is None, "the newest one has all that was sealed since"
+    again = engine.checkpoint(Index(6))
+    assert again is not None
+    assert again.position.index == 9
+
+
+def test_a_checkpoint_never_knows_more_than_the_log_beside_it() -> None:
+    """The followers' disks commit an entry that the leader's has not written yet."""
+    cluster = led(3)
+    cluster.auto_flush = False
+    cluster.propose("n1", b"x")
+    while cluster.engine("n1").applied < 2:
+        for name in ("n2", "n3"):
+            cluster.flush(name)
+        cluster.deliver_all()
+        cluster.tick()
+    assert standing(cluster, "n1").persisted == 1
+    assert cluster.engine("n1").checkpoint(Index(1)) is None
+    cluster.flush("n1")
+    kept = cluster.engine("n1").checkpoint(Index(1))
+    assert kept is not None
+    assert kept.position.index == 2
+
+
+def test_a_replica_starts_from_its_checkpoint_and_has_the_same_state() -> None:
+    cluster = led(1)
+    epoch = open_producer(cluster, "p").epoch
+    propose(cluster, stamped(epoch, 1))
+    with_a_sealed_segment(cluster)
+    propose(cluster, stamped(epoch, 2))
+    operate(cluster, SetFence("f", None))
+    before = cluster.engine("n1").state.copy()
+    cluster.crash("n1")
+    assert CHECKPOINT in store_of(cluster, "n1").disk.files
+    cluster.restart("n1")
+    engine = cluster.engine("n1")
+    assert engine.applied >= 2
+    assert engine.state.producers.get("p") is not None, "known before anybody leads"
+    cluster.run(4 * ELECTION_TICKS)
+    before.append_time = engine.state.append_time  # of the noop of the new term
+    assert engine.state == before
+    again = propose(cluster, stamped(epoch, 1))
+    assert receipt(cluster, again).offset == 0
+
+
+def test_entries_before_a_checkpoint_are_neither_read_nor_kept_in_memory() -> None:
+    cluster = led(1)
+    with_a_sealed_segment(cluster)
+    applied = cluster.engine("n1").applied
+    cluster.crash("n1")
+    recovered = store_of(cluster, "n1").open()
+    assert recovered.checkpoint is not None
+    assert recovered.committed == recovered.checkpoint.position.index == applied
+    assert len(recovered.entries) == 0
+
+
+@pytest.mark.parametrize("how", ["gone", "flipped", "short", "of another log"])
+def test_without_a_checkpoint_that_counts_the_log_is_replayed(how: str) -> None:
+    cluster = led(1)
+    with_a_sealed_segment(cluster)
+    records = cluster.engine("n1").state.end
+    cluster.crash("n1")
+    disk = store_of(cluster, "n1").disk
+    data = bytes(disk.files[CHECKPOINT].content)
+    if how == "gone":
+        disk.lose(CHECKPOINT)
+    elif how == "flipped":
+        disk.spoil(CHECKPOINT, len(data) - 1, bytes([data[-1] ^ 1]))
+    elif how == "short":
+        disk.shorten(CHECKPOINT, len(data) - 1)
+    else:
+        kept = Checkpoint.decode(data)
+        assert kept is not None
+        other = Checkpoint(kept.position._replace(chain=1), State().encode())
+        disk.spoil(CHECKPOINT, 0, other.encode())
+        disk.shorten(CHECKPOINT, len(other.encode()))
+    recovered = store_of(cluster, "n1").open()
+    assert recovered.checkpoint is None
+    cluster.restart("n1")
+    cluster.run(4 * ELECTION_TICKS)
+    assert cluster.engine("n1").state.end == records > 0
+
+
+def test_every_flipped_bit_of_a_checkpoint_is_noticed() -> None:
+    kept = Checkpoint(led(1).engine("n1").core.standing.log.last, State().encode())
+    data = kept.encode()
+    assert Checkpoint.decode(data) == kept
+    for bit in range(8 * len(data)):
+        spoiled = bytearray(data)
+        spoiled[bit // 8] ^= 1 << bit % 8
+        assert Checkpoint.decode(bytes(spoiled)) is None
+    for size in range(len(data)):
+        assert Checkpoint.decode(data[:size]) is None
+
+
+def test_what_a_disk_proves_to_be_committed_is_applied_before_anybody_leads() -> None:
+    cluster = led(3)
+    append_many(cluster, "n1", 5)
+    cluster.run(2)
+    for name in cluster.voters:
+        store = store_of(cluster, name)
+        assert store.flusher is not None
+        complete(store.flusher.prove(cluster.engine(name).settled))  # type: ignore[arg-type]
+        cluster.crash(name)
+    cluster.restart("n2")
+    assert cluster.engine("n2").applied == 6
+    assert cluster.engine("n2").state.end == 5
+
+
+def test_a_commit_that_the_disk_names_counts_only_as_far_as_the_log_goes() -> None:
+    """A block was torn after its head: it names entries that it does not hold."""
+    cluster = led(1)
+    append_many(cluster, "n1", 3)
+    store = store_of(cluster, "n1")
+    assert store.log is not None
+    store.log.segments[-1].committed = Index(99)
+    recovered = Recovered.of(store.log)
+    assert recovered.committed == store.log.last.index == 4
+
+
+# -- the window --------------------------------------------------------------------------------
+
+
+def test_what_is_applied_and_on_disk_leaves_memory_and_can_still_be_sent() -> None:
+    cluster = led(3, config(log_memory_bytes=0))
+    cluster.isolate("n3")
+    append_many(cluster, "n1", 30)
+    log = standing(cluster, "n1").log
+    assert log.first_in_memory == 32
+    assert log.window_bytes == 0
+    cluster.heal()
+    cluster.run(ELECTION_TICKS)
+    assert cluster.engine("n3").applied == 31
+    assert log_of(cluster, "n3") == log_of(cluster, "n1")
+
+
+def test_what_is_only_applied_stays_in_memory() -> None:
+    """The leader's own disk has not written it: nobody else could give it back."""
+    cluster = led(3, config(log_memory_bytes=0))
+    cluster.auto_flush = False
+    tokens = [cluster.propose("n1", b"x") for _ in range(3)]
+    for _ in range(30):
+        for name in ("n2", "n3"):
+            cluster.flush(name)
+        cluster.deliver_all()
+    log = standing(cluster, "n1").log
+    assert all(receipt(cluster, token).synced == 2 for token in tokens)
+    assert standing(cluster, "n1").persisted == 1
+    assert log.first_in_memory == 2
+    cluster.flush("n1")
+    cluster.flush("n1")
+    assert log.first_in_memory == 5
+
+
+def test_what_is_only_on_disk_stays_in_memory() -> None:
+    """It may be truncated yet."""
+    cluster = led(3, config(log_memory_bytes=0))
+    cluster.isolate("n1")
+    for _ in range(3):
+        cluster.propose("n1", b"x")
+    assert standing(cluster, "n1").persisted == 4
+    assert standing(cluster, "n1").log.first_in_memory == 2
+    cluster.run(4 * ELECTION_TICKS)
+    cluster.heal()
+    cluster.run(4 * ELECTION_TICKS)
+    assert log_of(cluster, "n1") == log_of(cluster, "n2")
+
+
+def test_reads_and_restarts_work_with_nothing_in_memory() -> None:
+    cluster = led(1, config(log_memory_bytes=0))
+    append_many(cluster, "n1", 20)
+    cluster.crash("n1")
+    cluster.restart("n1")
+    cluster.run(4 * ELECTION_TICKS)
+    token = cluster.read("n1")
+    cluster.run(1)
+    assert read_answer(cluster, token).end_offset == 20
