@@ -11,13 +11,16 @@ MUTANT ?=
 PATCHES ?=
 CUTS ?= 1000
 FRAMES ?= 10000000
+SECONDS ?= 60
+SEED ?=
+KILLS ?= 30
 
 # A make inside a make, as in a test, must not say "Leaving directory" after a documented last line.
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test verify fix sim mutants crashes storage-exhaustive powercut fuzz \
-  bench-storage coverage clean
+.PHONY: help setup test verify fix sim mutants crashes storage-exhaustive powercut chaos failover \
+  fuzz bench-storage coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -64,16 +67,24 @@ storage-exhaustive: $(STAMP) ## flip every bit and cut at every byte of a small 
 powercut: $(STAMP) ## cut the power of a real file system CUTS=1000 times (needs root)
 	@$(PY) -m quorate.testing.powercut --cuts $(CUTS)
 
+chaos: $(STAMP) ## torment real nodes for SECONDS=60, judge what clients saw [SEED=n]
+	@$(PY) -m quorate.testing.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+failover: $(STAMP) ## kill the leader KILLS=30 times, measure until the next append
+	@$(PY) -m quorate.testing.chaos.failover --kills $(KILLS)
+
 fuzz: $(STAMP) ## give every decoder FRAMES=10000000 mutated inputs
 	@$(PY) -m quorate.testing.fuzz --frames $(FRAMES)
 
 bench-storage: $(STAMP) ## the log beside bare system calls, in one run
 	@$(PY) bench/storage.py
 
-# One process and a longer timeout: tracing slows the simulator down several times.
+# The tests that drive the consensus core. One process and a longer timeout: tracing slows the
+# simulator down several times.
+CORE_TESTS := tests/unit tests/paper tests/regressions tests/scenarios tests/sim
 coverage: $(STAMP) ## branch coverage of the consensus core, at least 95 %
 	@$(PY) -m coverage erase
-	@$(PY) -m coverage run -m pytest --timeout 600
+	@$(PY) -m coverage run -m pytest --timeout 600 $(CORE_TESTS)
 	@$(PY) -m coverage combine --quiet
 	@$(PY) -m coverage report --include='*/quorate/raft/*' --fail-under=95
 

@@ -12,7 +12,9 @@ import pytest
 
 from directory_rig import Writer, copied, flip, log_path, sample_bits, written
 from quorate.cli.main import main
+from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE, segment_name
+from quorate.types import Index
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +79,7 @@ def test_a_directory_as_a_document(clean: Path, capsys: pytest.CaptureFixture[st
         "first": 1,
         "segment": 3,
         "unsure": False,
-        "cutting": False,
+        "cutting": 0,
     }
     assert log["segments"][0] == {
         "number": 1,
@@ -129,6 +131,34 @@ def test_one_of_several_logs_is_chosen_by_how_its_id_begins(
     assert document(capsys, tmp_path / "n1", "--log", "b", "--segment", 1)["segment"]["last"] == 1
     assert main(["inspect", str(tmp_path / "n1"), "--segment", "1"]) == 2
     assert "the logs here are a000" in capsys.readouterr().err
+
+
+def test_a_cut_under_way_is_shown_and_what_it_takes_away_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = Writer.open(tmp_path / "n1")
+    for _ in range(8):
+        writer.flush(writer.entries(8), committed=0)
+    for step in writer.flusher.plan(Flush(90, truncate_from=Index(10))):
+        if step == "sync vote-b":
+            break
+    writer.crash()
+    with (log_path(tmp_path / "n1") / segment_name(1)).open("r+b") as file:
+        file.seek(5 * PAGE)
+        file.write(b"x" * PAGE)
+    place = writer.log.record.cutting
+    out = shown(capsys, tmp_path / "n1")
+    assert out[2].endswith(f", segments to 1, being cut off at byte {place} of it")
+    assert [line.split()[1:4] for line in out[4:7]] == [
+        ["active", "1-9", "0-26"],
+        ["cut", "off", "30-56"],
+        ["cut", "off", "57-64"],
+    ]
+    assert "no block can be read" not in "\n".join(out)
+    assert document(capsys, tmp_path / "n1")["logs"][0]["votes"]["vote-a"]["cutting"] == place
+    segment = document(capsys, tmp_path / "n1", "--segment", 1)["segment"]
+    assert [one["entry_count"] for one in segment["blocks"]] == [8, 1]
+    assert segment["unreadable"] == []
 
 
 # -- a segment ---------------------------------------------------------------------------------

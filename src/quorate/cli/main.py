@@ -1,8 +1,8 @@
 """The command ``quorate``: what its commands share is how they fail.
 
 An error is one line on the standard error, ``error: CODE: message``. With ``--json`` it is also the
-last line of the standard output, for programs. The exit status is 0 if it was done, 1 if it failed
-and 2 if the command line was wrong.
+last line of the standard output, for programs. The exit status is 0 if it was done, 1 if it failed,
+2 if the command line was wrong and 3 if it may have been done.
 """
 
 from __future__ import annotations
@@ -16,10 +16,16 @@ from typing import TYPE_CHECKING
 import click
 
 from quorate import __version__
+from quorate.cli.append import append
+from quorate.cli.dev import dev
 from quorate.cli.documents import printable
 from quorate.cli.inspect import inspect
+from quorate.cli.log import log
+from quorate.cli.read import read
+from quorate.cli.serve import serve
+from quorate.cli.status import status
 from quorate.cli.verify import verify
-from quorate.errors import DiskFailed, QuorateError, ReplicaHalted, WrongDirectory
+from quorate.errors import DiskFailed, OutcomeUnknown, QuorateError, ReplicaHalted, WrongDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +34,7 @@ __all__ = ["main"]
 
 FAILED = 1
 USAGE = 2
+UNKNOWN = 3
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
@@ -36,7 +43,13 @@ def quorate() -> None:
     """A replicated commit log for Python and Spark."""
 
 
+quorate.add_command(append)
+quorate.add_command(dev)
 quorate.add_command(inspect)
+quorate.add_command(log)
+quorate.add_command(read)
+quorate.add_command(serve)
+quorate.add_command(status)
 quorate.add_command(verify)
 
 
@@ -46,15 +59,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Asked for even if the rest of the line cannot be understood.
     as_json = "--json" in given
     try:
-        status = quorate.main(given, prog_name="quorate", standalone_mode=False)
-        return status if isinstance(status, int) else 0
+        ended = quorate.main(given, prog_name="quorate", standalone_mode=False)
+        return ended if isinstance(ended, int) else 0
     except click.UsageError as error:
         if error.ctx is not None:
             click.echo(error.ctx.get_usage(), err=True)
         return _fail("INVALID_ARGUMENT", error.format_message(), as_json=as_json, status=USAGE)
-    except (QuorateError, ReplicaHalted) as error:
-        retriable = isinstance(error, QuorateError) and error.retriable
-        return _fail(_code(type(error)), str(error), as_json=as_json, retriable=retriable)
+    except OutcomeUnknown as error:
+        return _fail(error.code, str(error), as_json=as_json, status=UNKNOWN)
+    except QuorateError as error:
+        return _fail(error.code, str(error), as_json=as_json, retriable=error.retriable)
+    except ReplicaHalted as halt:
+        return _fail(_code(type(halt)), str(halt), as_json=as_json)
     except click.Abort:
         return _fail("INTERRUPTED", "stopped before the end", as_json=as_json)
     except BrokenPipeError:
@@ -70,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _code(kind: type[Exception]) -> str:
-    """The code of an error is the name of its class, also for a halt."""
+    """A halt has no code: it is the name of its class, as an error's is."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).upper()
 
 

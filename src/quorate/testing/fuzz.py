@@ -46,9 +46,11 @@ from quorate.storage.layout import (
     index_name,
     segment_name,
 )
-from quorate.storage.recovery import Recovered
+from quorate.storage.recovered import Recovered
 from quorate.storage.scan import Proof, scan
 from quorate.testing.exhaustive import Original, opened, original
+from quorate.testing.fuzz_wire import wire_attempts
+from quorate.testing.spoiling import crc, proof_at, seal, seal_entry, spoil
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,66 +72,7 @@ ALARM_EVERY = 64
 SECONDS_MAX = 5.0
 BYTES_MAX = 4 << 20
 ADDRESS_SPACE_MAX = 1 << 30
-BODY_CRC_AT = 48
 FINDINGS_SHOWN_MAX = 20
-# Values at which a check may be off by one, or overflow.
-NUMBERS = (
-    0, 1, 2, 7, 8, 63, 64, 255, 4095, 4096, 1 << 15, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1,
-    1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1,
-)  # fmt: skip
-
-
-# -- spoiling ------------------------------------------------------------------------------------
-
-
-def spoil(data: bytes, random: Random) -> bytearray:
-    """``data`` with one or two places that are not what they were."""
-    out = bytearray(data)
-    _change(out, random)
-    if out and random.random() < 0.3:
-        _change(out, random)
-    return out
-
-
-def _change(out: bytearray, random: Random) -> None:
-    place = int(random.random() * len(out))
-    match int(random.random() * 9):
-        case 0 | 1:
-            out[place] ^= 1 << int(random.random() * 8)
-        case 2:
-            out[place] = int(random.random() * 256)
-        case 3 | 4 | 5:
-            width = 2 << int(random.random() * 3)
-            number = NUMBERS[int(random.random() * len(NUMBERS))] & ((1 << 8 * width) - 1)
-            place &= -width
-            out[place : place + width] = number.to_bytes(width, "little")
-        case 6:
-            width = 4 << int(random.random() * 2)
-            place &= -width
-            number = int.from_bytes(out[place : place + width], "little")
-            near = (number + int(random.random() * 17) - 8) % (1 << 8 * width)
-            out[place : place + width] = near.to_bytes(width, "little")
-        case 7:
-            source = int(random.random() * len(out))
-            out[place : place + 8] = out[source : source + 8]
-        case 8:
-            del out[place:]
-
-
-def _proof_at(good: bytes, seed: int = 0) -> int:
-    """Where the CRC of a structure stands, found in one that is whole."""
-    places = range(8, len(good) - 3)
-    return next(place for place in places if _crc(good[:place], seed) == good[place : place + 4])
-
-
-def seal(data: bytearray, place: int, seed: int = 0) -> None:
-    """Make the CRC at ``place`` fit what stands before it."""
-    if len(data) >= place + 4:
-        data[place : place + 4] = _crc(data[:place], seed)
-
-
-def _crc(data: bytes | bytearray, seed: int = 0) -> bytes:
-    return crc32c(bytes(data), seed).to_bytes(4, "little")
 
 
 # -- what decodes --------------------------------------------------------------------------------
@@ -145,30 +88,35 @@ class Target(NamedTuple):
 
 @cache
 def targets() -> tuple[Target, ...]:
-    """Every decoder, with good bytes from a small store."""
+    """Every decoder, with good bytes from a small store or for a socket."""
     whole = original("stopped")
     log, _ = opened(whole.disk.copy())
     newest = log.segments[-1]
     sealed = next(one for one in log.segments if one.footer is not None)
     nonce, end = sealed.header.nonce, sealed.end
     head, foot = block_seed(newest.header.nonce, PAGE), block_seed(nonce, end)
+    wire = wire_attempts()
     return (
-        Target("frame", 250, _frame(whole)),
-        Target("block", 150, _proved(
+        Target("frame", 200, _frame(whole)),
+        Target("block", 100, _proved(
             newest.file.read(PAGE, BLOCK_BYTES), lambda data: Block.decode(data, head),
             lambda block: block.encode(head), head,
         )),
-        Target("header", 130, _proved(
+        Target("header", 90, _proved(
             newest.file.read(0, 2 * BLOCK_BYTES), SegmentHeader.decode, SegmentHeader.encode
         )),
-        Target("footer", 120, _proved(
+        Target("footer", 90, _proved(
             sealed.file.read(end, 2 * BLOCK_BYTES), lambda data: Footer.decode(data, nonce, end),
             lambda footer: footer.encode(sealed.number, nonce), foot,
         )),
-        Target("vote", 100, _proved(whole.file(VOTE_COPIES[0]), decode_vote, encode_vote)),
-        Target("mark", 70, _proved(whole.file(CLEAN), CleanMark.decode, CleanMark.encode)),
-        Target("index", 80, _index(whole.file(index_name(sealed.number)), sealed)),
+        Target("vote", 80, _proved(whole.file(VOTE_COPIES[0]), decode_vote, encode_vote)),
+        Target("mark", 50, _proved(whole.file(CLEAN), CleanMark.decode, CleanMark.encode)),
+        Target("index", 60, _index(whole.file(index_name(sealed.number)), sealed)),
         Target("batch", 80, _batch),
+        Target("hello", 40, wire["hello"]),
+        Target("request", 70, wire["request"]),
+        Target("call", 50, wire["call"]),
+        Target("peer", 70, wire["peer"]),
         Target("segment", 14, _segment(whole, log)),
         Target("store", 6, _store(whole, log)),
     )  # fmt: skip
@@ -181,7 +129,7 @@ def _proved(
     seed: int = 0,
 ) -> Callable[[Random], object]:
     """A structure with one CRC. What is accepted can be written again."""
-    place = _proof_at(good, seed)
+    place = proof_at(good, seed)
 
     def attempt(random: Random) -> object:
         data = spoil(good, random)
@@ -198,25 +146,21 @@ def _frame(whole: Original) -> Callable[[Random], object]:
 
     def attempt(random: Random) -> object:
         data = spoil(frames[int(random.random() * len(frames))], random)
-        chance = random.random()
-        if chance < 0.3:  # with a body that fits its header
-            data[BODY_CRC_AT : BODY_CRC_AT + 4] = _crc(data[HEADER_BYTES:])
-        if chance < 0.6:
-            seal(data, HEADER_BYTES - 4)
+        seal_entry(data, random)
         return decode_entry(bytes(data))
 
     return attempt
 
 
 def _index(good: bytes, segment: Segment) -> Callable[[Random], object]:
-    head = _proof_at(good)
+    head = proof_at(good)
     nonce = crc32c(segment.header.nonce.to_bytes(8, "little"))
 
     def attempt(random: Random) -> object:
         data = spoil(good, random)
         chance = random.random()
         if chance < 0.4:
-            data[head - 4 : head] = _crc(data[head + 4 :], nonce)
+            data[head - 4 : head] = crc(data[head + 4 :], nonce)
         if chance < 0.6:
             seal(data, head)
         return decode_index(bytes(data), segment)
@@ -234,7 +178,7 @@ _BATCHES = (
 def _batch(random: Random) -> object:
     data = spoil(_BATCHES[int(random.random() * len(_BATCHES))], random)
     if random.random() < 0.7:
-        data[4:8] = _crc(data[8:], crc32c(bytes(data[:4])))
+        data[4:8] = crc(data[8:], crc32c(bytes(data[:4])))
     count = batch_count(data)
     assert len(list(Batch.parse(data))) == count, "a batch is read to its last record"
     return count
@@ -267,7 +211,7 @@ def _spoil_segment(whole: Original, segment: Segment, random: Random) -> bytes:
         place = segment.rows.starts[row]
         head = spoil(good[place : place + HEADER_BYTES], random)
         before = whole.positions[segment.first + row - 1]
-        head[CHAINED_BYTES : CHAINED_BYTES + 4] = _crc(head[:CHAINED_BYTES], before.chain)
+        head[CHAINED_BYTES : CHAINED_BYTES + 4] = crc(head[:CHAINED_BYTES], before.chain)
         seal(head, HEADER_BYTES - 4)
     return good[:place] + head + good[place + len(head) :]
 
@@ -275,7 +219,7 @@ def _spoil_segment(whole: Original, segment: Segment, random: Random) -> bytes:
 def _store(whole: Original, log: SegmentLog) -> Callable[[Random], object]:
     """All of opening, with one file that is not what it was, and reading what is there then."""
     names = sorted(whole.files)
-    proofs = {name: _proof_at(whole.file(name)) for name in names}
+    proofs = {name: proof_at(whole.file(name)) for name in names}
 
     def attempt(random: Random) -> object:
         name = names[int(random.random() * len(names))]
@@ -285,7 +229,7 @@ def _store(whole: Original, log: SegmentLog) -> Callable[[Random], object]:
         else:  # the head of a file, with a CRC that fits
             good, place = whole.file(name), proofs[name]
             head = spoil(good[:place], random).ljust(place, b"\0")[:place]
-            disk = whole.broken(name, head + _crc(head) + good[place + 4 :])
+            disk = whole.broken(name, head + crc(head) + good[place + 4 :])
             for copy in VOTE_COPIES if name in VOTE_COPIES else ():
                 disk.files[copy].content = disk.files[name].content.copy()
         found, _ = opened(disk)

@@ -1,0 +1,313 @@
+"""``quorate dev``: a whole cluster on this machine, of real processes, for as long as it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from quorate.client.asynchronous import AsyncClient
+from quorate.errors import InvalidArgument, WrongDirectory
+from quorate.net.loop import run
+from quorate.server.catalog import check_name
+from quorate.storage.directory import process_at_work
+
+__all__ = ["dev"]
+
+HOST = "127.0.0.1"
+NODES = 3
+NODES_MAX = 9
+# Above the port of a node: where its pages are.
+HTTP_ABOVE = 100
+PORT_MAX = 65_535 - HTTP_ABOVE - NODES_MAX
+RESTART_S = 1.0
+# A node stops by itself in less, or is killed.
+STOP_S = 8.0
+LOOK_S = 0.05
+# A node that is not ready by then is not waited for, if a majority is.
+PATIENCE_S = 10.0
+# A cluster for a try has small files: every log has two of them on each node from the start.
+SEGMENT_BYTES = 32 << 20
+
+_SETTINGS = re.compile(r"n([1-9])\.toml")
+
+
+@click.command()
+@click.option(
+    "--nodes", type=click.IntRange(1, NODES_MAX), help="How many; 3, or what DIR was made with."
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the nodes keep their data; the same one resumes. Default: a temporary one.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, PORT_MAX),
+    default=7400,
+    show_default=True,
+    help="Node i is at PORT + i.",
+)
+@click.option("--log", "logs", multiple=True, metavar="NAME", help="A log to make; repeatable.")
+@click.option("--no-restart", is_flag=True, help="Leave a node down that ended.")
+def dev(
+    nodes: int | None, directory: Path | None, port: int, logs: tuple[str, ...], no_restart: bool
+) -> None:
+    """Run a cluster on this machine until Ctrl-C or SIGTERM.
+
+    Nodes n1 to nN are real processes on loopback: node i listens at PORT + i and has its pages at
+    PORT + 100 + i. DIR has the data of each in n<i>/, its process id in n<i>.pid and what it logs
+    in n<i>.log. A node that ends is started again after a second.
+
+    One line is printed when a leader serves: "ready" and the addresses for clients.
+    """
+    for name in logs:
+        try:
+            check_name(name)
+        except InvalidArgument as error:
+            raise click.BadParameter(str(error), param_hint="--log") from None
+    place = directory or Path(tempfile.mkdtemp(prefix="quorate-dev-"))
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        cluster = _Cluster(_lay_out(place.absolute(), nodes, port), logs, restart=not no_restart)
+        run(cluster.run())
+    finally:
+        if directory is None:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+# -- what is on disk ---------------------------------------------------------------------------
+
+
+class _Node(NamedTuple):
+    """One node of the cluster, and what it has in DIR."""
+
+    name: str
+    port: int
+    settings: Path
+    data: Path
+    pid: Path
+    log: Path
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+
+def _lay_out(place: Path, count: int | None, port: int) -> list[_Node]:
+    """The nodes, with their settings written. Raises if the directory or a port is taken."""
+    cluster, known = _resume(place)
+    if known and count not in (None, known):
+        raise InvalidArgument(f"{place} was made with {known} nodes, not with {count}")
+    nodes = [
+        _Node(
+            f"n{number}", port + number, place / f"n{number}.toml", place / f"n{number}",
+            place / f"n{number}.pid", place / f"n{number}.log",
+        )
+        for number in range(1, (known or count or NODES) + 1)
+    ]  # fmt: skip
+    for node in nodes:
+        _refuse_taken(node)
+    for node in nodes:
+        node.settings.write_text(_settings(node, nodes, cluster), encoding="utf-8")
+    return nodes
+
+
+def _resume(place: Path) -> tuple[str, int]:
+    """The cluster that a directory was made for and how many nodes it has; 0 if it is new."""
+    found = [path for path in place.iterdir() if _SETTINGS.fullmatch(path.name)]
+    if not found:
+        return f"dev-{secrets.token_hex(4)}", 0
+    try:
+        cluster = tomllib.loads(found[0].read_text(encoding="utf-8"))["cluster"]
+        return cluster["id"], len(cluster["nodes"])
+    except (ValueError, LookupError, TypeError):
+        raise WrongDirectory(
+            f"{found[0]} is not what this command wrote; name another DIR"
+        ) from None
+
+
+def _refuse_taken(node: _Node) -> None:
+    process = process_at_work(node.data) if node.data.is_dir() else None
+    if process is not None:
+        raise WrongDirectory(f"{node.data} is in use by process {process}; stop it first")
+    for port in (node.port, node.port + HTTP_ABOVE):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError as error:
+                raise InvalidArgument(
+                    f"{node.name} cannot have port {port} of {HOST}: {error.strerror}; choose "
+                    f"others with --port"
+                ) from None
+
+
+def _settings(node: _Node, nodes: list[_Node], cluster: str) -> str:
+    addresses = "".join(f'{one.name} = "{one.address}"\n' for one in nodes)
+    return (
+        f"# Written by `quorate dev` at every start.\n"
+        f'[node]\nid = "{node.name}"\ndata_dir = "{node.name}"\nlisten = "{node.address}"\n'
+        f'http = "{HOST}:{node.port + HTTP_ABOVE}"\n\n'
+        f'[cluster]\nid = "{cluster}"\n\n[cluster.nodes]\n{addresses}\n'
+        f"[storage]\nsegment_bytes = {SEGMENT_BYTES}\n"
+    )
+
+
+# -- what runs ---------------------------------------------------------------------------------
+
+
+class _Cluster:
+    """The processes, and the tasks that keep them up."""
+
+    def __init__(self, nodes: list[_Node], logs: tuple[str, ...], *, restart: bool) -> None:
+        self._nodes = nodes
+        self._logs = logs
+        self._restart = restart
+        self._stopping = asyncio.Event()
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._ready = False
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` does
+                loop.add_signal_handler(number, self._stopping.set)
+        stopped = loop.create_task(self._stopping.wait())
+        keepers = [loop.create_task(self._keep_up(node)) for node in self._nodes]
+        announce = loop.create_task(self._announce())
+        work = {*keepers, announce}
+        try:
+            while not stopped.done() and work:
+                done, _ = await asyncio.wait({stopped, *work}, return_when=asyncio.FIRST_COMPLETED)
+                work -= done
+                for task in done:
+                    await task  # raises why the cluster cannot be
+            if not stopped.done():
+                await stopped
+        finally:
+            announce.cancel()
+            stopped.cancel()
+            self._stopping.set()
+            await self._stop()
+            await asyncio.gather(*keepers, announce, stopped, return_exceptions=True)
+
+    async def _keep_up(self, node: _Node) -> None:
+        while True:
+            status = await self._run_once(node)
+            if self._stopping.is_set():
+                return
+            if status > 0 and not self._ready:
+                raise InvalidArgument(f"{node.name} did not start: {_last_words(node)}")
+            _tell(f"{node.name} ended with {_said(status)}; what it logged is in {node.log}")
+            if not self._restart:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), RESTART_S)
+                return
+
+    async def _run_once(self, node: _Node) -> int:
+        """Start the node and wait for its end; its status."""
+        with node.log.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "quorate", "serve", str(node.settings),
+                "--parent", str(os.getpid()),
+                # The node ends when nobody holds the other end any more.
+                stdin=asyncio.subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C is for us: we stop the nodes.
+                start_new_session=True,
+            )  # fmt: skip
+        self._running[node.name] = process
+        node.pid.write_text(f"{process.pid}\n", encoding="ascii")
+        try:
+            if self._stopping.is_set():
+                process.terminate()
+            return await process.wait()
+        finally:
+            del self._running[node.name]
+            node.pid.unlink(missing_ok=True)
+
+    async def _stop(self) -> None:
+        """Nobody is left when this returns."""
+        for process in list(self._running.values()):
+            with suppress(ProcessLookupError):
+                process.terminate()
+                # One that was stopped would not hear it.
+                process.send_signal(signal.SIGCONT)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await asyncio.gather(*(one.wait() for one in self._running.values()))
+        for process in list(self._running.values()):
+            with suppress(ProcessLookupError):
+                process.kill()
+
+    # -- readiness -----------------------------------------------------------------------------
+
+    async def _announce(self) -> None:
+        await self._wait_ready()
+        addresses = ",".join(node.address for node in self._nodes)
+        if self._logs:
+            async with AsyncClient(addresses) as client:
+                for name in self._logs:
+                    await client.log(name, create=True)
+        self._ready = True
+        click.echo(f"ready {addresses}")
+        sys.stdout.flush()
+
+    async def _wait_ready(self) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        majority = len(self._nodes) // 2 + 1
+        while True:
+            ready = sum(await asyncio.gather(*map(_is_ready, self._nodes)))
+            patient = loop.time() - begun < PATIENCE_S
+            if ready >= (len(self._nodes) if patient else majority):
+                return
+            await asyncio.sleep(LOOK_S)
+
+
+async def _is_ready(node: _Node) -> bool:
+    """What its page /readyz says."""
+    try:
+        reader, writer = await asyncio.open_connection(HOST, node.port + HTTP_ABOVE)
+    except OSError:
+        return False
+    try:
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        async with asyncio.timeout(RESTART_S):
+            answer = await reader.readline()
+        return answer.split()[1:2] == [b"200"]
+    except OSError:
+        return False
+    finally:
+        writer.close()
+
+
+def _last_words(node: _Node) -> str:
+    """What a node said when it gave up."""
+    text = node.log.read_text(encoding="utf-8", errors="replace")
+    errors = [line for line in text.splitlines() if line.startswith("error: ")]
+    return errors[-1].removeprefix("error: ") if errors else f"see {node.log}"
+
+
+def _said(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"status {status}"
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)

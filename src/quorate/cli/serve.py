@@ -1,0 +1,127 @@
+"""``quorate serve``: one node of a cluster, in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from quorate import __version__
+from quorate.errors import DiskFailed, InvalidArgument, ReplicaHalted
+from quorate.net.loop import run
+from quorate.server.loglines import log_to_stderr
+from quorate.server.settings import KEYS, load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from quorate.server.settings import Settings
+
+__all__ = ["serve"]
+
+# A disk that hangs holds up a thread, and a thread holds up the end of the process.
+STOP_S = 9.0
+HALT_S = 2.0
+STDIN = 0
+PR_SET_PDEATHSIG = 1
+SWITCH_INTERVAL_S = 0.0002
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Every key of NODE.toml is an option, too."""
+    for key in reversed(KEYS):
+        command = click.option(
+            key.flag, key.flag.strip("-").replace("-", "_"), metavar="VALUE", help=key.meaning
+        )(command)
+    return command
+
+
+@click.command()
+@click.argument("file", metavar="NODE.toml", type=click.Path(dir_okay=False, path_type=Path))
+@_options
+@click.option("--parent", type=int, hidden=True, help="End when this process does.")
+def serve(file: Path, parent: int | None, **given: str | None) -> None:
+    """Run one node, as NODE.toml says.
+
+    Every key of the file is also an option and a variable: [node] listen is --node-listen and
+    QUORATE_NODE_LISTEN. An option wins over the variable, which wins over the file.
+
+    SIGTERM and Ctrl-C stop the node in good order. What happens is told on the standard error.
+    """
+    if parent is not None:
+        _end_with(parent)
+    texts = {key: given[key.flag.strip("-").replace("-", "_")] for key in KEYS}
+    flags = {key: text for key, text in texts.items() if text is not None}
+    try:
+        settings = load_settings(file, flags, os.environ)
+    except InvalidArgument as error:
+        raise click.UsageError(str(error)) from None
+    log_to_stderr(settings.node)
+    run(_serve(settings, parent))
+
+
+async def _serve(settings: Settings, parent: int | None) -> None:
+    # Only this command needs a whole node: the others start sooner without it.
+    from quorate.server.node import Node
+
+    node = Node(settings, __version__)
+    loop = asyncio.get_running_loop()
+
+    def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, ReplicaHalted):
+            node.halt(error)
+        else:
+            loop.default_exception_handler(context)
+
+    def stop() -> None:
+        loop.remove_reader(STDIN)
+        _end_within(STOP_S)
+        node.stop()
+
+    loop.set_exception_handler(failed)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    if parent is not None:
+        # Where the kernel does not tell, the pipe that our parent holds does: it closes.
+        loop.add_reader(STDIN, stop)
+    try:
+        await node.run(_settle_process)
+    except ReplicaHalted as halt:
+        _end_within(HALT_S)
+        if isinstance(halt, DiskFailed):
+            node.remember_failure()
+        raise
+
+
+def _settle_process() -> None:
+    """Tune the interpreter for what comes: all that is loaded now stays."""
+    # The writer threads must get it soon after their disk is done.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    # No collection needs to look at what is here now.
+    gc.collect()
+    gc.freeze()
+
+
+def _end_within(seconds: float) -> None:
+    """However long a disk hangs."""
+    timer = threading.Timer(seconds, os._exit, [1])
+    timer.daemon = True
+    timer.start()
+
+
+def _end_with(parent: int) -> None:
+    """Whatever ends our parent ends us, too: nobody else would."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before we asked
+            sys.exit(1)

@@ -1,0 +1,109 @@
+"""``quorate status``: how the cluster is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from quorate.cli.options import client_options
+from quorate.cli.output import print_json, print_table
+from quorate.errors import QuorateError
+
+if TYPE_CHECKING:
+    from quorate.cli.options import ClientOptions
+    from quorate.client.blocking import Client
+    from quorate.client.results import ClusterStatus, LogSummary, ReplicaSummary
+
+__all__ = ["replica_rows", "short", "status"]
+
+WATCH_S = 1.0
+NUMBERS = ("TERM", "FIRST", "END", "COMMITTED")
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Show it every second, until Ctrl-C.")
+@client_options
+def status(options: ClientOptions, watch: bool) -> None:
+    """Show nodes, logs and replicas, as far as the nodes that answer know.
+
+    One node that answers is enough, also without a leader.
+    """
+    with options.client() as client:
+        if not watch:
+            _show(options, client.status())
+            return
+        # To be interrupted is how it ends.
+        with suppress(KeyboardInterrupt):
+            while True:
+                _look(options, client)
+                time.sleep(WATCH_S)
+
+
+def _look(options: ClientOptions, client: Client) -> None:
+    """A cluster that is away for a moment is watched until it is back."""
+    try:
+        found = client.status()
+    except QuorateError as error:
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {error.code}: {error}", err=True)
+        return
+    if sys.stdout.isatty() and not options.as_json:
+        click.clear()
+    _show(options, found)
+
+
+def _show(options: ClientOptions, found: ClusterStatus) -> None:
+    if options.as_json:
+        print_json(found)
+        return
+    print_table(
+        ("NODE", "ADDRESS", "UP"),
+        [(node["id"], node["address"], _yes(node["up"])) for node in found["nodes"]],
+    )
+    click.echo()
+    print_table(
+        ("LOG", "LEADER", *NUMBERS, "REPLICAS"),
+        [_log_row(log) for log in found["logs"]],
+        numbers=NUMBERS,
+    )
+
+
+def _yes(up: bool) -> str:
+    return click.style("yes", fg="green") if up else click.style("no", fg="red")
+
+
+def _log_row(log: LogSummary) -> tuple[str, ...]:
+    numbers = (log["term"], log["first_offset"], log["end_offset"], log["committed"])
+    replicas = ", ".join(_replica(one) for one in log["replicas"])
+    return (log["name"], short(log["leader"]), *map(str, numbers), replicas)
+
+
+def _replica(replica: ReplicaSummary) -> str:
+    text = f"{replica['node']} {_state(replica['state'])}"
+    return f"{text} -{replica['lag']}" if replica["lag"] else text
+
+
+def _state(state: str) -> str:
+    colours = {"self": "green", "append": "green", "down": "red", "repairing": "red"}
+    return click.style(state, fg=colours.get(state, "yellow"))
+
+
+def short(leader: str | None) -> str:
+    return leader or click.style("none", fg="red")
+
+
+def replica_rows(log: LogSummary) -> list[tuple[str, ...]]:
+    """Node, role, match, lag and state of each replica."""
+    return [
+        (
+            one["node"],
+            one["role"],
+            "-" if one["match"] is None else str(one["match"]),
+            "-" if one["lag"] is None else str(one["lag"]),
+            _state(one["state"]),
+        )
+        for one in log["replicas"]
+    ]

@@ -1,0 +1,114 @@
+"""What a client asks of the cluster as a whole: its logs, and how it is."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING
+
+from quorate.client.pool import reason
+from quorate.client.retries import Effect, Lost, Unreachable
+from quorate.client.session import wire_id
+from quorate.client.status import merge_status
+from quorate.errors import Behind, LogExists, LogNotFound, QuorateError, Timeout
+from quorate.wire.calls import CreateLog, DeleteLog, FindLog, ListLogs, Status
+
+if TYPE_CHECKING:
+    from quorate.client.requests import Requests
+    from quorate.client.results import ClusterStatus
+    from quorate.client.routing import Route
+    from quorate.client.session import Session
+    from quorate.wire.calls import LogFound, NodeStatus
+
+__all__ = ["cluster_status", "create_log", "delete_log", "find_log", "list_logs"]
+
+INCARNATION_BITS = 128
+
+
+async def find_log(session: Session, name: str, *, create: bool = False) -> Route:
+    """The log of that name; with ``create`` it is made if it is missing."""
+    routing = session.routing
+
+    def check(found: LogFound, at: Requests) -> None:
+        if int.from_bytes(found.incarnation, "little") in routing.deleted:
+            raise Behind(f"{at.node} does not know yet that {name} was deleted")
+
+    call = FindLog(name)
+    try:
+        found = await session.ask(routing.catalog, f"search for {name}", call, check)
+    except LogNotFound:
+        if not create:
+            raise
+        try:
+            return await create_log(session, name)
+        except LogExists:
+            # Somebody else made it in between.
+            found = await session.ask(routing.catalog, f"search for {name}", call, check)
+    return routing.found(found)
+
+
+async def create_log(session: Session, name: str) -> Route:
+    """Done when a leader serves it. The id is drawn here, so that a repeat makes no second log."""
+    call = CreateLog(name, wire_id(secrets.randbits(INCARNATION_BITS)), _patience_ms(session))
+    catalog = session.routing.catalog
+    found = await session.change(catalog, f"create {name}", call, Effect.ONCE, LogExists)
+    return session.routing.found(found)
+
+
+async def delete_log(session: Session, name: str) -> Route:
+    """Done when a majority of nodes has dropped it. Which life of the log it was."""
+    route = await find_log(session, name)
+    call = DeleteLog(name, wire_id(route.incarnation), _patience_ms(session))
+    catalog = session.routing.catalog
+    await session.change(catalog, f"delete {name}", call, Effect.ONCE)
+    session.routing.dropped(route.incarnation)
+    return route
+
+
+async def list_logs(session: Session) -> list[LogFound]:
+    """Every log, in the order of their names."""
+    found = await session.ask(session.routing.catalog, "list of logs", ListLogs())
+    return sorted(found.logs, key=lambda log: log.name)
+
+
+async def cluster_status(session: Session) -> ClusterStatus:
+    """How the cluster is, as far as the nodes that answer know. One of them is enough."""
+    routing = session.routing
+    asked = await _ask_all(session, routing.addresses(sorted(routing.nodes)))
+    # The first to answer may have named nodes that nobody had heard of.
+    known = {place for answer in _answers(asked) for place in answer.nodes.values()}
+    asked |= await _ask_all(session, sorted(known.difference(asked)))
+    answers = _answers(asked)
+    if not answers:
+        told = "; ".join(f"{address}: {why}" for address, why in asked.items())
+        raise Timeout(f"status: no node answered: {told}")
+    return merge_status(answers, routing.nodes)
+
+
+def _answers(asked: dict[str, NodeStatus | str]) -> list[NodeStatus]:
+    """One for each node, although it may have been reached at two addresses."""
+    found = {answer.id: answer for answer in asked.values() if not isinstance(answer, str)}
+    return [*found.values()]
+
+
+async def _ask_all(session: Session, addresses: list[str]) -> dict[str, NodeStatus | str]:
+    """What each address answered, or why it did not."""
+    answers = await asyncio.gather(*(_ask_one(session, address) for address in addresses))
+    return dict(zip(addresses, answers, strict=True))
+
+
+async def _ask_one(session: Session, address: str) -> NodeStatus | str:
+    patience_s = min(session.patience.status_s, session.timeout)
+    try:
+        async with asyncio.timeout(patience_s):
+            requests = await session.pool.connect(address)
+            return await requests.call(Status())
+    except TimeoutError:
+        return f"no answer in {patience_s:g} s"
+    except (Lost, Unreachable, OSError, QuorateError) as error:
+        return reason(error)
+
+
+def _patience_ms(session: Session) -> int:
+    """How long a node may take before it says that it is not done: less than it is waited for."""
+    return max(1, int(500 * min(session.patience.answer_s, session.timeout)))

@@ -1,0 +1,235 @@
+"""The client for programs that run on asyncio."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from quorate.batch import encode_batch
+from quorate.client.administration import (
+    cluster_status,
+    create_log,
+    delete_log,
+    find_log,
+    list_logs,
+)
+from quorate.client.producer import open_producer
+from quorate.client.reading import Reader
+from quorate.client.retries import Effect
+from quorate.client.routing import Routing, parse_endpoints
+from quorate.client.session import Session, wire_id
+from quorate.wire.calls import OffsetAt, SetFence
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from quorate.client.producer import Producer
+    from quorate.client.reading import Start
+    from quorate.client.results import ClusterStatus, Receipt, Record
+    from quorate.client.routing import Route
+
+    Header = tuple[str, bytes]
+
+__all__ = ["AsyncClient", "AsyncLog", "AsyncProducer"]
+
+
+class AsyncClient:
+    """A cluster, reached through any of its nodes.
+
+    ``endpoints`` is "host:port,host:port" or a list of such; the other nodes are learnt from them.
+    Every operation ends within ``timeout`` seconds. Use it on one event loop, and close it::
+
+        async with AsyncClient("127.0.0.1:7401") as client:
+            log = await client.log("orders", create=True)
+            receipt = await log.append(b"hello")
+    """
+
+    def __init__(self, endpoints: str | Sequence[str], timeout: float = 30.0) -> None:
+        self._session = Session(Routing(parse_endpoints(endpoints)), timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection. What is under way ends at once; an append as OUTCOME_UNKNOWN."""
+        await self._session.close()
+
+    async def log(self, name: str, *, create: bool = False) -> AsyncLog:
+        """The log of that name, in its present life; with ``create`` it is made if missing."""
+        return AsyncLog(self._session, await find_log(self._session, name, create=create))
+
+    async def create_log(self, name: str) -> AsyncLog:
+        """Make a log. LOG_EXISTS if there is one of that name."""
+        return AsyncLog(self._session, await create_log(self._session, name))
+
+    async def delete_log(self, name: str) -> None:
+        """Delete a log with all its records."""
+        await delete_log(self._session, name)
+
+    async def logs(self) -> list[str]:
+        """The names of all logs, sorted."""
+        return [log.name for log in await list_logs(self._session)]
+
+    async def status(self) -> ClusterStatus:
+        """Nodes, logs and replicas: the document of ``quorate status --json``, as a dict."""
+        return await cluster_status(self._session)
+
+
+class AsyncLog:
+    """One log of a cluster, in one of its lives: deleted and made again, it is another one."""
+
+    def __init__(self, session: Session, route: Route) -> None:
+        self._session = session
+        self._route = route
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self.incarnation}>"
+
+    @property
+    def name(self) -> str:
+        return self._route.name
+
+    @property
+    def incarnation(self) -> str:
+        """The id of this life of the log, as 32 hex digits."""
+        return f"{self._route.incarnation:032x}"
+
+    async def append(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] | None = None,
+        timestamp: int | None = None,
+        expect_offset: int | None = None,
+        fence: str | None = None,
+    ) -> Receipt:
+        """Append one record; see :meth:`append_batch`."""
+        return await self.append_batch(
+            [value],
+            keys=None if key is None else [key],
+            headers=None if headers is None else [headers],
+            timestamps=timestamp,
+            expect_offset=expect_offset,
+            fence=fence,
+        )
+
+    async def append_batch(
+        self,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Sequence[Header]] | None = None,
+        timestamps: Sequence[int] | int | None = None,
+        expect_offset: int | None = None,
+        fence: str | None = None,
+    ) -> Receipt:
+        """Append records together: all of them or none, at consecutive offsets.
+
+        ``timestamps`` are microseconds, one for each record or one for all; the time of the call if
+        there are none. With ``expect_offset`` the first record gets that offset, or nothing is
+        appended: OFFSET_MISMATCH. An append whose fate could not be learnt is OUTCOME_UNKNOWN; it
+        is never sent a second time.
+        """
+        batch = encode_records(values, keys, headers, timestamps)
+        return await self._session.append(self._route, batch, expect_offset, fence)
+
+    def read(
+        self,
+        start: Start = 0,
+        stop: int | None = None,
+        follow: bool = False,
+        *,
+        linearizable: bool = False,
+    ) -> AsyncIterator[Record]:
+        """The records from ``start`` to before ``stop``.
+
+        ``start`` is an offset, "earliest", "latest", or -N for the last N records. Without ``stop``
+        it ends at the end that the log had at the beginning; with ``follow`` it waits there for
+        more. With ``linearizable`` everything acknowledged before the call is seen.
+        """
+        return self._records(
+            Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
+        )
+
+    async def _records(self, reader: Reader) -> AsyncIterator[Record]:
+        while (pieces := await reader.next(self._session)) is not None:
+            for piece in pieces:
+                for record in piece.records():
+                    yield record
+
+    async def first_offset(self) -> int:
+        """The first offset that is kept."""
+        return (await self._session.ends(self._route, barrier=False)).first
+
+    async def end_offset(self) -> int:
+        """The offset of the next record. Linearizable: all that was acknowledged is below."""
+        return (await self._session.ends(self._route, barrier=True)).end
+
+    async def offset_at(self, timestamp_us: int) -> int:
+        """The first offset with an append time at or after ``timestamp_us``; the end if none."""
+        call = OffsetAt(wire_id(self._route.incarnation), timestamp_us)
+        found = await self._session.ask(self._route, f"offset in {self.name}", call)
+        return found.offset
+
+    async def set_fence(self, fence: str | None, *, expect: str | None = None) -> None:
+        """Let only appends with ``fence`` pass; None lets all pass again.
+
+        ``expect`` is the fence that is set now, None if none is; otherwise FENCED.
+        """
+        call = SetFence(wire_id(self._route.incarnation), fence, expect)
+        await self._session.change(self._route, f"fence of {self.name}", call, Effect.TWICE)
+
+    async def producer(self, name: str) -> AsyncProducer:
+        """Open a producer, whose batches are appended exactly once.
+
+        Whoever had it open before is FENCED.
+        """
+        return AsyncProducer(self._session, await open_producer(self._session, self._route, name))
+
+
+class AsyncProducer:
+    """An open producer of one log. One batch at a time."""
+
+    def __init__(self, session: Session, producer: Producer) -> None:
+        self._session = session
+        self._producer = producer
+
+    @property
+    def last_sequence(self) -> int:
+        """Records that are in the log under this name: the sequence of the last one."""
+        return self._producer.last_sequence
+
+    async def append_batch(
+        self,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Sequence[Header]] | None = None,
+        timestamps: Sequence[int] | int | None = None,
+        fence: str | None = None,
+    ) -> Receipt:
+        """Append records together. It is sent until there is an answer, and is in the log once."""
+        batch = encode_records(values, keys, headers, timestamps)
+        return await self._producer.append(self._session, batch, fence)
+
+
+def encode_records(
+    values: Sequence[bytes],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[Sequence[Header]] | None,
+    timestamps: Sequence[int] | int | None,
+) -> bytes:
+    """The batch, with the time of now unless another is given."""
+    times = time.time_ns() // 1000 if timestamps is None else timestamps
+    return encode_batch(values, keys=keys, times=times, headers=headers)

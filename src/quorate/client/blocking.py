@@ -1,0 +1,320 @@
+"""The client for everybody else: each call waits for its answer.
+
+The work is done on an event loop in a thread of its own, which is started by the first call. Any
+thread may call. A process that was forked has neither the thread nor the right to its parent's
+connections: its first call starts a thread of its own, with what the parent had learnt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from quorate.client.administration import (
+    cluster_status,
+    create_log,
+    delete_log,
+    find_log,
+    list_logs,
+)
+from quorate.client.asynchronous import AsyncLog, encode_records
+from quorate.client.producer import open_producer
+from quorate.client.reading import Reader
+from quorate.client.routing import Routing, parse_endpoints
+from quorate.client.session import Session, checked_timeout
+from quorate.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from quorate.client.producer import Producer as Opened
+    from quorate.client.reading import Start
+    from quorate.client.results import ClusterStatus, Receipt, Record
+    from quorate.client.routing import Route
+
+    Header = tuple[str, bytes]
+
+__all__ = ["Client", "Log", "Producer"]
+
+# How often a call that waits looks whether there is still somebody to wait for.
+LOOK_S = 1.0
+
+Result = TypeVar("Result")
+
+
+class Client:
+    """A cluster, reached through any of its nodes.
+
+    ``endpoints`` is "host:port,host:port" or a list of such; the other nodes are learnt from them.
+    Every call ends within ``timeout`` seconds. Any thread may use it, and so may a process that was
+    forked from this one. Close it, or use it in a ``with`` statement::
+
+        with Client("127.0.0.1:7401") as client:
+            log = client.log("orders", create=True)
+            receipt = log.append(b"hello")
+    """
+
+    def __init__(self, endpoints: str | Sequence[str], timeout: float = 30.0) -> None:
+        self._routing = Routing(parse_endpoints(endpoints))
+        self._timeout = checked_timeout(timeout)
+        # By process. Those of a parent are kept and left alone: to tidy them up here would disturb
+        # what they share with the parent.
+        self._workers: dict[int, _Worker] = {}
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection. What is under way ends at once; an append as OUTCOME_UNKNOWN."""
+        self._closed = True
+        worker = self._workers.pop(os.getpid(), None)
+        if worker is not None:
+            worker.close()
+
+    def log(self, name: str, *, create: bool = False) -> Log:
+        """The log of that name, in its present life; with ``create`` it is made if missing."""
+        return Log(self, self._run(lambda session: find_log(session, name, create=create)))
+
+    def create_log(self, name: str) -> Log:
+        """Make a log. LOG_EXISTS if there is one of that name."""
+        return Log(self, self._run(lambda session: create_log(session, name)))
+
+    def delete_log(self, name: str) -> None:
+        """Delete a log with all its records."""
+        self._run(lambda session: delete_log(session, name))
+
+    def logs(self) -> list[str]:
+        """The names of all logs, sorted."""
+        return [log.name for log in self._run(list_logs)]
+
+    def status(self) -> ClusterStatus:
+        """Nodes, logs and replicas: the document of ``quorate status --json``, as a dict."""
+        return self._run(cluster_status)
+
+    def _run(self, work: Callable[[Session], Coroutine[Any, Any, Result]]) -> Result:
+        if self._closed:
+            raise InvalidArgument("the client is closed")
+        process = os.getpid()
+        worker = self._workers.get(process)
+        if worker is None:
+            made = _Worker(Session(self._routing, self._timeout))
+            # Of two threads that come first at the same time, one makes it.
+            worker = self._workers.setdefault(process, made)
+            if worker is made:
+                worker.start()
+            else:
+                made.discard()
+        return worker.run(work)
+
+
+class Log:
+    """One log of a cluster, in one of its lives: deleted and made again, it is another one."""
+
+    def __init__(self, client: Client, route: Route) -> None:
+        self._client = client
+        self._route = route
+
+    def __repr__(self) -> str:
+        return f"<Log {self.name} {self.incarnation}>"
+
+    @property
+    def name(self) -> str:
+        return self._route.name
+
+    @property
+    def incarnation(self) -> str:
+        """The id of this life of the log, as 32 hex digits."""
+        return f"{self._route.incarnation:032x}"
+
+    def append(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] | None = None,
+        timestamp: int | None = None,
+        expect_offset: int | None = None,
+        fence: str | None = None,
+    ) -> Receipt:
+        """Append one record; see :meth:`append_batch`."""
+        return self.append_batch(
+            [value],
+            keys=None if key is None else [key],
+            headers=None if headers is None else [headers],
+            timestamps=timestamp,
+            expect_offset=expect_offset,
+            fence=fence,
+        )
+
+    def append_batch(
+        self,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Sequence[Header]] | None = None,
+        timestamps: Sequence[int] | int | None = None,
+        expect_offset: int | None = None,
+        fence: str | None = None,
+    ) -> Receipt:
+        """Append records together: all of them or none, at consecutive offsets.
+
+        ``timestamps`` are microseconds, one for each record or one for all; the time of the call if
+        there are none. With ``expect_offset`` the first record gets that offset, or nothing is
+        appended: OFFSET_MISMATCH. An append whose fate could not be learnt is OUTCOME_UNKNOWN; it
+        is never sent a second time.
+        """
+        batch = encode_records(values, keys, headers, timestamps)
+        return self._client._run(
+            lambda session: session.append(self._route, batch, expect_offset, fence)
+        )
+
+    def read(
+        self,
+        start: Start = 0,
+        stop: int | None = None,
+        follow: bool = False,
+        *,
+        linearizable: bool = False,
+    ) -> Iterator[Record]:
+        """The records from ``start`` to before ``stop``.
+
+        ``start`` is an offset, "earliest", "latest", or -N for the last N records. Without ``stop``
+        it ends at the end that the log had at the beginning; with ``follow`` it waits there for
+        more. With ``linearizable`` everything acknowledged before the call is seen.
+        """
+        reader = Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
+        return self._records(reader)
+
+    def _records(self, reader: Reader) -> Iterator[Record]:
+        while (pieces := self._client._run(reader.next)) is not None:
+            for piece in pieces:
+                yield from piece.records()
+
+    def first_offset(self) -> int:
+        """The first offset that is kept."""
+        return self._client._run(lambda session: AsyncLog(session, self._route).first_offset())
+
+    def end_offset(self) -> int:
+        """The offset of the next record. Linearizable: all that was acknowledged is below."""
+        return self._client._run(lambda session: AsyncLog(session, self._route).end_offset())
+
+    def offset_at(self, timestamp_us: int) -> int:
+        """The first offset with an append time at or after ``timestamp_us``; the end if none."""
+        return self._client._run(
+            lambda session: AsyncLog(session, self._route).offset_at(timestamp_us)
+        )
+
+    def set_fence(self, fence: str | None, *, expect: str | None = None) -> None:
+        """Let only appends with ``fence`` pass; None lets all pass again.
+
+        ``expect`` is the fence that is set now, None if none is; otherwise FENCED.
+        """
+        self._client._run(
+            lambda session: AsyncLog(session, self._route).set_fence(fence, expect=expect)
+        )
+
+    def producer(self, name: str) -> Producer:
+        """Open a producer, whose batches are appended exactly once.
+
+        Whoever had it open before is FENCED.
+        """
+        opened = self._client._run(lambda session: open_producer(session, self._route, name))
+        return Producer(self._client, opened)
+
+
+class Producer:
+    """An open producer of one log. One batch at a time."""
+
+    def __init__(self, client: Client, opened: Opened) -> None:
+        self._client = client
+        self._opened = opened
+        self._process = os.getpid()
+
+    @property
+    def last_sequence(self) -> int:
+        """Records that are in the log under this name: the sequence of the last one."""
+        return self._opened.last_sequence
+
+    def append_batch(
+        self,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Sequence[Header]] | None = None,
+        timestamps: Sequence[int] | int | None = None,
+        fence: str | None = None,
+    ) -> Receipt:
+        """Append records together. It is sent until there is an answer, and is in the log once."""
+        if os.getpid() != self._process:
+            # Two processes would use the same sequences for different records.
+            raise InvalidArgument(f"producer {self._opened.name} was opened before the fork")
+        batch = encode_records(values, keys, headers, timestamps)
+        return self._client._run(lambda session: self._opened.append(session, batch, fence))
+
+
+class _Worker:
+    """An event loop in a thread, and the session that lives on it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._work, name="quorate-client", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def discard(self) -> None:
+        """It was never started."""
+        self._loop.close()
+
+    def _work(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()
+
+    def run(self, work: Callable[[Session], Coroutine[Any, Any, Result]]) -> Result:
+        """Carry out ``work`` there. It keeps its own deadline."""
+        coroutine = work(self._session)
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # the loop is closed
+            coroutine.close()
+            raise InvalidArgument("the client is closed") from None
+        try:
+            while True:
+                try:
+                    return future.result(LOOK_S)
+                except TimeoutError:
+                    if not self._thread.is_alive() and not future.done():
+                        raise InvalidArgument("the client is closed") from None
+        except CancelledError:
+            raise InvalidArgument("the client is closed") from None
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        self.run(_wind_up)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+async def _wind_up(session: Session) -> None:
+    """Close the session, and let whoever waits for an answer learn of it."""
+    await session.close()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=session.patience.close_s)

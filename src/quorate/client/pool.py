@@ -1,0 +1,131 @@
+"""The connections of one client: at most one to each address, made when it is first needed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from quorate.client.requests import Requests
+from quorate.client.retries import Unreachable
+from quorate.errors import InvalidArgument, QuorateError
+from quorate.net.connection import dial
+from quorate.wire.frames import FrameLimits
+from quorate.wire.handshake import Hello
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from quorate.client.retries import Patience
+    from quorate.client.routing import Routing
+
+__all__ = ["Pool", "reason"]
+
+# The longest answers: a table of many logs, and one entry of the largest batch that can be set.
+ANSWERS = FrameLimits(control=64 << 20, bulk=1 << 30)
+
+
+class Pool:
+    """Finds a node that can be asked."""
+
+    def __init__(self, routing: Routing, patience: Patience) -> None:
+        self._routing = routing
+        self._patience = patience
+        self._open: dict[str, Requests] = {}
+        # Everybody who needs an address waits for the same dial.
+        self._dials: dict[str, asyncio.Task[Requests]] = {}
+        # Addresses that took what was sent and said nothing, until when they come last.
+        self._silent: dict[str, float] = {}
+        self._closed = False
+
+    async def reach(self, addresses: Sequence[str]) -> Requests:
+        """The first of ``addresses`` that answers.
+
+        Raises Unreachable if none does; a refusal that no repeat changes is raised as it is if
+        every node gave one.
+        """
+        failures: list[tuple[str, Exception]] = []
+        for address in self._by_hope(addresses):
+            try:
+                return await self.connect(address)
+            except (OSError, QuorateError) as error:
+                failures.append((address, error))
+        refusals = [error for _, error in failures if _is_final(error)]
+        if refusals and len(refusals) == len(failures):
+            raise refusals[0]
+        told = "; ".join(f"{address}: {reason(error)}" for address, error in failures)
+        raise Unreachable(f"no node could be reached: {told}")
+
+    async def connect(self, address: str) -> Requests:
+        if self._closed:
+            raise InvalidArgument("the client is closed")
+        requests = self._open.get(address)
+        if requests is not None and requests.open:
+            return requests
+        task = self._dials.get(address)
+        if task is None:
+            task = asyncio.create_task(self._dial(address))
+            # Whoever waited may be gone when it fails.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._dials[address] = task
+        try:
+            # One caller's deadline does not end what others wait for.
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise InvalidArgument("the client is closed") from None
+            raise
+
+    async def _dial(self, address: str) -> Requests:
+        try:
+            hello = Hello("client", cluster=self._routing.cluster)
+            connection, welcome = await dial(
+                address, hello, timeout=self._patience.dial_s, limits=ANSWERS
+            )
+        except TimeoutError:
+            self._shun(address)
+            raise
+        finally:
+            del self._dials[address]
+        self._silent.pop(address, None)
+        requests = Requests(connection, welcome)
+        self._open[address] = requests
+        self._routing.welcomed(address, welcome)
+        return requests
+
+    def was_silent(self, requests: Requests) -> None:
+        """It is connected and does not answer: it may be paused, or cut off."""
+        self._shun(requests.address)
+
+    def _shun(self, address: str) -> None:
+        self._silent[address] = asyncio.get_running_loop().time() + self._patience.silent_s
+
+    def _by_hope(self, addresses: Sequence[str]) -> Sequence[str]:
+        if not self._silent:
+            return addresses
+        now = asyncio.get_running_loop().time()
+        return sorted(addresses, key=lambda address: self._silent.get(address, 0) > now)
+
+    async def close(self) -> None:
+        """Nothing is open afterwards."""
+        self._closed = True
+        dials = list(self._dials.values())
+        for task in dials:
+            task.cancel()
+        await asyncio.gather(*dials, return_exceptions=True)
+        patience_s = self._patience.close_s
+        await asyncio.gather(*(requests.close(patience_s) for requests in self._open.values()))
+        self._open.clear()
+
+
+def _is_final(error: Exception) -> bool:
+    return isinstance(error, QuorateError) and not error.retriable
+
+
+def reason(error: Exception) -> str:
+    """What an operator needs: not the call that failed, but what the system said."""
+    if isinstance(error, QuorateError):
+        return f"{error.code}: {error}"
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__

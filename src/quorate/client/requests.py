@@ -1,0 +1,201 @@
+"""The requests that are under way on one connection: their numbers, and who waits for the answer.
+
+A request that nobody waits for any more is forgotten; an answer to it says nothing to anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from quorate.client.results import Receipt
+from quorate.client.retries import Lost, Unreachable
+from quorate.errors import Corrupt, InvalidArgument, TooLarge
+from quorate.wire.calls import decode_result, encode_call
+from quorate.wire.frames import FrameKind
+from quorate.wire.requests import (
+    Append,
+    Fetch,
+    decode_failure,
+    decode_receipts,
+    decode_records,
+    encode_append,
+    encode_fetch,
+    request_of,
+)
+
+if TYPE_CHECKING:
+    from quorate.net.connection import Connection
+    from quorate.wire.calls import Call
+    from quorate.wire.frames import Frame
+    from quorate.wire.handshake import Welcome
+    from quorate.wire.requests import Records
+
+__all__ = ["Requests"]
+
+NUMBERS = 1 << 32
+Result = TypeVar("Result")
+_Decode = Callable[["Frame"], Any]
+
+
+class _Waiting(NamedTuple):
+    future: asyncio.Future[Any]
+    # Of the frame that answers it; RECEIPTS and FAILURE are read by themselves.
+    kind: FrameKind
+    decode: _Decode
+
+
+def _nothing(_: Frame) -> None:
+    """RECEIPTS answer several requests: each is given its row."""
+
+
+class Requests:
+    """One connection to one node."""
+
+    def __init__(self, connection: Connection, welcome: Welcome) -> None:
+        self.welcome = welcome
+        # Done once the connection has ended.
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._connection = connection
+        self._waiting: dict[int, _Waiting] = {}
+        self._number = 0
+        # Frames of the next write.
+        self._out: list[bytes] = []
+        # Done when the connection takes more; None while it does.
+        self._room: asyncio.Future[None] | None = None
+        connection.handler = self
+
+    @property
+    def node(self) -> str:
+        return self.welcome.node
+
+    @property
+    def address(self) -> str:
+        """Where it was dialled."""
+        return self._connection.address
+
+    @property
+    def open(self) -> bool:
+        return not self._connection.closed
+
+    async def room(self) -> None:
+        """Wait until what was sent before has left: nothing piles up without a limit."""
+        while self._room is not None:
+            await asyncio.shield(self._room)
+
+    # -- asking --------------------------------------------------------------------------------
+
+    async def append(self, append: Append) -> Receipt:
+        """``append`` gets its number here. Raises TooLarge before anything is sent."""
+        size, limit = len(append.batch), self.welcome.batch_bytes
+        if size > limit:
+            raise TooLarge(f"a batch of {size} bytes; limits.batch_bytes of {self.node} is {limit}")
+        number, future = self._expect(FrameKind.RECEIPTS, _nothing)
+        append = append._replace(request=number)
+        self._send(encode_append(append), append.batch)
+        receipt: Receipt = await self._answered(number, future)
+        return receipt
+
+    async def fetch(self, fetch: Fetch) -> Records:
+        number, future = self._expect(FrameKind.RECORDS, decode_records)
+        self._send(encode_fetch(fetch._replace(request=number)))
+        records: Records = await self._answered(number, future)
+        return records
+
+    async def call(self, call: Call[Result]) -> Result:
+        number, future = self._expect(FrameKind.RESULT, lambda frame: decode_result(frame, call))
+        self._send(encode_call(number, call))
+        result: Result = await self._answered(number, future)
+        return result
+
+    def _expect(self, kind: FrameKind, decode: _Decode) -> tuple[int, asyncio.Future[Any]]:
+        if not self.open:
+            raise Unreachable(f"the connection to {self.node} has ended")
+        while self._number in self._waiting:
+            self._number = (self._number + 1) % NUMBERS
+        number, self._number = self._number, (self._number + 1) % NUMBERS
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[number] = _Waiting(future, kind, decode)
+        return number, future
+
+    def _send(self, *buffers: bytes) -> None:
+        """Whatever is asked until the loop comes round leaves in one write."""
+        if not self._out:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._out += buffers
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        self._connection.send(out)
+
+    async def _answered(self, number: int, future: asyncio.Future[Any]) -> Any:
+        try:
+            return await future
+        finally:
+            self._waiting.pop(number, None)
+
+    # -- the connection's handler --------------------------------------------------------------
+
+    def frame_received(self, frame: Frame) -> None:
+        if frame.kind is FrameKind.RECEIPTS:
+            self._receipts(frame)
+        elif frame.kind is FrameKind.FAILURE:
+            failure = decode_failure(frame)
+            self._answer(failure.request, failure.error)
+        else:
+            self._result(frame)
+
+    def closed(self, error: Exception | None) -> None:
+        self.ended.set_result(None)
+        why = f": {error}" if error is not None and str(error) else ""
+        for number in list(self._waiting):
+            self._answer(number, Lost(f"the connection to {self.node} ended{why}"))
+        self.writable(True)
+
+    def writable(self, yes: bool) -> None:
+        if not yes and self._room is None:
+            self._room = asyncio.get_running_loop().create_future()
+        elif yes and self._room is not None:
+            room, self._room = self._room, None
+            if not room.done():
+                room.set_result(None)
+
+    def _receipts(self, frame: Frame) -> None:
+        index, term, base, synced, rows = decode_receipts(frame)
+        for number, above, count in rows:
+            waiting = self._waiting.get(number)
+            if waiting is not None and waiting.kind is FrameKind.RECEIPTS:
+                receipt = Receipt(base + above, count, index, term, synced)
+                self._answer(number, receipt)
+
+    def _result(self, frame: Frame) -> None:
+        number = request_of(frame)
+        waiting = self._waiting.get(number)
+        if waiting is None:
+            return
+        if waiting.kind is not frame.kind:
+            raise InvalidArgument(f"{waiting.kind.name} was asked for, {frame.kind.name} came")
+        try:
+            self._answer(number, waiting.decode(frame))
+        except InvalidArgument as error:
+            # The frame was whole, so the connection still is.
+            problem = f"{self.node} gave an answer that is not whole: {error}"
+            damaged = waiting.kind is FrameKind.RECORDS
+            self._answer(number, Corrupt(problem) if damaged else Lost(problem))
+
+    def _answer(self, number: int, result: object) -> None:
+        waiting = self._waiting.pop(number, None)
+        if waiting is None or waiting.future.done():
+            return
+        if isinstance(result, Exception):
+            waiting.future.set_exception(result)
+        else:
+            waiting.future.set_result(result)
+
+    async def close(self, patience_s: float) -> None:
+        """Let what is queued leave, for so long at most. Who waits for an answer gets none."""
+        self._connection.close()
+        await asyncio.wait([self.ended], timeout=patience_s)
+        self._connection.abort()
+        await self.ended

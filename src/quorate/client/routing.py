@@ -1,0 +1,137 @@
+"""Where to go with a request: what this client was told of nodes, logs and leaders.
+
+Sans-IO, and nothing but data: it outlives its connections, and a fork.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from quorate.errors import InvalidArgument
+from quorate.net.connection import parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from quorate.wire.calls import LogFound
+    from quorate.wire.handshake import Welcome
+
+__all__ = ["Route", "Routing", "parse_endpoints"]
+
+# How a NOT_LEADER ends.
+_LEADER = re.compile(r"leader: (\S+)$")
+
+
+def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[str, ...]:
+    """The addresses of "host:port,host:port" or of a list of such; at least one."""
+    parts = endpoints.split(",") if isinstance(endpoints, str) else endpoints
+    found = tuple(part.strip() for part in parts if part.strip())
+    if not found:
+        raise InvalidArgument("endpoints: at least one host:port is needed")
+    for one in found:
+        parse_address(one)
+    return tuple(dict.fromkeys(found))
+
+
+@dataclass(slots=True)
+class Route:
+    """One log, or the catalog: which nodes have it, and which of them to ask."""
+
+    name: str
+    # 0 for the catalog.
+    incarnation: int
+    # The nodes with a replica.
+    nodes: list[str]
+    # Where writes go; None if nobody is known to lead: then the nodes are tried one by one.
+    leader: str | None = None
+    # Where reads go; None is the leader.
+    reader: str | None = None
+    # The highest end that this client has seen, or was told by a receipt. Reads never show less.
+    session_end: int = 0
+
+    def saw(self, end: int) -> None:
+        self.session_end = max(self.session_end, end)
+
+    def redirected(self, asked: str, message: str) -> bool:
+        """``asked`` does not lead. Whether it named somebody else whom it pays to ask at once."""
+        found = _LEADER.search(message)
+        named = found[1] if found else None
+        if named in self.nodes and named not in (asked, self.leader):
+            self.leader = named
+            self.reader = None
+            return True
+        # The one who is named may be the one who could not be reached.
+        self.failed_to_write(asked)
+        return False
+
+    def failed_to_write(self, node: str) -> None:
+        """Begin with another node the next time."""
+        if self.leader == node:
+            self.leader = None
+        if node in self.nodes:
+            place = self.nodes.index(node) + 1
+            self.nodes = [*self.nodes[place:], *self.nodes[:place]]
+
+    def failed_to_read(self, node: str) -> None:
+        others = self._from(node)[1:]
+        self.reader = others[0] if others else None
+
+    def to_write(self) -> list[str]:
+        """The nodes, the one to begin with first."""
+        return self._from(self.leader)
+
+    def to_read(self) -> list[str]:
+        return self._from(self.reader or self.leader)
+
+    def _from(self, first: str | None) -> list[str]:
+        if first is None:
+            return self.nodes
+        return [first, *(node for node in self.nodes if node != first)]
+
+
+@dataclass(slots=True)
+class Routing:
+    """Everything that one client knows of its cluster."""
+
+    # As the caller gave them: where to begin, and where to go when all else fails.
+    endpoints: tuple[str, ...]
+    # Named by the first node that answered; another one is refused from then on.
+    cluster: str | None = None
+    # node id -> where it says that clients find it.
+    nodes: dict[str, str] = field(default_factory=dict)
+    # node id -> where this client found it, which may be a way around.
+    met: dict[str, str] = field(default_factory=dict)
+    # incarnation -> log.
+    logs: dict[int, Route] = field(default_factory=dict)
+    # Incarnations that this client deleted: a node that still has one lags.
+    deleted: set[int] = field(default_factory=set)
+    catalog: Route = field(default_factory=lambda: Route("the catalog", 0, []))
+
+    def welcomed(self, address: str, welcome: Welcome) -> None:
+        self.cluster = welcome.cluster
+        self.nodes.update(welcome.nodes)
+        self.met = {node: place for node, place in self.met.items() if place != address}
+        self.met[welcome.node] = address
+        self.catalog.nodes += [node for node in welcome.nodes if node not in self.catalog.nodes]
+
+    def found(self, log: LogFound) -> Route:
+        """The route of ``log``, with what was just learnt."""
+        self.nodes.update(log.nodes)
+        incarnation = int.from_bytes(log.incarnation, "little")
+        route = self.logs.get(incarnation)
+        if route is None:
+            route = self.logs[incarnation] = Route(log.name, incarnation, sorted(log.nodes))
+        if log.leader in log.nodes:
+            route.leader = log.leader
+        return route
+
+    def dropped(self, incarnation: int) -> None:
+        self.deleted.add(incarnation)
+        self.logs.pop(incarnation, None)
+
+    def addresses(self, nodes: Sequence[str]) -> list[str]:
+        """Where to try, in the order of ``nodes``; then the endpoints, which may know a way."""
+        places = [place.get(node) for node in nodes for place in (self.met, self.nodes)]
+        return [*dict.fromkeys(place for place in (*places, *self.endpoints) if place)]

@@ -1,0 +1,273 @@
+"""One client's work with its cluster: every operation, with its deadline and its repeats.
+
+What is decided, where to go and whether to send again, is in ``routing`` and ``retries``; here it
+is carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, TypeVar
+
+from quorate.client.pool import Pool
+from quorate.client.retries import Attempts, Effect, Lost, Patience, Unreachable
+from quorate.errors import (
+    Behind,
+    Corrupt,
+    Duplicate,
+    InvalidArgument,
+    LogNotFound,
+    LogRecreated,
+    NotLeader,
+    QuorateError,
+)
+from quorate.wire.calls import FindLog, ReadEnds
+from quorate.wire.requests import Append, Fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from quorate.client.requests import Requests
+    from quorate.client.results import Receipt
+    from quorate.client.routing import Route, Routing
+    from quorate.wire.calls import Call, Ends
+    from quorate.wire.requests import Records, Stamp
+
+__all__ = ["PATIENCE", "Session", "checked_timeout", "wire_id"]
+
+PATIENCE = Patience()
+# What one answer of a replica is to bring; a larger entry comes alone.
+FETCH_BYTES = 1 << 20
+# Seconds; a day. What travels is milliseconds in 32 bits.
+TIMEOUT_MAX = 86_400
+
+Result = TypeVar("Result")
+
+
+def checked_timeout(timeout: float) -> float:
+    if not 0 < timeout <= TIMEOUT_MAX:
+        raise InvalidArgument(
+            f"timeout = {timeout!r} is not a number of seconds above 0 and up to {TIMEOUT_MAX}"
+        )
+    return timeout
+
+
+def wire_id(incarnation: int) -> bytes:
+    """How an incarnation travels."""
+    return incarnation.to_bytes(16, "little")
+
+
+class Session:
+    """Connections and knowledge of one client, and the time that each operation is given."""
+
+    def __init__(self, routing: Routing, timeout: float, patience: Patience = PATIENCE) -> None:
+        self.routing = routing
+        self.timeout = checked_timeout(timeout)
+        self.patience = patience
+        self.pool = Pool(routing, patience)
+        self._draw = random.Random()
+
+    async def close(self) -> None:
+        await self.pool.close()
+
+    # -- operations ----------------------------------------------------------------------------
+
+    async def ask(
+        self,
+        route: Route,
+        what: str,
+        call: Call[Result],
+        check: Callable[[Result, Requests], None] | None = None,
+    ) -> Result:
+        """A question that every node of ``route`` can answer; the leader's answer is the newest.
+
+        ``check`` raises if an answer will not do, so that another node is asked.
+        """
+
+        async def ask(at: Requests) -> Result:
+            result = await at.call(call)
+            if check is not None:
+                check(result, at)
+            return result
+
+        attempts = self._attempts(route, what, Effect.NONE)
+        return await self._carry_out(attempts, route, ask)
+
+    async def change(
+        self,
+        route: Route,
+        what: str,
+        call: Call[Result],
+        effect: Effect,
+        settling: type[QuorateError] | None = None,
+    ) -> Result:
+        """Something that only the leader of ``route`` does."""
+        attempts = self._attempts(route, what, effect, settling=settling)
+        return await self._carry_out(attempts, route, lambda at: at.call(call))
+
+    async def append(
+        self,
+        route: Route,
+        batch: bytes,
+        expect_offset: int | None = None,
+        fence: str | None = None,
+        stamp: Stamp | None = None,
+    ) -> Receipt:
+        """Without a stamp it is sent a second time only if the first one was refused."""
+        effect = Effect.TWICE if stamp is None else Effect.ONCE
+        attempts = self._attempts(route, f"append to {route.name}", effect, settling=Duplicate)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self.timeout
+
+        def send(at: Requests) -> Awaitable[Receipt]:
+            left_ms = max(1, int(1000 * (deadline - clock())))
+            return at.append(
+                Append(0, route.incarnation, batch, expect_offset, fence, stamp, left_ms)
+            )
+
+        receipt = await self._carry_out(attempts, route, send)
+        route.saw(receipt.offset + receipt.count)
+        return receipt
+
+    async def ends(self, route: Route, *, barrier: bool) -> Ends:
+        """Where the log begins and ends; with ``barrier`` nothing acknowledged is left out."""
+
+        def check(ends: Ends, at: Requests) -> None:
+            if ends.end < route.session_end:
+                raise Behind(f"{at.node} is at {ends.end}, this client saw {route.session_end}")
+
+        call = ReadEnds(wire_id(route.incarnation), barrier)
+        ends = await self.ask(route, f"ends of {route.name}", call, check)
+        route.saw(ends.end)
+        return ends
+
+    async def fetch(self, route: Route, offset: int, wait_s: float = 0.0) -> Records:
+        """Stored entries from ``offset`` on, at least one unless the log ends there.
+
+        At the end of the log a replica waits for ``wait_s`` before it says so.
+        """
+        wait_ms = int(1000 * wait_s)
+
+        async def ask(at: Requests) -> Records:
+            records = await at.fetch(
+                Fetch(0, route.incarnation, offset, FETCH_BYTES, wait_ms, route.session_end)
+            )
+            if not _dense(records, offset):
+                raise Corrupt(f"{at.node}: what it gave from offset {offset} on has a gap")
+            return records
+
+        attempts = self._attempts(route, f"read of {route.name}", Effect.NONE, wait_s=wait_s)
+        records = await self._carry_out(attempts, route, ask)
+        route.saw(records.end_offset)
+        return records
+
+    # -- attempts ------------------------------------------------------------------------------
+
+    def _attempts(
+        self,
+        route: Route,
+        what: str,
+        effect: Effect,
+        *,
+        settling: type[QuorateError] | None = None,
+        wait_s: float = 0.0,
+    ) -> Attempts:
+        return Attempts(
+            what,
+            effect,
+            self.timeout + wait_s,
+            self.patience,
+            self._draw,
+            settling=settling,
+            copies=len(route.nodes),
+            wait_s=wait_s,
+        )
+
+    async def _carry_out(
+        self,
+        attempts: Attempts,
+        route: Route,
+        ask: Callable[[Requests], Awaitable[Result]],
+    ) -> Result:
+        """Ask one node after the other until there is an answer, or no time."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + attempts.timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    at = None
+                    try:
+                        reads = attempts.effect is Effect.NONE
+                        nodes = route.to_read() if reads else route.to_write()
+                        at = await self.pool.reach(self.routing.addresses(nodes))
+                        result = await self._answer(attempts, at, ask)
+                        if not reads:
+                            route.leader = at.node
+                        return result
+                    except (Lost, Unreachable, QuorateError) as error:
+                        pause_s = await self._failed(attempts, route, at, error)
+                    await asyncio.sleep(pause_s)
+                    if not attempts.worthwhile(deadline - clock()):
+                        raise attempts.expired()
+        except TimeoutError:
+            raise attempts.expired() from None
+
+    async def _answer(
+        self, attempts: Attempts, at: Requests, ask: Callable[[Requests], Awaitable[Result]]
+    ) -> Result:
+        """Ask one node. A request that is still here when the time is up was never sent."""
+        try:
+            async with asyncio.timeout(attempts.answer_s):
+                await at.room()
+                attempts.sent = True
+                return await ask(at)
+        except TimeoutError:
+            self.pool.was_silent(at)
+            problem = f"{at.node} gave no answer in {attempts.answer_s:g} s"
+            raise Lost(problem) if attempts.sent else Unreachable(problem) from None
+
+    async def _failed(
+        self, attempts: Attempts, route: Route, at: Requests | None, error: Exception
+    ) -> float:
+        """Learn from a failure where to go next. How long to wait before."""
+        attempts.sent = False
+        redirected = False
+        if at is not None:
+            if isinstance(error, NotLeader):
+                redirected = route.redirected(at.node, str(error))
+            elif isinstance(error, Lost | Unreachable):
+                route.failed_to_write(at.node)
+            elif isinstance(error, LogNotFound) and route.incarnation:
+                error = await self._gone(route, at, error)
+            if attempts.effect is Effect.NONE and not redirected and _passes(error):
+                route.failed_to_read(at.node)
+        return attempts.failed(error, redirected=redirected)
+
+    async def _gone(self, route: Route, at: Requests, error: LogNotFound) -> QuorateError:
+        """Why the log of ``route`` is not there: ask the node that has just made sure."""
+        try:
+            found = await at.call(FindLog(route.name))
+        except (Lost, Unreachable, QuorateError):
+            return error
+        if found.incarnation == wire_id(route.incarnation):
+            return error
+        return LogRecreated(
+            f"{route.name} was deleted and made again: {route.incarnation:032x} is "
+            f"{int.from_bytes(found.incarnation, 'little'):032x} now"
+        )
+
+
+def _passes(error: Exception) -> bool:
+    """Whether another replica may answer better."""
+    return not isinstance(error, QuorateError) or error.retriable or isinstance(error, Corrupt)
+
+
+def _dense(records: Records, offset: int) -> bool:
+    """Whether it has the record at ``offset`` and what follows, or ends there."""
+    if not records.rows:
+        return offset >= records.end_offset
+    first, count, _ = records.rows[0]
+    ends = [start + count for start, count, _ in records.rows]
+    starts = [start for start, _, _ in records.rows]
+    return first <= offset < first + count and ends[:-1] == starts[1:]

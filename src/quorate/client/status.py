@@ -1,0 +1,84 @@
+"""The state of a cluster, put together from what each of its nodes knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.client.results import ClusterStatus, LogSummary, NodeSummary, ReplicaSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from quorate.wire.calls import LogStatus, NodeStatus, ReplicaStatus
+
+    # What the nodes that answered say of one log, by node.
+    Views = dict[str, LogStatus]
+
+__all__ = ["merge_status"]
+
+LEADER = "leader"
+
+
+def merge_status(answers: Sequence[NodeStatus], addresses: Mapping[str, str]) -> ClusterStatus:
+    """``addresses`` are the nodes that are known, whether they answered or not."""
+    up = {answer.id: answer for answer in answers}
+    places = dict(addresses)
+    for answer in answers:
+        places |= answer.nodes
+    nodes = [
+        NodeSummary(id=node, address=place, up=node in up) for node, place in sorted(places.items())
+    ]
+    logs: dict[tuple[str, bytes], Views] = {}
+    for answer in answers:
+        for log in answer.logs:
+            logs.setdefault((log.name, log.incarnation), {})[answer.id] = log
+    return ClusterStatus(
+        nodes=nodes, logs=[_log(views, places) for _, views in sorted(logs.items())]
+    )
+
+
+def _log(views: Views, places: Mapping[str, str]) -> LogSummary:
+    """One log. The leader of the newest term knows most; without it, whoever is furthest."""
+    node, best = max(views.items(), key=lambda item: _rank(item[1]))
+    leads = best.role == LEADER
+    peers = {peer.node: peer for peer in best.peers} if leads else {}
+    committed = max(view.committed for view in views.values())
+    # Without a leader nobody tells who has a replica: today every node has.
+    holders = {node, *peers} if leads else {*views, *places}
+    replicas = []
+    for holder in sorted(holders):
+        view, peer = views.get(holder), peers.get(holder)
+        match = best.last if leads and holder == node else peer.match if peer else None
+        replicas.append(
+            ReplicaSummary(
+                node=holder,
+                role=view.role if view else "follower",
+                match=match,
+                lag=None if match is None else max(0, committed - match),
+                state=_state(view, peer, leads=leads and holder == node),
+            )
+        )
+    return LogSummary(
+        name=best.name,
+        incarnation=f"{int.from_bytes(best.incarnation, 'little'):032x}",
+        leader=node if leads else best.leader,
+        term=best.term,
+        first_offset=best.first_offset,
+        end_offset=max(view.end_offset for view in views.values()),
+        committed=committed,
+        staged_bytes=best.staged_bytes,
+        replicas=replicas,
+    )
+
+
+def _rank(view: LogStatus) -> tuple[int, bool, int]:
+    return view.term, view.role == LEADER, view.committed
+
+
+def _state(view: LogStatus | None, peer: ReplicaStatus | None, *, leads: bool) -> str:
+    if leads:
+        return "self"
+    if view is None:
+        return "down"
+    # Nobody sends it anything: the next leader begins with a question.
+    return peer.state if peer else "compare"

@@ -1,0 +1,1 @@
+"""Sockets: whole frames in and out, who is let in, and the links between nodes. asyncio only."""

@@ -1,0 +1,357 @@
+"""One socket that carries whole frames, and how to get one by dialling.
+
+A connection knows nothing of what its frames mean: it hands them to its handler, answers PING by
+itself and ends when the other side is silent, never finishes a frame or does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from typing import TYPE_CHECKING, Protocol, cast
+
+from quorate.errors import Busy, InvalidArgument, QuorateError, ReplicaHalted, Timeout
+from quorate.net.limits import NetworkLimits
+from quorate.wire.frames import STRANGER, Frame, FrameKind, FrameLimits, Framer, encode_frame
+from quorate.wire.handshake import Hello, Welcome, encode_hello, judge_welcome, open_welcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from quorate.wire.frames import Buffer
+
+__all__ = ["Connection", "Handler", "dial", "format_address", "parse_address", "report_halt"]
+
+log = logging.getLogger(__name__)
+
+DEFAULT = NetworkLimits()
+# So many times nothing was heard, and the other side is gone.
+SILENCE_MAX = 3
+PORT_MAX = 65_535
+
+_PING, _PONG = FrameKind.PING, FrameKind.PONG
+_PING_FRAME = [encode_frame(_PING, b"")]
+_PONG_FRAME = [encode_frame(_PONG, b"")]
+
+
+class Handler(Protocol):
+    """What becomes of a connection's frames.
+
+    A QuorateError that it raises is what is wrong with the frame: the connection ends with it. Any
+    other exception is a bug: it is logged, and costs this connection and nothing else.
+    """
+
+    def frame_received(self, frame: Frame) -> None: ...
+
+    def closed(self, error: Exception | None) -> None:
+        """Called once, last. None if either side closed it between two frames."""
+
+    def writable(self, yes: bool) -> None:
+        """False: so much is unsent that more should wait. True: it may go on."""
+
+
+class Connection(asyncio.Protocol):
+    """One socket with whole frames. Made by :func:`dial` or by a listener."""
+
+    __slots__ = (
+        "_closing", "_ended", "_error", "_framer", "_handler", "_heard", "_late", "_loop", "_lost",
+        "_network", "_silence", "_timer", "_transport", "_unsent", "_whole", "address",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        address: str,
+        handler: Handler,
+        network: NetworkLimits,
+        ended: Callable[[], None] | None = None,
+    ) -> None:
+        # Of the other side.
+        self.address = address
+        self._handler = handler
+        self._network = network
+        # Told after the handler: for whoever keeps count of connections.
+        self._ended = ended
+        self._framer = Framer(STRANGER)
+        self._loop: asyncio.AbstractEventLoop
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle
+        self._closing = False
+        self._lost = False
+        # Why it ended, if not in good order. The first reason stays.
+        self._error: Exception | None = None
+        # Since the timer last fired: whether bytes came, and whether a frame was complete.
+        self._heard = False
+        self._whole = False
+        # How many times in a row it fired without a sign of life, and within the same frame.
+        self._silence = 0
+        self._late = 0
+        # Unsent bytes when it fired.
+        self._unsent = 0
+
+    # -- for whoever uses it -------------------------------------------------------------------
+
+    @property
+    def handler(self) -> Handler:
+        return self._handler
+
+    @handler.setter
+    def handler(self, handler: Handler) -> None:
+        self._handler = handler
+        if self._lost:  # the one before was told, this one was not
+            self._loop.call_soon(self._guard, handler.closed, self._error)
+
+    @property
+    def limits(self) -> FrameLimits:
+        """The longest parts of a frame that are taken. A stranger gets little room."""
+        return self._framer.limits
+
+    @limits.setter
+    def limits(self, limits: FrameLimits) -> None:
+        self._framer.limits = limits
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that are queued here because the system did not take them yet."""
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def closed(self) -> bool:
+        """Whether sending has no effect any more."""
+        return self._closing or self._transport.is_closing()
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        """Queue whole frames. Never waits; does nothing once closed.
+
+        The buffers belong to the connection from now on. A single answer may be larger than the
+        limit on unsent bytes, so what counts is what is left of those before.
+        """
+        if self._closing:
+            return
+        transport = self._transport
+        unsent = transport.get_write_buffer_size()
+        if unsent > self._network.write_buffer_bytes:
+            limit = self._network.write_buffer_bytes
+            self.abort(Busy(f"{self.address} does not read: {unsent} bytes wait, limit {limit}"))
+        elif not transport.is_closing():
+            transport.writelines(buffers)
+
+    def close(self) -> None:
+        """Send what is queued, then close. Nothing is received any more."""
+        if not self._closing:
+            self._closing = True
+            self._transport.close()
+
+    def abort(self, error: Exception | None = None) -> None:
+        """Close at once; what is queued is lost. ``error`` is what the handler is told."""
+        self._closing = True
+        if self._error is None:
+            self._error = error
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        """Receive no more for now. Frames of the bytes that are here already still come.
+
+        The other side's PINGs are not answered meanwhile: it gives up if this takes long.
+        """
+        if not self.closed:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self.closed:
+            self._transport.resume_reading()
+
+    # -- called by the event loop --------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self._network.write_pause_bytes)
+        self._arm()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = True
+        self._guard(self._deliver, data)
+
+    def eof_received(self) -> None:
+        if self._framer.waiting:
+            self._error = ConnectionResetError(f"{self.address} closed in the middle of a frame")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._lost = True
+        self._timer.cancel()
+        if self._error is None:
+            self._error = error
+        self._guard(self._handler.closed, self._error)
+        if self._ended is not None:
+            self._ended()
+
+    def pause_writing(self) -> None:
+        self._guard(self._handler.writable, False)
+
+    def resume_writing(self) -> None:
+        self._guard(self._handler.writable, True)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _deliver(self, data: bytes) -> None:
+        for frame in self._framer.feed(data):
+            self._whole = True
+            kind = frame.kind
+            if kind is _PING:
+                self.send(_PONG_FRAME)
+            elif kind is not _PONG:
+                self._handler.frame_received(frame)
+            if self._closing:
+                break
+
+    def _guard(self, act: Callable[..., None], *arguments: object) -> None:
+        """Run what belongs to the handler: what it raises ends this connection only."""
+        try:
+            act(*arguments)
+        except QuorateError as error:
+            self.abort(error)
+        except ReplicaHalted as halt:
+            self.abort(halt)
+            report_halt(halt, f"connection to {self.address}")
+        except Exception as error:
+            log.exception("connection closed: its handler failed address=%s", self.address)
+            self.abort(error)
+
+    def _arm(self) -> None:
+        self._timer = self._loop.call_later(self._network.keepalive_ms / 1000, self._look)
+
+    def _look(self) -> None:
+        """Once per keepalive: is anybody there? Firings are counted, not seconds: a loop that
+        stood still for long has not looked at what arrived meanwhile."""
+        self._arm()
+        unsent, paused = self.buffered, not self._transport.is_reading()
+        alive = self._heard or unsent < self._unsent or (paused and not unsent)
+        stuck = bool(self._framer.waiting) and not self._whole and not paused
+        self._silence = 0 if alive else self._silence + 1
+        self._late = self._late + 1 if stuck else 0
+        self._heard = self._whole = False
+        self._unsent = unsent
+        period = self._network.keepalive_ms
+        if self._silence >= SILENCE_MAX:
+            self.abort(Timeout(f"{self.address}: no sign of life for {SILENCE_MAX * period} ms"))
+        elif self._late * period > self._network.frame_ms + period:
+            limit = self._network.frame_ms
+            self.abort(Timeout(f"{self.address}: a frame was not complete after {limit} ms"))
+        elif self._silence == 1:
+            self.send(_PING_FRAME)
+
+
+def report_halt(halt: ReplicaHalted, where: str) -> None:
+    """Hand a halt to whoever runs the event loop: no connection may keep quiet about it."""
+    context = {"message": f"a replica halted in the {where}", "exception": halt}
+    asyncio.get_running_loop().call_exception_handler(context)
+
+
+# -- dialling ----------------------------------------------------------------------------------
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of ``host:port``; an IPv6 address stands in brackets."""
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise InvalidArgument(f"address {address!r}: an IPv6 address stands in brackets")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= PORT_MAX):
+        raise InvalidArgument(f"address {address!r} is not HOST:PORT with a port up to {PORT_MAX}")
+    return host, int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """What :func:`parse_address` takes apart."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def dial(
+    address: str,
+    hello: Hello,
+    *,
+    timeout: float,  # noqa: ASYNC109  # callers have deadlines; asyncio.timeout keeps this one
+    limits: FrameLimits,
+    network: NetworkLimits = DEFAULT,
+) -> tuple[Connection, Welcome]:
+    """Connect, say HELLO and wait for WELCOME. The caller sets the handler before it sends.
+
+    Raises what the other side refused with, or why it is not the one who was meant. Raises OSError
+    if it cannot be reached: ConnectionRefusedError if nobody listens there, TimeoutError if the
+    time was up.
+    """
+    host, port = parse_address(address)
+    greeting = _Greeting(address, network)
+    try:
+        async with asyncio.timeout(timeout):
+            await _connect(greeting.connection, host, port)
+            welcome = await greeting.say(hello)
+    except TimeoutError:
+        raise TimeoutError(f"{address} did not say WELCOME in {timeout:g} s") from None
+    greeting.connection.limits = limits
+    return greeting.connection, welcome
+
+
+class _Greeting:
+    """Waits for the first frame of the one who was dialled."""
+
+    def __init__(self, address: str, network: NetworkLimits) -> None:
+        self.connection = Connection(address, self, network)
+        self._answer: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
+
+    async def say(self, hello: Hello) -> Welcome:
+        try:
+            self.connection.send([encode_hello(hello)])
+            welcome = await self._answer
+            error = judge_welcome(welcome, hello, bound=None)
+            if error is not None:
+                raise error
+        except BaseException:
+            self.connection.abort()
+            raise
+        return welcome
+
+    def frame_received(self, frame: Frame) -> None:
+        if self._answer.done():
+            raise InvalidArgument(f"{frame.kind.name} came before anything was asked")
+        try:
+            self._answer.set_result(open_welcome(frame))
+        except QuorateError as error:
+            self._answer.set_exception(error)
+
+    def closed(self, error: Exception | None) -> None:
+        if not self._answer.done():
+            ended = f"{self.connection.address} closed before it said WELCOME"
+            self._answer.set_exception(error or ConnectionResetError(ended))
+
+    def writable(self, yes: bool) -> None:
+        """A HELLO is too short to fill anything."""
+
+
+async def _connect(connection: Connection, host: str, port: int) -> None:
+    """Try every address of ``host``. Refused is only what all of them refuse."""
+    loop = asyncio.get_running_loop()
+    failed: OSError = ConnectionRefusedError(f"{host} has no address")
+    for numeric in await _resolve(host, port):
+        try:
+            await loop.create_connection(lambda: connection, numeric, port)
+        except OSError as error:
+            if isinstance(failed, ConnectionRefusedError):
+                failed = error
+        else:
+            return
+    raise failed
+
+
+async def _resolve(host: str, port: int) -> list[str]:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [str(address[0]) for *_, address in found]
+    return [host]

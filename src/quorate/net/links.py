@@ -1,0 +1,331 @@
+"""The links to the other nodes: two to each, dialled from here, kept up for as long as we run.
+
+Entries go over the bulk link, everything else over the control link: a heartbeat never waits behind
+a megabyte. What cannot be sent is dropped, as a network would: consensus repeats what matters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from quorate.errors import InvalidArgument, QuorateError, ReplicaHalted
+from quorate.net.connection import DEFAULT, Connection, dial, report_halt
+from quorate.raft.messages import Append, Envelope
+from quorate.wire.calls import Call, ResultT, decode_result, encode_call
+from quorate.wire.frames import Frame, FrameKind, FrameLimits
+from quorate.wire.handshake import Hello, Identity, Welcome
+from quorate.wire.messages import encode_envelopes
+from quorate.wire.requests import decode_failure, request_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from quorate.net.limits import NetworkLimits
+    from quorate.types import NodeId
+    from quorate.wire.frames import Buffer
+
+__all__ = ["LinkEvents", "PeerLinks"]
+
+log = logging.getLogger(__name__)
+
+# What a peer may answer: results of calls.
+ANSWERS = FrameLimits(control=1 << 20, bulk=0)
+# Messages at which the next one begins another frame.
+MESSAGES_PER_FRAME = 1024
+REQUEST_MAX = 0xFFFF_FFFF
+
+
+class LinkEvents(Protocol):
+    """What the node learns from its links."""
+
+    def welcomed(self, peer: NodeId, welcome: Welcome) -> QuorateError | None:
+        """Each link asks before it is used. An error closes it: it is tried again much later."""
+
+    def link_closed(self, peer: NodeId) -> None:
+        """The control link to ``peer`` was up and ended."""
+
+    def link_refused(self, peer: NodeId) -> None:
+        """Since then nobody listens there: a host that is there, a process that is not."""
+
+
+class PeerLinks:
+    """Every link from this node to its peers."""
+
+    def __init__(
+        self,
+        own: Identity,
+        peers: Mapping[NodeId, str],
+        events: LinkEvents,
+        network: NetworkLimits = DEFAULT,
+    ) -> None:
+        network = replace(network, keepalive_ms=network.peer_keepalive_ms)
+        self._control = {
+            peer: _Link(own, peer, "control", address, events, network)
+            for peer, address in peers.items()
+        }
+        self._bulk = {
+            peer: _Link(own, peer, "bulk", address, events, network)
+            for peer, address in peers.items()
+        }
+        # Messages to nodes that are no peers of this one.
+        self._strays = 0
+
+    def start(self) -> None:
+        for link in self._all():
+            link.start()
+
+    async def close(self) -> None:
+        """End every link. Nobody is told: it is this node that goes."""
+        await asyncio.gather(*(link.close() for link in self._all()))
+
+    def redial(self, peer: NodeId) -> None:
+        """``peer`` was just heard from: dial it now if a link to it waits for its next try."""
+        self._control[peer].hurry()
+        self._bulk[peer].hurry()
+
+    def connected(self, peer: NodeId) -> bool:
+        """Whether votes and heartbeats can be sent to ``peer``."""
+        return self._control[peer].connection is not None
+
+    @property
+    def dropped(self) -> int:
+        """Messages that were not sent because there was no link, or it was down or full."""
+        return self._strays + sum(link.dropped for link in self._all())
+
+    def send(self, envelopes: Sequence[Envelope]) -> None:
+        """Each link gets its messages with one write, in order. Never waits."""
+        queues: dict[_Link, list[Envelope]] = {}
+        for envelope in envelopes:
+            links = self._bulk if type(envelope.message) is Append else self._control
+            link = links.get(envelope.target)
+            if link is None:
+                self._strays += 1
+            else:
+                queues.setdefault(link, []).append(envelope)
+        for link, queue in queues.items():
+            link.send(queue)
+
+    async def call(self, peer: NodeId, call: Call[ResultT], timeout: float) -> ResultT:  # noqa: ASYNC109  # as in dial
+        """Ask ``peer``. Raises what it fails with, TimeoutError, or ConnectionError without a link.
+
+        After the latter two it may or may not have been done.
+        """
+        return await self._control[peer].call(call, timeout)
+
+    def _all(self) -> list[_Link]:
+        return [*self._control.values(), *self._bulk.values()]
+
+
+class _Link:
+    """One link: the task that keeps it up, and the handler of its connection."""
+
+    def __init__(
+        self,
+        own: Identity,
+        peer: NodeId,
+        purpose: Literal["control", "bulk"],
+        address: str,
+        events: LinkEvents,
+        network: NetworkLimits,
+    ) -> None:
+        self._own = own
+        self._peer = peer
+        self._purpose = purpose
+        self._address = address
+        self._events = events
+        self._network = network
+        # None while it is down.
+        self.connection: Connection | None = None
+        self.dropped = 0
+        self._task: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
+        # Ends the wait before the next try.
+        self._wake = asyncio.Event()
+        # Tries since the link was last up for good; the first one after that comes at once.
+        self._tries = 1
+        # It was up and ended, and no try since was refused.
+        self._lost = False
+        # What was last logged about why it is down: said once, not at every try.
+        self._reason = ""
+        self._request = 0
+        self._calls: dict[int, tuple[Call[Any], asyncio.Future[Any]]] = {}
+
+    # -- keeping it up -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        name = f"link to {self._peer}: {self._purpose}"
+        self._task = asyncio.get_running_loop().create_task(self._keep_up(), name=name)
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        if self.connection is not None:
+            connection = self.connection
+            connection.close()
+            timer = asyncio.get_running_loop().call_later(
+                self._network.close_ms / 1000, connection.abort
+            )
+            await self._ended.wait()
+            timer.cancel()
+
+    def hurry(self) -> None:
+        self._wake.set()
+
+    async def _keep_up(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                pause_s = await self._try()
+            except ReplicaHalted as halt:
+                report_halt(halt, f"link to {self._peer}")
+                return
+            except Exception:
+                log.exception("link failed peer=%s purpose=%s", self._peer, self._purpose)
+                pause_s = self._network.redial_refused_ms / 1000
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
+
+    async def _try(self) -> float:
+        """Dial, and stay until the link ends. How long to wait before the next try."""
+        loop = asyncio.get_running_loop()
+        try:
+            await self._dial()
+            began = loop.time()
+            await self._ended.wait()
+            if loop.time() - began >= self._network.redial_max_ms / 1000:
+                self._tries = 0  # it was no flapping link
+        except QuorateError as error:
+            self._explain(logging.WARNING, error)
+            if not error.retriable:
+                return self._network.redial_refused_ms / 1000
+        except OSError as error:
+            self._explain(logging.INFO, error)
+            if self._lost and isinstance(error, ConnectionRefusedError):
+                self._lost = False
+                self._events.link_refused(self._peer)
+        return self._back_off()
+
+    async def _dial(self) -> None:
+        hello = Hello(
+            self._purpose, cluster=self._own.cluster, node=self._own.node, target=self._peer,
+            storage=self._own.storage, boot=self._own.boot,
+        )  # fmt: skip
+        connection, welcome = await dial(
+            self._address,
+            hello,
+            timeout=self._network.dial_ms / 1000,
+            limits=ANSWERS,
+            network=self._network,
+        )
+        try:
+            error = self._events.welcomed(self._peer, welcome)
+            if error is not None:
+                raise error
+        except BaseException:
+            connection.abort()
+            raise
+        self._ended.clear()
+        self.connection = connection
+        connection.handler = self
+        self._lost = False
+        self._reason = ""
+        log.info("link up peer=%s purpose=%s", self._peer, self._purpose)
+
+    def _back_off(self) -> float:
+        """Doubles with every try, less a random part: nodes that lost each other at the same time
+        do not come back at the same time."""
+        tries, self._tries = self._tries, self._tries + 1
+        if tries == 0:
+            return 0.0
+        limits = self._network
+        most = min(limits.redial_max_ms, limits.redial_min_ms << min(tries - 1, 30))
+        return most * random.uniform(0.5, 1.0) / 1000
+
+    def _explain(self, level: int, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        if reason != self._reason:
+            self._reason = reason
+            log.log(level, "link down peer=%s purpose=%s: %s", self._peer, self._purpose, reason)
+
+    # -- using it ------------------------------------------------------------------------------
+
+    def send(self, envelopes: Sequence[Envelope]) -> None:
+        connection = self.connection
+        if connection is None or connection.buffered > self._network.peer_buffer_bytes:
+            self.dropped += len(envelopes)
+            return
+        buffers: list[Buffer] = []
+        for part in _parts(envelopes, self._network.peer_frame_bytes):
+            buffers += encode_envelopes(part)
+        connection.send(buffers)
+
+    async def call(self, call: Call[ResultT], timeout: float) -> ResultT:  # noqa: ASYNC109  # as in dial
+        connection = self.connection
+        if connection is None:
+            raise ConnectionError(f"no link to {self._peer}")
+        self._request = request = (self._request + 1) & REQUEST_MAX
+        answer: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
+        self._calls[request] = call, answer
+        try:
+            connection.send([encode_call(request, call)])
+            async with asyncio.timeout(timeout):
+                return await answer
+        except TimeoutError:
+            raise TimeoutError(f"{self._peer} did not answer in {timeout:g} s") from None
+        finally:
+            del self._calls[request]
+
+    # -- the connection's handler --------------------------------------------------------------
+
+    def frame_received(self, frame: Frame) -> None:
+        """The answer to a call; nothing else comes this way."""
+        if frame.kind not in (FrameKind.RESULT, FrameKind.FAILURE):
+            raise InvalidArgument(f"{self._peer} answered with {frame.kind.name}")
+        waiting = self._calls.get(request_of(frame))
+        if waiting is None or waiting[1].done():
+            return  # nobody does any more
+        call, answer = waiting
+        try:
+            if frame.kind is FrameKind.FAILURE:
+                raise decode_failure(frame).error
+            answer.set_result(decode_result(frame, call))
+        except QuorateError as error:
+            answer.set_exception(error)
+
+    def closed(self, error: Exception | None) -> None:
+        self.connection = None
+        self._ended.set()
+        for _, answer in self._calls.values():
+            if not answer.done():
+                answer.set_exception(ConnectionError(f"the link to {self._peer} ended"))
+        if self._task is None:
+            return  # this node ended it
+        reason = error or "closed by the peer"
+        log.info("link closed peer=%s purpose=%s: %s", self._peer, self._purpose, reason)
+        if self._purpose == "control":
+            self._lost = True
+            self._events.link_closed(self._peer)
+
+    def writable(self, yes: bool) -> None:
+        """Nobody waits: what does not fit is dropped."""
+
+
+def _parts(envelopes: Sequence[Envelope], bytes_max: int) -> Iterator[Sequence[Envelope]]:
+    """What each frame holds: one of them for all, unless they are many or large."""
+    start = size = 0
+    for position, envelope in enumerate(envelopes):
+        message = envelope.message
+        more = sum(entry.size for entry in message.entries) if type(message) is Append else 0
+        if position > start and (size + more > bytes_max or position - start >= MESSAGES_PER_FRAME):
+            yield envelopes[start:position]
+            start, size = position, 0
+        size += more
+    yield envelopes[start:]

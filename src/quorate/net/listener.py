@@ -1,0 +1,282 @@
+"""Lets connections in: who says HELLO in time, is judged well and finds a slot.
+
+Before HELLO nobody is anybody: strangers share a small number of places, and the one that waited
+longest makes room for the next. Clients have slots, in all and per IP address. A peer has one link
+of each purpose, apart from the clients' slots; a new one replaces the old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from quorate.errors import Busy, InvalidArgument, QuorateError, Timeout
+from quorate.net.connection import DEFAULT, Connection, format_address, parse_address
+from quorate.wire.handshake import Hello, Welcome, decode_hello, encode_refusal, encode_welcome
+
+if TYPE_CHECKING:
+    from quorate.net.limits import NetworkLimits
+    from quorate.wire.frames import Frame
+
+__all__ = ["Accept", "Listener"]
+
+log = logging.getLogger(__name__)
+
+# Connections that wait in the system until they are accepted.
+BACKLOG = 1024
+# Connections that are accepted before others get their turn.
+ACCEPTS_PER_TURN = 16
+
+_OUT_OF_SOCKETS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Accept(Protocol):
+    """Who is let in, and what becomes of them."""
+
+    def judge(self, hello: Hello, address: str) -> Welcome | QuorateError:
+        """The answer to ``hello``: WELCOME, or why not."""
+
+    def serve(self, hello: Hello, welcome: Welcome, connection: Connection) -> None:
+        """WELCOME is on its way. Sets the connection's handler and limits."""
+
+
+class Listener:
+    """One listening socket and every connection that came through it."""
+
+    def __init__(self, accept: Accept, network: NetworkLimits = DEFAULT) -> None:
+        self.accept = accept
+        self.network = network
+        # Where it listens: with the port that the system chose if the one given was 0.
+        self.address = ""
+        self._socket: socket.socket | None = None
+        # Set while no sockets are left.
+        self._retry: asyncio.TimerHandle | None = None
+        # Whether that was logged, and nobody was accepted since.
+        self._starved = False
+        # Sockets that become connections: it takes a few turns of the loop.
+        self._opening: set[asyncio.Task[None]] = set()
+        # Every guest whose connection has not ended, refused and replaced ones too.
+        self._guests: set[_Guest] = set()
+        # Those who have not said HELLO, in the order in which they came.
+        self._strangers: dict[_Guest, None] = {}
+        self.clients = 0
+        self._clients_at: Counter[str] = Counter()
+        # (node, purpose) -> its link.
+        self._peers: dict[tuple[str | None, str], _Guest] = {}
+        self._empty = asyncio.Event()
+
+    async def start(self, address: str) -> None:
+        """Listen at ``host:port``. Raises OSError that names the address if that cannot be."""
+        host, port = parse_address(address)
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            self._socket = _listen(*found[0])
+        except OSError as error:
+            raise OSError(error.errno, f"cannot listen at {address}: {error.strerror}") from None
+        self.address = format_address(*self._socket.getsockname()[:2])
+        loop.add_reader(self._socket, self._take_waiting, self._socket)
+
+    def stop_accepting(self) -> None:
+        """Take nobody new. Who is in stays."""
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+
+    async def close(self) -> None:
+        """Take nobody new and close every connection, after what is queued for it."""
+        self.stop_accepting()
+        if self._opening:
+            await asyncio.wait(self._opening)
+        if not self._guests:
+            return
+        for guest in self._guests:
+            guest.connection.close()
+        hurry = asyncio.get_running_loop().call_later(self.network.close_ms / 1000, self._abort)
+        self._empty.clear()  # it was so before, between two guests
+        await self._empty.wait()
+        hurry.cancel()
+
+    def _abort(self) -> None:
+        for guest in self._guests:
+            guest.connection.abort()
+
+    # -- accepting -----------------------------------------------------------------------------
+
+    def _take_waiting(self, listening: socket.socket) -> None:
+        """The system has connections for us."""
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                accepted, source = listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_SOCKETS:
+                    self._back_off(listening, error)
+                    return
+                continue  # that one went away again
+            self._starved = False
+            accepted.setblocking(False)
+            task = asyncio.get_running_loop().create_task(self._let_in(accepted, source))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    def _back_off(self, listening: socket.socket, error: OSError) -> None:
+        """No sockets are left: a stranger gives its own back, and the next try comes later."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listening)
+        self._retry = loop.call_later(
+            self.network.accept_retry_ms / 1000,
+            loop.add_reader, listening, self._take_waiting, listening,
+        )  # fmt: skip
+        self._evict(Busy("no sockets are left"))
+        if not self._starved:
+            self._starved = True
+            log.warning("accepting nobody for now address=%s: %s", self.address, error)
+
+    async def _let_in(self, accepted: socket.socket, source: tuple[str, int]) -> None:
+        guest = _Guest(self, source[0], format_address(*source[:2]))
+        self._guests.add(guest)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(lambda: guest.connection, accepted)
+        except OSError:  # it went away again
+            accepted.close()
+            self.forget(guest)
+            return
+        if guest.hello is None and not guest.connection.closed:
+            if len(self._strangers) >= self.network.strangers:
+                self._evict(Busy(f"{self.network.strangers} others have not said HELLO either"))
+            self._strangers[guest] = None
+            guest.expect_hello()
+
+    def _evict(self, error: QuorateError) -> None:
+        """Refuse the stranger that waited longest."""
+        oldest = next(iter(self._strangers), None)
+        if oldest is not None:
+            del self._strangers[oldest]
+            oldest.refuse(error)
+
+    # -- slots ---------------------------------------------------------------------------------
+
+    def admit(self, guest: _Guest, hello: Hello) -> Welcome | QuorateError:
+        """Judge the guest and give it the slot that its HELLO asks for."""
+        self._strangers.pop(guest, None)
+        if hello.purpose != "client":
+            return self._admit_peer(guest, hello)
+        limits, here = self.network, self._clients_at[guest.host]
+        if self.clients >= limits.connections:
+            return Busy(f"{self.clients} clients are connected, limit {limits.connections}")
+        if here >= limits.connections_per_address:
+            limit = limits.connections_per_address
+            return Busy(f"{here} clients of {guest.host} are connected, limit {limit}")
+        verdict = self.accept.judge(hello, guest.connection.address)
+        if isinstance(verdict, Welcome):
+            self.clients += 1
+            self._clients_at[guest.host] += 1
+            guest.hello = hello
+        return verdict
+
+    def _admit_peer(self, guest: _Guest, hello: Hello) -> Welcome | QuorateError:
+        verdict = self.accept.judge(hello, guest.connection.address)
+        if isinstance(verdict, Welcome):
+            link = hello.node, hello.purpose
+            if (older := self._peers.get(link)) is not None:
+                # Whoever dials again has given it up, and its end may never have got here.
+                older.connection.abort(ConnectionAbortedError("replaced by a newer link"))
+            self._peers[link] = guest
+            guest.hello = hello
+        else:
+            log.info("peer refused address=%s: %s", guest.connection.address, verdict)
+        return verdict
+
+    def forget(self, guest: _Guest) -> None:
+        """Its connection ended: whatever it held is free again."""
+        self._guests.discard(guest)
+        self._strangers.pop(guest, None)
+        hello = guest.hello
+        if hello is None:
+            pass
+        elif hello.purpose != "client":
+            if self._peers.get(link := (hello.node, hello.purpose)) is guest:
+                del self._peers[link]
+        else:
+            self.clients -= 1
+            self._clients_at[guest.host] -= 1
+            if not self._clients_at[guest.host]:
+                del self._clients_at[guest.host]
+        if not self._guests:
+            self._empty.set()
+
+
+class _Guest:
+    """One connection: its handler until it is served, and what it holds until it ends."""
+
+    def __init__(self, listener: Listener, host: str, address: str) -> None:
+        self.host = host
+        self.connection = Connection(address, self, listener.network, self._ended)
+        # What it was admitted with.
+        self.hello: Hello | None = None
+        self._listener = listener
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def expect_hello(self) -> None:
+        limit = self._listener.network.handshake_ms
+        error = Timeout(f"no HELLO came in {limit} ms")
+        self._deadline = asyncio.get_running_loop().call_later(limit / 1000, self.refuse, error)
+
+    def refuse(self, error: QuorateError) -> None:
+        self._calm()
+        self.connection.send([encode_refusal(error)])
+        self.connection.close()
+
+    def frame_received(self, frame: Frame) -> None:
+        if self.hello is not None:
+            raise InvalidArgument(f"{frame.kind.name} came before anybody was there to serve it")
+        self._calm()
+        try:
+            hello = decode_hello(frame)
+            verdict = self._listener.admit(self, hello)
+        except QuorateError as error:
+            verdict = error
+        if not isinstance(verdict, Welcome):
+            self.refuse(verdict)
+            return
+        self.connection.send([encode_welcome(verdict)])
+        self._listener.accept.serve(hello, verdict, self.connection)
+
+    def closed(self, error: Exception | None) -> None:
+        self._calm()
+
+    def writable(self, yes: bool) -> None:
+        """What is said to a stranger is too short to fill anything."""
+
+    def _calm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def _ended(self) -> None:
+        self._listener.forget(self)
+
+
+def _listen(
+    family: int, kind: int, protocol: int, _: str, address: tuple[Any, ...]
+) -> socket.socket:
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setblocking(False)
+        # A node that restarts must not wait for what its last run left behind in TIME_WAIT.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening

@@ -1,0 +1,1 @@
+"""A node: its settings, its logs, and whom it serves."""

@@ -1,0 +1,166 @@
+"""The rare requests: each has a function here that finds its answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quorate.errors import InvalidArgument
+from quorate.server.catalog import INCARNATION_BYTES
+from quorate.state import operations
+from quorate.state.judge import Opened
+from quorate.types import Role
+from quorate.wire import calls as wire
+from quorate.wire.calls import (
+    Done,
+    Ends,
+    FenceSet,
+    LogFound,
+    Logs,
+    LogStatus,
+    NodeStatus,
+    OffsetFound,
+    ProducerOpened,
+    ReplicaStatus,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from quorate.replica.shell import Replica
+    from quorate.server.catalog import LogFacts
+    from quorate.server.keeper import Keeper
+    from quorate.server.members import Members
+    from quorate.server.replicas import Hosted, Replicas
+    from quorate.wire.calls import Call, Found
+
+__all__ = ["Calls"]
+
+# However long a client would wait.
+TIMEOUT_MS_MAX = 600_000
+
+_ROLES = {
+    Role.FOLLOWER: "follower",
+    Role.PRE_CANDIDATE: "candidate",
+    Role.CANDIDATE: "candidate",
+    Role.LEADER: "leader",
+}
+
+
+class Calls:
+    """Answers what clients ask for."""
+
+    def __init__(self, members: Members, replicas: Replicas, keeper: Keeper) -> None:
+        self._members = members
+        self._replicas = replicas
+        self._keeper = keeper
+        self._answers: dict[type[Call[Any]], Callable[[Any], Awaitable[Found]]] = {
+            wire.FindLog: self._find_log,
+            wire.ListLogs: self._list_logs,
+            wire.CreateLog: self._create_log,
+            wire.DeleteLog: self._delete_log,
+            wire.ReadEnds: self._read_ends,
+            wire.OffsetAt: self._offset_at,
+            wire.OpenProducer: self._open_producer,
+            wire.SetFence: self._set_fence,
+            wire.Status: self._status,
+        }
+
+    async def answer(self, call: Call[Any]) -> Found:
+        """Raises the error that is the answer instead."""
+        answer = self._answers.get(type(call))
+        if answer is None:
+            raise InvalidArgument(f"a client does not ask for {type(call).__name__}")
+        return await answer(call)
+
+    # -- logs ----------------------------------------------------------------------------------
+
+    async def _find_log(self, call: wire.FindLog) -> LogFound:
+        return self._found(await self._keeper.find(call.name))
+
+    async def _list_logs(self, call: wire.ListLogs) -> Logs:
+        await self._keeper.refresh()
+        return Logs([self._found(facts) for facts in self._keeper.catalog.logs])
+
+    async def _create_log(self, call: wire.CreateLog) -> LogFound:
+        incarnation = _incarnation(call.incarnation)
+        return self._found(
+            await self._keeper.create(call.name, incarnation, _seconds(call.timeout_ms))
+        )
+
+    async def _delete_log(self, call: wire.DeleteLog) -> Done:
+        incarnation = _incarnation(call.incarnation)
+        await self._keeper.delete(call.name, incarnation, _seconds(call.timeout_ms))
+        return Done()
+
+    def _found(self, facts: LogFacts) -> LogFound:
+        hosted = self._replicas.get(facts.incarnation)
+        leader = hosted.replica.leader if hosted is not None else None
+        nodes: dict[str, str] = {node: self._members.addresses[node] for node in facts.nodes}
+        return LogFound(facts.name, _bytes(facts.incarnation), leader, nodes)
+
+    # -- one log -------------------------------------------------------------------------------
+
+    async def _replica(self, log: bytes) -> Replica:
+        return (await self._keeper.hosted(_incarnation(log))).replica
+
+    async def _read_ends(self, call: wire.ReadEnds) -> Ends:
+        if call.barrier:
+            replica = await self._replica(call.log)
+            index, end = await replica.barrier()
+        else:
+            replica = await self._keeper.readable(_incarnation(call.log))
+            index, end = replica.engine.applied, replica.end_offset
+        return Ends(replica.first_offset, end, index)
+
+    async def _offset_at(self, call: wire.OffsetAt) -> OffsetFound:
+        replica = await self._keeper.readable(_incarnation(call.log))
+        return OffsetFound(await replica.offset_at(call.time_us))
+
+    async def _open_producer(self, call: wire.OpenProducer) -> ProducerOpened:
+        replica = await self._replica(call.log)
+        opening = operations.OpenProducer(call.name, call.instance, call.window, call.expiry_us)
+        opened = await replica.operation(opening)
+        assert isinstance(opened, Opened)  # the answer to an opening
+        return ProducerOpened(opened.epoch, opened.last_sequence)
+
+    async def _set_fence(self, call: wire.SetFence) -> FenceSet:
+        replica = await self._replica(call.log)
+        changed = await replica.operation(operations.SetFence(call.fence, call.expect))
+        assert not isinstance(changed, Opened)  # the answer to a fence
+        return FenceSet(changed.index)
+
+    # -- the cluster ---------------------------------------------------------------------------
+
+    async def _status(self, call: wire.Status) -> NodeStatus:
+        own, addresses = self._members.own, self._members.addresses
+        logs = [_status_of(hosted) for hosted in sorted(self._replicas, key=lambda one: one.name)]
+        return NodeStatus(own.node, addresses[own.node], addresses, logs)
+
+
+def _status_of(hosted: Hosted) -> LogStatus:
+    status = hosted.replica.status()
+    return LogStatus(
+        hosted.name,
+        _bytes(hosted.incarnation),
+        _ROLES[status.role],
+        status.leader,
+        status.term,
+        status.first_offset,
+        status.end_offset,
+        status.committed,
+        status.last,
+        0,
+        [ReplicaStatus(*peer) for peer in status.peers],
+    )
+
+
+def _incarnation(data: bytes) -> int:
+    return int.from_bytes(data, "little")
+
+
+def _bytes(incarnation: int) -> bytes:
+    return incarnation.to_bytes(INCARNATION_BYTES, "little")
+
+
+def _seconds(timeout_ms: int) -> float:
+    return min(timeout_ms, TIMEOUT_MS_MAX) / 1000

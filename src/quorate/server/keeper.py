@@ -1,0 +1,337 @@
+"""Keeps a node in step with the catalog: what it says is made and deleted here, in its order.
+
+Records are carried out one after the other, and the manifest says how many were. A log is in the
+manifest before its replica says a word, and stays there until its last file is gone: what a node
+knew only in memory it forgets with its next crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager, suppress
+from time import time_ns
+from typing import TYPE_CHECKING
+
+from quorate.batch import Batch, encode_batch
+from quorate.entry import decode_entry, unpack_batches
+from quorate.errors import (
+    DiskFailed,
+    LogNotFound,
+    NotLeader,
+    OffsetMismatch,
+    OutcomeUnknown,
+    QuorateError,
+    Timeout,
+)
+from quorate.server.catalog import (
+    Catalog,
+    Change,
+    LogFacts,
+    check_name,
+    encode_change,
+    judge_create,
+    judge_delete,
+)
+from quorate.server.manifest import PASSING, remove_log
+from quorate.state.judge import AppendTerms
+from quorate.storage.manifest import LogLife, LogState
+from quorate.wire.calls import AwaitCatalog
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    from quorate.net.links import PeerLinks
+    from quorate.replica.reader import Fetched
+    from quorate.replica.shell import Replica
+    from quorate.server.manifest import ManifestFile
+    from quorate.server.replicas import Hosted, Replicas
+    from quorate.types import NodeId
+
+__all__ = ["Keeper"]
+
+log = logging.getLogger(__name__)
+
+FETCH_BYTES = 1 << 20
+WAIT_S = 30.0
+# After a failure that passes: a full disk, a barrier without a leader, a peer that is away.
+RETRY_S = 0.25
+
+
+class Keeper:
+    """Reads the catalog's log, and writes to it on its leader."""
+
+    def __init__(
+        self, node: NodeId, replicas: Replicas, stored: ManifestFile, links: PeerLinks
+    ) -> None:
+        self.catalog = Catalog()
+        self._node = node
+        self._replicas = replicas
+        self._stored = stored
+        self._links = links
+        # Replicas that may be read without asking anybody.
+        self._readable: set[int] = set()
+        # So many records were carried out; at most what the catalog knows.
+        self._carried = 0
+        # Who waits until that moves.
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    @property
+    def _replica(self) -> Replica:
+        return self._replicas.catalog
+
+    # -- following -----------------------------------------------------------------------------
+
+    async def follow(self) -> None:
+        """Carry out record after record, for ever. Raises ReplicaHalted."""
+        told = ""
+        while True:
+            try:
+                fetched = await self._replica.fetch(self._carried, FETCH_BYTES, WAIT_S, 0)
+            except QuorateError as error:
+                if str(error) != told:
+                    told = str(error)
+                    log.warning("the catalog cannot be read error=%s", told)
+                await asyncio.sleep(RETRY_S)
+                continue
+            for value in _values(fetched, self._carried):
+                await self._take(value)
+
+    async def _take(self, value: bytes) -> None:
+        change = self.catalog.apply(value)
+        if self._carried >= self._stored.manifest.applied:
+            await self._carry_out(change)
+        self._carried += 1
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+        self._waiting.clear()
+
+    async def _carry_out(self, change: Change | None) -> None:
+        done = self._carried + 1
+        if change is None or self._node not in change.log.nodes:
+            self._stored.manifest.applied = done
+            await self._save()
+        elif change.made:
+            await self._make(change.log, done)
+        else:
+            await self._delete(change.log.incarnation, done)
+
+    async def _make(self, facts: LogFacts, done: int) -> None:
+        name, incarnation, nodes, created_us = facts
+        manifest = self._stored.manifest
+        await self._patiently(lambda: self._replicas.make_directory(incarnation))
+        manifest.logs[incarnation] = LogLife(LogState.MADE, created_us, nodes, name)
+        manifest.applied = done
+        await self._save()
+        await self._patiently(lambda: self._replicas.open(incarnation, name, nodes))
+        log.info("log made log=%s incarnation=%s", name, f"{incarnation:032x}")
+
+    async def _delete(self, incarnation: int, done: int) -> None:
+        manifest = self._stored.manifest
+        life = manifest.logs.get(incarnation)
+        if life is not None:  # else a start finished it
+            manifest.logs[incarnation] = life._replace(state=LogState.DELETING)
+            await self._save()
+            await self._replicas.close(incarnation)
+            await self.finish_deleting(incarnation)
+            log.info("log deleted log=%s incarnation=%s", life.name, f"{incarnation:032x}")
+        manifest.applied = done
+        await self._save()
+
+    async def finish_deleting(self, incarnation: int) -> None:
+        """Remove what is left of a log. Durable with the next manifest."""
+        loop = asyncio.get_running_loop()
+        directory = self._replicas.directory
+        await self._patiently(
+            lambda: loop.run_in_executor(None, remove_log, directory, incarnation)
+        )
+        del self._stored.manifest.logs[incarnation]
+
+    async def _save(self) -> None:
+        await self._patiently(self._stored.save)
+
+    async def _patiently(self, act: Callable[[], Awaitable[None]]) -> None:
+        """What passes is waited for, such as a full disk. Anything else is the end."""
+        while True:
+            try:
+                await act()
+                return
+            except (OSError, DiskFailed) as error:
+                cause = error if isinstance(error, OSError) else error.__cause__
+                if not isinstance(cause, OSError) or cause.errno not in PASSING:
+                    raise DiskFailed(f"{self._node}: the catalog: {error}") from cause
+                log.warning("the catalog waits error=%s", cause)
+            await asyncio.sleep(RETRY_S)
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    async def reach(self, offset: int) -> None:
+        """Return once all records below ``offset`` were carried out here."""
+        while self._carried < offset:
+            moved = asyncio.get_running_loop().create_future()
+            self._waiting.add(moved)
+            await moved
+
+    async def refresh(self) -> None:
+        """See everything that the catalog acknowledged before this was called."""
+        answer = await self._replica.barrier()
+        await self.reach(answer.end_offset)
+
+    async def find(self, name: str) -> LogFacts:
+        """Raises LogNotFound only behind a barrier."""
+        facts = self.catalog.named(name)
+        if facts is None:
+            await self.refresh()
+            facts = self.catalog.named(name)
+        if facts is None:
+            raise LogNotFound(f"log {name} does not exist")
+        return facts
+
+    async def hosted(self, incarnation: int) -> Hosted:
+        """The log with a replica here. Raises LogNotFound only behind a barrier."""
+        found = self._replicas.get(incarnation)
+        if found is None:
+            await self.refresh()
+            found = self._replicas.get(incarnation)
+        if found is None:
+            raise LogNotFound(f"no log has incarnation {incarnation:032x}")
+        return found
+
+    async def readable(self, incarnation: int) -> Replica:
+        """A replica that has learnt since it was opened where its log ends.
+
+        Until then it knows of nothing that it is committed: it would show an empty log.
+        """
+        replica = (await self.hosted(incarnation)).replica
+        if incarnation not in self._readable:
+            await replica.barrier()
+            self._readable.add(incarnation)
+        return replica
+
+    # -- leading -------------------------------------------------------------------------------
+
+    async def create(self, name: str, incarnation: int, timeout_s: float) -> LogFacts:
+        """Make a log, and return once a leader serves it."""
+        check_name(name)
+        attempt = _Attempt()
+        nodes = tuple(sorted(self._stored.manifest.nodes))
+        async with attempt.within(timeout_s):
+            while True:
+                end = await self._lead()
+                found = judge_create(self.catalog, name, incarnation)
+                if isinstance(found, QuorateError):
+                    raise found
+                if found is None:
+                    found = LogFacts(name, incarnation, nodes, time_ns() // 1000)
+                    if not await self._append(Change(made=True, log=found), end, attempt):
+                        continue
+                await self._serving(incarnation)
+                return found
+
+    async def delete(self, name: str, incarnation: int, timeout_s: float) -> None:
+        """Delete a log, and return once a majority of nodes has."""
+        attempt = _Attempt()
+        async with attempt.within(timeout_s):
+            while True:
+                end = await self._lead()
+                found = judge_delete(self.catalog, name, incarnation)
+                if isinstance(found, QuorateError):
+                    raise found
+                if found is None or await self._append(Change(False, found), end, attempt):
+                    await self._majority(self.catalog.applied, timeout_s)
+                    return
+
+    async def _lead(self) -> int:
+        """Where the catalog ends, if this node leads it and knows all of it."""
+        leader = self._replica.leader
+        if leader != self._node:
+            raise NotLeader(f"{self._node} does not lead the catalog; leader: {leader or 'none'}")
+        answer = await self._replica.barrier()
+        await self.reach(answer.end_offset)
+        return answer.end_offset
+
+    async def _append(self, change: Change, end: int, attempt: _Attempt) -> bool:
+        """Whether it was appended: not if another change came in between."""
+        batch = encode_batch([encode_change(change)])
+        attempt.logged = True
+        try:
+            receipt = await self._replica.append(batch, 1, AppendTerms(expect_offset=end))
+        except OffsetMismatch:
+            attempt.logged = False
+            return False
+        await self.reach(receipt.offset + 1)
+        return True
+
+    async def _serving(self, incarnation: int) -> None:
+        """A barrier passes only where a leader has committed the first entry of its term."""
+        while True:
+            hosted = self._replicas.get(incarnation)
+            if hosted is None:
+                raise LogNotFound(f"incarnation {incarnation:032x} was deleted meanwhile")
+            with suppress(QuorateError):
+                await hosted.replica.barrier()
+                return
+            await asyncio.sleep(RETRY_S)
+
+    async def _majority(self, offset: int, timeout_s: float) -> None:
+        """Return once so many nodes have carried out the catalog up to ``offset``."""
+        await self.reach(offset)
+        nodes = self._stored.manifest.nodes
+        missing = len(nodes) // 2
+        call = AwaitCatalog(offset, int(timeout_s * 1000))
+        asked = {
+            asyncio.create_task(self._ask(node, call, timeout_s))
+            for node in nodes
+            if node != self._node
+        }
+        waiting = asked
+        try:
+            while missing > 0:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                missing -= len(done)
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
+    async def _ask(self, peer: NodeId, call: AwaitCatalog, timeout_s: float) -> None:
+        while True:
+            with suppress(QuorateError, OSError):
+                await self._links.call(peer, call, timeout_s)
+                return
+            await asyncio.sleep(RETRY_S)
+
+
+class _Attempt:
+    """One try to change the catalog."""
+
+    def __init__(self) -> None:
+        # Whether it may have happened.
+        self.logged = False
+
+    @asynccontextmanager
+    async def within(self, timeout_s: float) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(timeout_s):
+                yield
+        except TimeoutError:
+            if self.logged:
+                raise OutcomeUnknown(
+                    f"the change of the catalog was not confirmed in {timeout_s:g} s; a repeat "
+                    f"finds out"
+                ) from None
+            raise Timeout(f"the catalog was not changed in {timeout_s:g} s") from None
+
+
+def _values(fetched: Fetched, start: int) -> Iterator[bytes]:
+    """The values of all records from offset ``start`` on."""
+    data = b"".join(fetched.buffers)
+    position = 0
+    for offset, _, size in fetched.rows:
+        entry = decode_entry(data[position : position + size])
+        position += size
+        records = (record for batch, _ in unpack_batches(entry) for record in Batch.parse(batch))
+        for place, record in enumerate(records, offset):
+            if place >= start:
+                yield record.value

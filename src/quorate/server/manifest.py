@@ -1,0 +1,136 @@
+"""The manifest's file: read at the start, replaced as a whole with every change."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from quorate.errors import Damaged, InvalidArgument
+from quorate.storage.directory import LOGS, DataDirectory, log_name
+from quorate.storage.layout import UNFINISHED
+from quorate.storage.manifest import MANIFEST, LogState, Manifest, Member
+from quorate.storage.steps import NO_SPACE
+from quorate.storage.vfs import RealVfs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from quorate.storage.vfs import Vfs
+    from quorate.types import NodeId
+
+__all__ = ["PASSING", "ManifestFile", "remove_log"]
+
+log = logging.getLogger(__name__)
+
+# What the system may refuse for a while without anything being wrong with the disk.
+PASSING = NO_SPACE | {errno.EMFILE, errno.ENFILE}
+
+
+class ManifestFile:
+    """The manifest and its file. One thread writes it, so the newest is written last."""
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self._directory = directory
+        self._vfs = RealVfs(directory.path)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="quorate-manifest")
+        # As it is to be; :meth:`open` finds or makes it.
+        self.manifest: Manifest
+
+    def open(self, nodes: Mapping[NodeId, str]) -> None:
+        """Read the manifest, or make it on a node's first start. Raises Damaged.
+
+        ``nodes`` are the members then, and for ever. Later they may have other addresses.
+        """
+        found = self._read()
+        if found is None:
+            if not nodes:
+                raise InvalidArgument(
+                    "[cluster.nodes] is missing: on its first start a node has to know the others"
+                )
+            self.manifest = Manifest({node: Member(nodes[node], None) for node in nodes})
+            self.save_now()
+            return
+        self.manifest = found
+        _check_logs(found, self._directory)
+        for node, address in nodes.items():
+            if node in found.nodes:
+                found.nodes[node] = found.nodes[node]._replace(address=address)
+            else:
+                log.warning("node ignored: the cluster was made without it named=%s", node)
+
+    def _read(self) -> Manifest | None:
+        place = self._directory.path / MANIFEST
+        if MANIFEST not in self._vfs.names():
+            if self._directory.incarnations():
+                raise Damaged(
+                    f"{place} is missing and there are logs; restore it, or replace this node as "
+                    f"a new one"
+                )
+            return None
+        file = self._vfs.open(MANIFEST)
+        try:
+            manifest = Manifest.decode(file.read(0, file.size()))
+        finally:
+            file.close()
+        if manifest is None:
+            raise Damaged(f"{place} is damaged; restore it, or replace this node as a new one")
+        return manifest
+
+    async def save(self) -> None:
+        """Durable when it returns. Raises OSError, and then the file is as it was."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, _replace, self._vfs, self.manifest.encode())
+
+    def save_now(self) -> None:
+        """The same for whoever cannot wait otherwise: rare, because everything else waits too."""
+        self._thread.submit(_replace, self._vfs, self.manifest.encode()).result()
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        self._vfs.close()
+
+
+def _replace(vfs: Vfs, data: bytes) -> None:
+    """A crash leaves the new file or the one before."""
+    aside = MANIFEST + UNFINISHED
+    if aside in vfs.names():
+        vfs.unlink(aside)
+    file = vfs.create(aside)
+    try:
+        file.write(0, [data])
+        file.sync()
+    finally:
+        file.close()
+    vfs.rename(aside, MANIFEST)
+    vfs.sync_directory()
+
+
+def _check_logs(manifest: Manifest, directory: DataDirectory) -> None:
+    there = set(directory.incarnations())
+    for incarnation, life in manifest.logs.items():
+        if life.state is LogState.MADE and incarnation not in there:
+            raise Damaged(
+                f"log {life.name} was made here and {directory.path / LOGS / log_name(incarnation)}"
+                f" is missing; restore it, or replace this node as a new one"
+            )
+
+
+def remove_log(directory: DataDirectory, incarnation: int) -> None:
+    """Remove the directory of a log with all that is in it, for good when this returns."""
+    path = directory.path / LOGS / log_name(incarnation)
+    if path.is_dir():
+        vfs = RealVfs(path)
+        try:
+            for name in vfs.names():
+                vfs.unlink(name)
+        finally:
+            vfs.close()
+        path.rmdir()
+    parent = RealVfs(directory.path / LOGS)
+    try:
+        parent.sync_directory()
+    finally:
+        parent.close()

@@ -1,0 +1,314 @@
+"""A node, from its first step to its last: what it opens, in which order, and how it stops.
+
+It halts as a whole: a replica that must not go on ends the process, because what is wrong with one
+log is wrong with the disk or the code that all of them share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from quorate.errors import Busy, InvalidArgument, QuorateError, ReplicaHalted
+from quorate.metrics import CONTENT_TYPE, Exposition, LogMetrics, Metrics, Snapshot
+from quorate.net.links import PeerLinks
+from quorate.net.listener import Listener
+from quorate.server.catalog import catalog_incarnation
+from quorate.server.http import HttpServer, Page
+from quorate.server.keeper import RETRY_S, Keeper
+from quorate.server.manifest import ManifestFile
+from quorate.server.members import Members
+from quorate.server.peers import PeerSession
+from quorate.server.replicas import CATALOG, Hosted, Replicas
+from quorate.server.service import Service
+from quorate.storage.directory import DataDirectory
+from quorate.storage.manifest import LogLife, LogState
+from quorate.types import NodeId, Role
+from quorate.wire.frames import FrameLimits
+from quorate.wire.handshake import Hello, Identity, Welcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from quorate.net.connection import Connection
+    from quorate.server.settings import Settings
+
+__all__ = ["Node"]
+
+log = logging.getLogger(__name__)
+
+# Everything in a client's request that is not a batch.
+CLIENT_CONTROL_BYTES = 64 << 10
+PEER_CONTROL_BYTES = 1 << 20
+# How long a start waits until a majority can be reached.
+MEET_S = 1.0
+# After a failure of the disk the next start waits; after several in a row, longer each time.
+FAILURE_WAIT_S = 1.0
+FAILURE_WAIT_S_MAX = 60.0
+# The disk of a node that ran for so long works.
+SOUND_S = 60.0
+
+
+class Node:
+    """One process of a cluster."""
+
+    def __init__(self, settings: Settings, version: str) -> None:
+        self._settings = settings
+        self.metrics = Metrics()
+        self._loop = asyncio.get_running_loop()
+        # Done when the node is to stop; it raises the halt if it must.
+        self._stopping: asyncio.Future[None] = self._loop.create_future()
+        # Peers that were reached since the start, and what tells of another one.
+        self._met: set[NodeId] = set()
+        self._meeting = asyncio.Event()
+        # All logs are open; clients are let in.
+        self._opened = False
+        # The catalog was seen behind a barrier.
+        self._ready = False
+        self._tasks: list[asyncio.Task[None]] = []
+        exposition = Exposition(version, self.metrics, self._snapshot)
+        self._http = HttpServer(
+            {
+                "/livez": lambda: Page(200, b"alive\n"),
+                "/readyz": self._readyz,
+                "/metrics": lambda: Page(200, exposition.text(), CONTENT_TYPE),
+            }
+        )
+        # Set by `_open`, in this order.
+        self._directory: DataDirectory
+        self._stored: ManifestFile
+        self._members: Members
+        self._links: PeerLinks
+        self._replicas: Replicas
+        self._keeper: Keeper
+        self.service: Service
+        self._listener: Listener
+
+    def stop(self) -> None:
+        """Come to an end in good order."""
+        if not self._stopping.done():
+            self._stopping.set_result(None)
+
+    def halt(self, halt: ReplicaHalted) -> None:
+        """Come to an end at once: :meth:`run` raises ``halt``."""
+        log.critical("node halts kind=%s error=%s", type(halt).__name__, halt)
+        if not self._stopping.done():
+            self._stopping.set_exception(halt)
+
+    async def run(self, opened: Callable[[], None] = lambda: None) -> None:
+        """Serve until :meth:`stop`; ``opened`` is called when all logs are open.
+
+        Raises ReplicaHalted if the node must not go on: then nothing is closed, the process ends.
+        """
+        await self._open()
+        self._opened = True
+        opened()
+        log.info("node serves address=%s", self._listener.address)
+        await self._stopping
+        log.info("node stops")
+        await self._close()
+
+    # -- starting ------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        settings = self._settings
+        self._directory = DataDirectory.open(settings.data_dir, settings.cluster, settings.node)
+        self._stored = ManifestFile(self._directory)
+        self._stored.open(settings.nodes)
+        identity = self._directory.identity
+        own = Identity(identity.cluster, identity.node, identity.storage, secrets.randbits(63))
+        self._members = Members(own, settings, self._stored)
+        self._links = PeerLinks(own, self._members.peers, self, settings.network)
+        self._replicas = Replicas(
+            self._directory, settings.config, self.metrics,
+            send=self._links.send, halted=self.halt,
+        )  # fmt: skip
+        self._keeper = Keeper(settings.node, self._replicas, self._stored, self._links)
+        self.service = Service(settings, self._members, self._replicas, self._keeper, self.metrics)
+        self._listener = Listener(self, settings.network)
+        await self._listen_http()
+        await self._wait_after_failures()
+        await self._listen()
+        self._links.start()
+        await self._meet_majority()
+        await self._open_logs()
+        for work in (self._keeper.follow(), self._become_ready(), self._become_sound()):
+            self._begin(work)
+
+    async def _listen_http(self) -> None:
+        address = self._settings.http
+        if address is not None:
+            try:
+                await self._http.start(address)
+            except OSError as error:
+                raise InvalidArgument(f"[node] http = {address}: {error.strerror}") from None
+
+    async def _listen(self) -> None:
+        address = self._settings.listen or self._members.addresses[self._settings.node]
+        try:
+            await self._listener.start(address)
+        except OSError as error:
+            raise InvalidArgument(f"[node] listen: {error.strerror}") from None
+
+    async def _meet_majority(self) -> None:
+        """Who campaigns before anybody can hear it waits for its next turn: so meet first."""
+        majority = len(self._members.ids) // 2 + 1
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MEET_S):
+                while 1 + len(self._met) < majority:
+                    self._meeting.clear()
+                    await self._meeting.wait()
+
+    async def _open_logs(self) -> None:
+        replicas, manifest = self._replicas, self._stored.manifest
+        catalog = catalog_incarnation(self._settings.cluster)
+        if catalog not in manifest.logs:
+            await replicas.make_directory(catalog)
+            manifest.logs[catalog] = LogLife(LogState.MADE, 0, self._members.ids, CATALOG)
+            await self._stored.save()
+        await replicas.open_catalog(self._members.ids)
+        lives = [(key, life) for key, life in manifest.logs.items() if key != catalog]
+        for incarnation, life in lives:
+            if life.state is LogState.DELETING:
+                await self._keeper.finish_deleting(incarnation)
+        await asyncio.gather(
+            *(
+                replicas.open(incarnation, life.name, life.nodes)
+                for incarnation, life in lives
+                if life.state is LogState.MADE
+            )
+        )
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = task.exception() if not task.cancelled() else None
+        if isinstance(error, ReplicaHalted):
+            self.halt(error)
+        elif error is not None:
+            halt = ReplicaHalted(f"{self._settings.node}: {error!r}")
+            halt.__cause__ = error
+            self.halt(halt)
+
+    async def _become_ready(self) -> None:
+        """All local logs are open by now; ready is who has seen the catalog behind a barrier."""
+        while not self._ready:
+            with suppress(QuorateError):
+                await self._keeper.refresh()
+                self._ready = True
+                log.info("node ready")
+                return
+            await asyncio.sleep(RETRY_S)
+
+    # -- a disk that fails ---------------------------------------------------------------------
+
+    async def _wait_after_failures(self) -> None:
+        """Whoever starts this node again and again does not wear its disk out."""
+        failures = self._stored.manifest.failures
+        if failures:
+            wait_s = min(FAILURE_WAIT_S * 2 ** (failures - 1), FAILURE_WAIT_S_MAX)
+            log.warning("the disk failed before: waiting failures=%d seconds=%s", failures, wait_s)
+            await asyncio.wait([self._stopping], timeout=wait_s)
+
+    def remember_failure(self) -> None:
+        """The disk failed and the process is about to end: the next one will wait."""
+        self._stored.manifest.failures += 1
+        with suppress(OSError):  # it is the disk that failed
+            self._stored.save_now()
+
+    async def _become_sound(self) -> None:
+        await asyncio.sleep(SOUND_S)
+        if self._stored.manifest.failures:
+            self._stored.manifest.failures = 0
+            with suppress(OSError):  # the next change of the manifest writes it
+                await self._stored.save()
+
+    # -- stopping ------------------------------------------------------------------------------
+
+    async def _close(self) -> None:
+        self._listener.stop_accepting()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._replicas.close_all()
+        self.service.flush()
+        await self._listener.close()
+        await self._links.close()
+        await self._http.close()
+        self._stored.close()
+        self._directory.close()
+
+    # -- who connects --------------------------------------------------------------------------
+
+    def judge(self, hello: Hello, address: str) -> Welcome | QuorateError:
+        problem = self._members.judge(hello)
+        if problem is not None:
+            return problem
+        if hello.purpose == "client":
+            return self._members.welcome() if self._opened else Busy("the node is starting")
+        # It is up: no need to wait for the next try to reach it.
+        self._links.redial(NodeId(hello.node or ""))
+        return self._members.welcome()
+
+    def serve(self, hello: Hello, welcome: Welcome, connection: Connection) -> None:
+        batch_bytes = self._settings.config.limits.batch_bytes
+        if hello.purpose == "client":
+            # What is a little too large is refused by name, and the connection lives.
+            connection.limits = FrameLimits(CLIENT_CONTROL_BYTES, 2 * batch_bytes)
+            self.service.begin(connection)
+        else:
+            limits, network = self._settings.config.limits, self._settings.network
+            entries = max(limits.append_bytes, limits.entry_bytes, 2 * batch_bytes)
+            connection.limits = FrameLimits(PEER_CONTROL_BYTES, network.peer_frame_bytes + entries)
+            peer, own = NodeId(hello.node or ""), self._members.own
+            connection.handler = PeerSession(peer, own, connection, self._replicas, self._keeper)
+
+    def welcomed(self, peer: NodeId, welcome: Welcome) -> QuorateError | None:
+        problem = self._members.judge_welcome(peer, welcome)
+        if problem is None:
+            self._met.add(peer)
+            self._meeting.set()
+        return problem
+
+    def link_closed(self, peer: NodeId) -> None:
+        self._replicas.link_closed(peer)
+
+    def link_refused(self, peer: NodeId) -> None:
+        self._replicas.link_refused(peer)
+
+    # -- who watches ---------------------------------------------------------------------------
+
+    def _readyz(self) -> Page:
+        if self._ready and not self._stopping.done():
+            return Page(200, b"ready\n")
+        return Page(503, b"stopping\n" if self._stopping.done() else b"starting\n")
+
+    def _snapshot(self) -> Snapshot:
+        if not self._ready:
+            return Snapshot([], 0, 0)
+        stat = os.statvfs(self._directory.path)
+        return Snapshot(
+            [_measure(hosted) for hosted in self._replicas],
+            stat.f_bavail * stat.f_frsize,
+            len(self.service.sessions),
+        )
+
+
+def _measure(hosted: Hosted) -> LogMetrics:
+    status = hosted.replica.status()
+    return LogMetrics(
+        hosted.name,
+        status.first_offset,
+        status.end_offset,
+        status.role is Role.LEADER,
+        {peer.node: max(0, status.committed - (peer.match or 0)) for peer in status.peers},
+        0,
+        status.damaged,
+    )

@@ -1,0 +1,79 @@
+"""What peers say over the links that they dialled: messages of replicas, and a few questions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from quorate.errors import Busy, InvalidArgument, QuorateError, Timeout
+from quorate.types import NodeId
+from quorate.wire.calls import AwaitCatalog, CatalogReached, decode_call, encode_result
+from quorate.wire.frames import FrameKind
+from quorate.wire.messages import decode_envelopes
+from quorate.wire.requests import encode_failure
+
+if TYPE_CHECKING:
+    from quorate.net.connection import Connection
+    from quorate.server.keeper import Keeper
+    from quorate.server.replicas import Replicas
+    from quorate.wire.frames import Frame
+    from quorate.wire.handshake import Identity
+
+__all__ = ["PeerSession"]
+
+# Questions of one link that have no answer yet; one more ends it.
+TASKS_MAX = 256
+
+
+class PeerSession:
+    """The handler of one link from a peer."""
+
+    def __init__(
+        self,
+        peer: NodeId,
+        own: Identity,
+        connection: Connection,
+        replicas: Replicas,
+        keeper: Keeper,
+    ) -> None:
+        self._peer = peer
+        self._cluster = own.cluster
+        self._node = NodeId(own.node)
+        self._connection = connection
+        self._replicas = replicas
+        self._keeper = keeper
+        # Questions without an answer yet.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def frame_received(self, frame: Frame) -> None:
+        if frame.kind is FrameKind.PEER:
+            envelopes = decode_envelopes(frame, self._cluster, self._peer, self._node)
+            self._replicas.deliver(envelopes)
+        elif frame.kind is FrameKind.CALL:
+            request, call = decode_call(frame)
+            if not isinstance(call, AwaitCatalog):
+                raise InvalidArgument(f"a peer does not ask for {type(call).__name__}")
+            if len(self._tasks) >= TASKS_MAX:
+                raise Busy(f"{TASKS_MAX} questions of {self._peer} wait already")
+            task = asyncio.get_running_loop().create_task(self._await_catalog(request, call))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            raise InvalidArgument(f"a peer does not send {frame.kind.name}")
+
+    async def _await_catalog(self, request: int, call: AwaitCatalog) -> None:
+        try:
+            async with asyncio.timeout(call.timeout_ms / 1000):
+                await self._keeper.reach(call.offset)
+            answer = encode_result(request, CatalogReached(call.offset))
+        except TimeoutError:
+            late: QuorateError = Timeout(f"{self._node} is not at offset {call.offset} yet")
+            answer = encode_failure(request, late)
+        self._connection.send([answer])
+
+    def closed(self, error: Exception | None) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def writable(self, yes: bool) -> None:
+        """Little is answered here; what peers are sent goes over links dialled from here."""

@@ -1,0 +1,195 @@
+"""The replicas of this node: each log's copy, found by its incarnation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.config import KIB, MIB, Config, Limits
+from quorate.raft.messages import Append
+from quorate.raft.output import Event, Happening
+from quorate.replica.shell import Replica
+from quorate.replica.writer import Writer
+from quorate.server.catalog import catalog_incarnation
+from quorate.types import GroupId, NodeId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from quorate.errors import ReplicaHalted
+    from quorate.metrics import Metrics
+    from quorate.raft.messages import Envelope
+    from quorate.storage.directory import DataDirectory
+
+__all__ = ["CATALOG", "Hosted", "Replicas"]
+
+log = logging.getLogger(__name__)
+
+# What the catalog is called where logs have names. No log of a user can be called so.
+CATALOG = "/catalog"
+# A record of the catalog is short, and most clusters have few: its files need not be large.
+CATALOG_BATCH_BYTES = 64 * KIB
+CATALOG_SEGMENT_BYTES = 1 * MIB
+# Messages for logs that are not open here yet: enough for the first words of some hundred logs.
+EARLY_MAX = 1024
+# Cold reads; a disk serves several at once.
+READERS = 4
+
+_TOLD = {
+    Happening.LEADS: logging.INFO,
+    Happening.FOLLOWS: logging.INFO,
+    Happening.STEPS_DOWN: logging.WARNING,
+    Happening.SPLIT_LEADERS: logging.ERROR,
+    Happening.TRUNCATES: logging.INFO,
+    Happening.PEER_STALLED: logging.WARNING,
+    Happening.SLOW_DISK: logging.WARNING,
+    Happening.UNSURE: logging.WARNING,
+    Happening.SURE_AGAIN: logging.INFO,
+    Happening.DISK_FULL: logging.WARNING,
+}
+
+
+class Hosted(NamedTuple):
+    """A log that has a replica here."""
+
+    name: str
+    incarnation: int
+    replica: Replica
+
+
+class Replicas:
+    """Opens and closes them, and brings every message to its own."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        config: Config,
+        metrics: Metrics,
+        *,
+        send: Callable[[list[Envelope]], None],
+        halted: Callable[[ReplicaHalted], None],
+    ) -> None:
+        self.directory = directory
+        self._config = config
+        self._metrics = metrics
+        self._send = send
+        self._halted = halted
+        self._writer = Writer(observe=metrics.fsync_duration.observe)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="quorate-reader")
+        self._hosted: dict[int, Hosted] = {}
+        # Peers may make or open a log before this node does: what they say first is kept for it.
+        self._early: deque[Envelope] = deque(maxlen=EARLY_MAX)
+        self._catalog = catalog_incarnation(directory.identity.cluster)
+
+    # -- opening and closing -------------------------------------------------------------------
+
+    async def make_directory(self, incarnation: int) -> None:
+        """The place of a log, durable when this returns. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._readers, _make, self.directory, incarnation)
+
+    async def open_catalog(self, nodes: tuple[NodeId, ...]) -> None:
+        limits = Limits(batch_bytes=CATALOG_BATCH_BYTES)
+        storage = replace(self._config.storage, segment_bytes=CATALOG_SEGMENT_BYTES)
+        config = replace(self._config, limits=limits, storage=storage)
+        await self._open(self._catalog, CATALOG, nodes, config)
+
+    async def open(self, incarnation: int, name: str, nodes: tuple[NodeId, ...]) -> None:
+        """Take part in a log. Raises ReplicaHalted if its files do not allow that."""
+        await self._open(incarnation, name, nodes, self._config)
+
+    async def _open(
+        self, incarnation: int, name: str, nodes: tuple[NodeId, ...], config: Config
+    ) -> None:
+        replica = await Replica.open(
+            self.directory,
+            GroupId(self.directory.identity.cluster, incarnation),
+            nodes,
+            config,
+            self._writer,
+            self._readers,
+            send=self._send,
+            halted=self._halted,
+            report=partial(self._report, name),
+        )
+        self._hosted[incarnation] = Hosted(name, incarnation, replica)
+        early, self._early = self._early, deque(maxlen=EARLY_MAX)
+        for envelope in early:
+            if envelope.group.incarnation == incarnation:
+                replica.deliver(envelope)
+            else:
+                self._early.append(envelope)
+
+    async def close(self, incarnation: int) -> None:
+        """Leave a log that was deleted: what its files say does not matter any more."""
+        hosted = self._hosted.pop(incarnation, None)
+        if hosted is not None:
+            await hosted.replica.close(clean=False)
+
+    async def close_all(self) -> None:
+        """A clean stop. Answers to all that was asked are given before this returns."""
+        closing = [hosted.replica.close() for hosted in self._hosted.values()]
+        problems = await asyncio.gather(*closing, return_exceptions=True)
+        for problem in problems:
+            if problem is not None:
+                log.error("a replica did not stop in order error=%s", str(problem))
+        self._writer.close()
+        self._readers.shutdown()
+
+    # -- finding -------------------------------------------------------------------------------
+
+    @property
+    def catalog(self) -> Replica:
+        return self._hosted[self._catalog].replica
+
+    def get(self, incarnation: int) -> Hosted | None:
+        """A log of a user."""
+        return self._hosted.get(incarnation) if incarnation != self._catalog else None
+
+    def __iter__(self) -> Iterator[Hosted]:
+        """Logs of users."""
+        return (one for one in self._hosted.values() if one.incarnation != self._catalog)
+
+    # -- what arrives --------------------------------------------------------------------------
+
+    def deliver(self, envelopes: Iterable[Envelope]) -> None:
+        hosted = self._hosted
+        for envelope in envelopes:
+            one = hosted.get(envelope.group.incarnation)
+            if one is None:
+                self._deliver_later(envelope)
+            else:
+                one.replica.deliver(envelope)
+
+    def _deliver_later(self, envelope: Envelope) -> None:
+        """The log is not made here yet, or was deleted. Entries are long, and sent again."""
+        self._metrics.stray_messages += 1
+        if type(envelope.message) is not Append:
+            self._early.append(envelope)
+
+    def link_closed(self, peer: NodeId) -> None:
+        for one in self._hosted.values():
+            one.replica.link_closed(peer)
+
+    def link_refused(self, peer: NodeId) -> None:
+        for one in self._hosted.values():
+            one.replica.link_refused(peer)
+
+    def _report(self, name: str, events: Sequence[Event]) -> None:
+        for happening, term, peer, index, detail in events:
+            if happening is Happening.LEADS:
+                self._metrics.elections[name] += 1
+            if (level := _TOLD.get(happening)) is not None:
+                facts = {"log": name, "term": term, "peer": peer, "index": index, "detail": detail}
+                known = {key: value for key, value in facts.items() if value}
+                message = f"replica {happening}" + "".join(f" {key}=%s" for key in known)
+                log.log(level, message, *known.values())
+
+
+def _make(directory: DataDirectory, incarnation: int) -> None:
+    directory.log_vfs(incarnation).close()

@@ -1,0 +1,200 @@
+"""What all clients of a node share: its logs, its limits, and its time.
+
+In one pass of the event loop clients get a share of work, peers have what is left of it. Whoever
+comes after it is used up waits for the next pass, and is not read from meanwhile; those who wait
+take turns, one frame each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from quorate.batch import Batch
+from quorate.errors import Busy, TooLarge
+from quorate.server.calls import Calls
+from quorate.server.session import Session
+
+if TYPE_CHECKING:
+    from quorate.metrics import Metrics
+    from quorate.net.connection import Connection
+    from quorate.server.keeper import Keeper
+    from quorate.server.members import Members
+    from quorate.server.replicas import Replicas
+    from quorate.server.settings import Settings
+
+__all__ = ["Service"]
+
+# What clients may have done in one pass of the loop: some milliseconds' work.
+PASS_FRAMES = 1024
+PASS_BYTES = 4 << 20
+# Answers that wait in memory for clients that do not read; more reads are BUSY.
+UNSENT_BYTES_MAX = 256 << 20
+
+
+class Service:
+    """Everything that a session needs of its node."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        members: Members,
+        replicas: Replicas,
+        keeper: Keeper,
+        metrics: Metrics,
+    ) -> None:
+        self.replicas = replicas
+        self.keeper = keeper
+        self.metrics = metrics
+        self.calls = Calls(members, replicas, keeper)
+        limits = settings.config.limits
+        self._record_bytes = settings.record_bytes
+        self._batch_bytes = limits.batch_bytes
+        self._appends_max = limits.pending_appends
+        self._bytes_max = limits.pending_bytes
+        # Appends of all sessions without an answer.
+        self.pending_appends = 0
+        self.pending_bytes = 0
+        self.sessions: set[Session] = set()
+        # Those that have so much to read that they are not read from, and what is about to be sent
+        # to anybody.
+        self.clogged: set[Session] = set()
+        self.queued_bytes = 0
+        self._loop = asyncio.get_running_loop()
+        # What is left of this pass, and whether the end of it was asked for.
+        self._frames_left = PASS_FRAMES
+        self._bytes_left = PASS_BYTES
+        self._pass_ends = False
+        # Sessions with frames that wait, in the order of their turns.
+        self._waiting: dict[Session, None] = {}
+        # Sessions with something to send.
+        self._unsent: list[Session] = []
+
+    def begin(self, connection: Connection) -> None:
+        session = Session(self, connection)
+        self.sessions.add(session)
+        connection.handler = session
+
+    def ended(self, session: Session) -> None:
+        self.sessions.discard(session)
+        self.clogged.discard(session)
+        self.wait_no_more(session)
+
+    # -- fairness ------------------------------------------------------------------------------
+
+    def grants(self, size: int) -> bool:
+        """Whether a frame of ``size`` bytes may be worked on now."""
+        if self._frames_left <= 0 or self._bytes_left <= 0:
+            return False
+        self._frames_left -= 1
+        self._bytes_left -= size
+        self._end_pass()
+        return True
+
+    def wait(self, session: Session) -> None:
+        """``session`` has frames that were not granted: it has its turn in the next pass."""
+        self._waiting[session] = None
+        self._end_pass()
+
+    def wait_no_more(self, session: Session) -> None:
+        self._waiting.pop(session, None)
+
+    def _end_pass(self) -> None:
+        if not self._pass_ends:
+            self._pass_ends = True
+            self._loop.call_soon(self._next_pass)
+
+    def _next_pass(self) -> None:
+        self._pass_ends = False
+        self._frames_left, self._bytes_left = PASS_FRAMES, PASS_BYTES
+        waiting = self._waiting
+        while waiting:
+            session = next(iter(waiting))
+            if not self.grants(session.next_size()):
+                return
+            del waiting[session]
+            session.serve_one()
+
+    # -- checks --------------------------------------------------------------------------------
+
+    def check_append(self, session: Session, size: int) -> None:
+        """Raises what an append of ``size`` bytes is refused with before it is looked at."""
+        if size > self._batch_bytes:
+            raise TooLarge(f"batch of {size} bytes, limit {self._batch_bytes} (limits.batch_bytes)")
+        if self.pending_appends >= self._appends_max:
+            raise Busy(f"{self.pending_appends} appends wait already (limits.pending_appends)")
+        if self.pending_bytes + size > self._bytes_max:
+            raise Busy(f"{self.pending_bytes} bytes wait already (limits.pending_bytes)")
+        # Nobody may keep all others out.
+        if session.pending_appends > self._appends_max // 2:
+            raise Busy(
+                f"{session.pending_appends} appends of this connection wait already (half of "
+                f"limits.pending_appends)"
+            )
+        if session.pending_bytes > self._bytes_max // 2:
+            raise Busy(
+                f"{session.pending_bytes} bytes of this connection wait already (half of "
+                f"limits.pending_bytes)"
+            )
+
+    def count_records(self, data: bytes) -> int:
+        """The records of a batch, all of which is checked. Raises what is wrong with it."""
+        batch = Batch.parse(data)
+        limit = self._record_bytes
+        # A record is shorter than its batch, so only a long batch can have a long one.
+        if len(data) > limit and (size := _too_long(batch, limit)) is not None:
+            raise TooLarge(f"record of {size} bytes, limit {limit} (limits.record_bytes)")
+        return batch.count
+
+    def check_fetch(self) -> None:
+        """Raises what a read is refused with before it is done."""
+        unsent = self.queued_bytes + sum(one.connection.buffered for one in self.clogged)
+        if unsent > UNSENT_BYTES_MAX:
+            raise Busy(f"{unsent} bytes wait for clients that read slowly")
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def flush_soon(self, session: Session) -> None:
+        """Everything that is answered until the loop comes round leaves in one write."""
+        if not self._unsent:
+            self._loop.call_soon(self.flush)
+        self._unsent.append(session)
+
+    def flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for session in unsent:
+            session.flush()
+
+
+def _too_long(batch: Batch, limit: int) -> int | None:
+    """Bytes of a record with more than ``limit`` of them; None if there is none.
+
+    By bisection: where all records together are within the limit, none is above it. So a batch of
+    a million small records takes as few steps as one of ten large ones.
+    """
+    values, keys, headers = batch.values.offsets, batch.keys, batch.headers
+
+    def end(place: int) -> int:
+        """Bytes of key, value and headers of all records before the one at ``place``."""
+        size = _offset(values, place)
+        if keys is not None:
+            size += _offset(keys.column.offsets, place)
+        if headers is not None:
+            row = _offset(headers.offsets, place)
+            size += _offset(headers.names.offsets, row) + _offset(headers.contents.offsets, row)
+        return size
+
+    ranges = [(0, batch.count)]
+    while ranges:
+        start, stop = ranges.pop()
+        size = end(stop) - end(start)
+        if size > limit:
+            if stop - start == 1:
+                return size
+            middle = (start + stop) // 2
+            ranges += ((start, middle), (middle, stop))
+    return None
+
+
+def _offset(offsets: memoryview, place: int) -> int:
+    return int.from_bytes(offsets[4 * place : 4 * place + 4], "little")

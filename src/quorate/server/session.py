@@ -1,0 +1,275 @@
+"""One client's connection: requests come in frames, answers leave in as few writes as can be.
+
+Nothing here waits on the way of an append: it is checked and proposed when its frame arrives, and
+its receipt goes out with all others of the same turn. Reads and rare calls are tasks of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from quorate.errors import Busy, InvalidArgument, QuorateError
+from quorate.replica.exchange import Receipt
+from quorate.state.judge import PLAIN, AppendTerms, ProducerStamp, check_terms
+from quorate.wire.calls import decode_call, encode_result
+from quorate.wire.frames import FrameKind
+from quorate.wire.requests import (
+    Append,
+    Fetch,
+    Receipts,
+    decode_append,
+    decode_fetch,
+    encode_failure,
+    encode_receipts,
+    encode_records,
+    request_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from quorate.net.connection import Connection
+    from quorate.replica.exchange import Result
+    from quorate.server.replicas import Hosted
+    from quorate.server.service import Service
+    from quorate.wire.calls import Call
+    from quorate.wire.frames import Frame
+
+    Buffer = bytes | bytearray | memoryview
+
+__all__ = ["Session"]
+
+log = logging.getLogger(__name__)
+
+# Reads and calls of one connection that have no answer yet; more is BUSY.
+TASKS_MAX = 256
+# What one read gets at once, and how long it may wait.
+FETCH_BYTES_MAX = 1 << 20
+FETCH_WAIT_MS_MAX = 60_000
+
+
+class Session:
+    """The handler of one client's connection."""
+
+    __slots__ = (
+        "_handlers", "_out", "_queue", "_receipts", "_service", "_tasks", "clogged", "connection",
+        "pending_appends", "pending_bytes",
+    )  # fmt: skip
+
+    def __init__(self, service: Service, connection: Connection) -> None:
+        self.connection = connection
+        # Appends that are proposed and have no answer.
+        self.pending_appends = 0
+        self.pending_bytes = 0
+        # So much is unsent that nothing more is taken.
+        self.clogged = False
+        self._service = service
+        # Frames that came when the turn's share of work was used up. While there are any, nothing
+        # is read from the connection.
+        self._queue: deque[Frame] = deque()
+        # What the next write carries.
+        self._out: list[Buffer] = []
+        self._receipts: list[tuple[int, Receipt]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._handlers: dict[FrameKind, Callable[[Frame], None]] = {
+            FrameKind.APPEND: self._on_append,
+            FrameKind.FETCH: self._on_fetch,
+            FrameKind.CALL: self._on_call,
+        }
+
+    # -- what the connection tells -------------------------------------------------------------
+
+    def frame_received(self, frame: Frame) -> None:
+        if self._queue or self.clogged or not self._service.grants(frame.size):
+            self._queue.append(frame)
+            self._adjust()
+        else:
+            self._take(frame)
+
+    def next_size(self) -> int:
+        """Bytes of the oldest frame that waits."""
+        return self._queue[0].size
+
+    def serve_one(self) -> None:
+        """Take the oldest frame that waits."""
+        try:
+            self._take(self._queue.popleft())
+        except QuorateError as error:
+            self.connection.abort(error)
+        except Exception as error:
+            log.exception("request failed address=%s", self.connection.address)
+            self.connection.abort(error)
+        self._adjust()
+
+    def writable(self, yes: bool) -> None:
+        self.clogged = not yes
+        if yes:
+            self._service.clogged.discard(self)
+        else:
+            self._service.clogged.add(self)
+        self._adjust()
+
+    def _adjust(self) -> None:
+        """Wait for a turn if there is something to take; read if there is nothing."""
+        if self.clogged:
+            self.connection.pause_reading()
+            self._service.wait_no_more(self)
+        elif self._queue:
+            self.connection.pause_reading()
+            self._service.wait(self)
+        else:
+            self.connection.resume_reading()
+
+    def closed(self, error: Exception | None) -> None:
+        self._queue.clear()
+        for task in self._tasks:
+            task.cancel()
+        self._service.ended(self)
+        if error is not None:
+            log.debug("client gone address=%s error=%s", self.connection.address, str(error))
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def _take(self, frame: Frame) -> None:
+        handler = self._handlers.get(frame.kind)
+        if handler is None:
+            raise InvalidArgument(f"a client does not send {frame.kind.name}")
+        try:
+            handler(frame)
+        except QuorateError as error:
+            # The frame was whole, so the connection still is.
+            self._fail(request_of(frame), error)
+
+    def _on_append(self, frame: Frame) -> None:
+        append = decode_append(frame)
+        hosted = self._service.replicas.get(append.log)
+        if hosted is not None:
+            self._propose(append, hosted)
+        else:
+            self._begin(append.request, self._append_later(append))
+
+    async def _append_later(self, append: Append) -> None:
+        """The log is not known here. That is said only behind a barrier."""
+        hosted = await self._service.keeper.hosted(append.log)
+        try:
+            self._propose(append, hosted)
+        except QuorateError as error:
+            self._fail(append.request, error)
+
+    def _propose(self, append: Append, hosted: Hosted) -> None:
+        request, _, batch, expect_offset, fence, producer, _ = append
+        size = len(batch)
+        service = self._service
+        try:
+            service.check_append(self, size)
+            count = service.count_records(batch)
+            terms = PLAIN
+            if expect_offset is not None or fence is not None or producer is not None:
+                stamp = ProducerStamp(*producer) if producer is not None else None
+                terms = AppendTerms(stamp, fence, expect_offset)
+                check_terms(terms)
+        except QuorateError as error:
+            service.metrics.append_errors[error.code] += 1
+            raise
+        self.pending_appends += 1
+        self.pending_bytes += size
+        service.pending_appends += 1
+        service.pending_bytes += size
+        callback = partial(self._appended, request, size, perf_counter(), hosted.name)
+        hosted.replica.propose(batch, count, terms, callback)
+
+    def _appended(self, request: int, size: int, started: float, name: str, result: Result) -> None:
+        service = self._service
+        self.pending_appends -= 1
+        self.pending_bytes -= size
+        service.pending_appends -= 1
+        service.pending_bytes -= size
+        if type(result) is Receipt:
+            service.metrics.append_duration.observe(perf_counter() - started)
+            service.metrics.appended_records[name] += result[1]
+            if not self._out and not self._receipts:
+                service.flush_soon(self)
+            self._receipts.append((request, result))
+        elif isinstance(result, QuorateError):
+            service.metrics.append_errors[result.code] += 1
+            self._fail(request, result)
+
+    def _on_fetch(self, frame: Frame) -> None:
+        fetch = decode_fetch(frame)
+        self._begin(fetch.request, self._fetch(fetch))
+
+    async def _fetch(self, fetch: Fetch) -> None:
+        request, incarnation, offset, bytes_max, wait_ms, session_end = fetch
+        replica = await self._service.keeper.readable(incarnation)
+        self._service.check_fetch()
+        fetched = await replica.fetch(
+            offset,
+            min(bytes_max, FETCH_BYTES_MAX),
+            min(wait_ms, FETCH_WAIT_MS_MAX) / 1000,
+            session_end,
+        )
+        first, end, rows, buffers = fetched
+        self._send(encode_records(request, first, end, rows), *buffers)
+
+    def _on_call(self, frame: Frame) -> None:
+        request, call = decode_call(frame)
+        self._begin(request, self._call(request, call))
+
+    async def _call(self, request: int, call: Call[Any]) -> None:
+        self._send(encode_result(request, await self._service.calls.answer(call)))
+
+    def _begin(self, request: int, work: Coroutine[Any, Any, None]) -> None:
+        """Let a request go on by itself."""
+        if len(self._tasks) >= TASKS_MAX:
+            work.close()
+            raise Busy(f"{TASKS_MAX} requests of this connection wait already")
+        task = asyncio.get_running_loop().create_task(self._finish(request, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, request: int, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except QuorateError as error:
+            self._fail(request, error)
+        except Exception as error:
+            # A bug costs this connection, and nothing else.
+            log.exception("request failed address=%s", self.connection.address)
+            self.connection.abort(error)
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def _fail(self, request: int, error: QuorateError) -> None:
+        self._send(encode_failure(request, error))
+
+    def _send(self, *buffers: Buffer) -> None:
+        if not self._out and not self._receipts:
+            self._service.flush_soon(self)
+        self._out += buffers
+        self._service.queued_bytes += sum(map(len, buffers))
+
+    def flush(self) -> None:
+        """Write everything that was answered since the last time."""
+        buffers, self._out = self._out, []
+        self._service.queued_bytes -= sum(map(len, buffers))
+        if self._receipts:
+            receipts, self._receipts = self._receipts, []
+            buffers += map(encode_receipts, _runs(receipts))
+        self.connection.send(buffers)
+
+
+def _runs(receipts: list[tuple[int, Receipt]]) -> list[Receipts]:
+    """Neighbours of the same entry as one."""
+    runs: list[Receipts] = []
+    run = None
+    for request, (offset, count, index, term, synced) in receipts:
+        if run is None or run.index != index or run.synced != synced or offset < run.base_offset:
+            run = Receipts(index, term, offset, synced, [])
+            runs.append(run)
+        run.rows.append((request, offset - run.base_offset, count))
+    return runs

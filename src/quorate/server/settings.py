@@ -1,0 +1,304 @@
+"""What a node is told when it starts: NODE.toml, the environment, and flags.
+
+Every key has one name: ``[node] listen`` in the file, ``QUORATE_NODE_LISTEN`` in the environment,
+``--node-listen`` on the command line. A flag wins over the environment, which wins over the file.
+A key that is not known is refused: whoever wrote it believes that it does something.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quorate.config import MIB, Config, Limits, Storage, Timing
+from quorate.errors import InvalidArgument
+from quorate.net.connection import parse_address
+from quorate.net.limits import NetworkLimits
+from quorate.storage.layout import VOTE_NAME_MAX
+from quorate.types import NodeId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["KEYS", "Key", "Settings", "load_settings"]
+
+RECORD_BYTES = 4 * MIB
+RECORD_BYTES_MAX = 512 * MIB
+# As the data directory takes it.
+_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{VOTE_NAME_MAX}}}")
+
+
+# -- what can be set ---------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """What the value of a key is: how a flag says it, and what a file may say."""
+
+    noun: str
+    # From the text of a flag or variable; raises ValueError.
+    parse: Callable[[str], Any]
+    # Whether a value of a file is of this kind.
+    fits: Callable[[Any], bool]
+
+
+def _parse_switch(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+def _parse_addresses(text: str) -> dict[str, str]:
+    pairs = [item.partition("=") for item in text.split(",") if item]
+    if not all(node and sign for node, sign, _ in pairs):
+        raise ValueError(text)
+    return {node: address for node, _, address in pairs}
+
+
+TEXT = Kind("a text", str, lambda value: isinstance(value, str))
+PATH = Kind("a text", str, lambda value: isinstance(value, str))
+NUMBER = Kind("a whole number", int, lambda value: type(value) is int)
+SWITCH = Kind("true or false", _parse_switch, lambda value: isinstance(value, bool))
+ADDRESSES = Kind(
+    "a list of ID=HOST:PORT",
+    _parse_addresses,
+    lambda value: isinstance(value, dict) and all(isinstance(one, str) for one in value.values()),
+)
+
+
+class Key(NamedTuple):
+    """One thing that can be set."""
+
+    # Of a table whose keys are the names of nodes the section is all of it.
+    section: str
+    name: str
+    kind: Kind
+    meaning: str
+
+    @property
+    def place(self) -> str:
+        """Where it stands in the file."""
+        return f"[{self.section}] {self.name}".rstrip()
+
+    @property
+    def flag(self) -> str:
+        return "--" + "-".join(self._words)
+
+    @property
+    def variable(self) -> str:
+        return "_".join(("quorate", *self._words)).upper()
+
+    @property
+    def _words(self) -> list[str]:
+        return f"{self.section}.{self.name}".replace("_", ".").strip(".").split(".")
+
+
+KEYS = (
+    Key("node", "id", TEXT, "The name of this node."),
+    Key("node", "data_dir", PATH, "Where it keeps its logs; made on the first start."),
+    Key("node", "listen", TEXT, "HOST:PORT to listen at; its address in [cluster.nodes]."),
+    Key("node", "advertise", TEXT, "HOST:PORT that clients are told; as in [cluster.nodes]."),
+    Key("node", "http", TEXT, "HOST:PORT of /livez, /readyz and /metrics; none."),
+    Key("node", "insecure", SWITCH, "Listen to other machines without TLS; false."),
+    Key("cluster", "id", TEXT, "The name of the cluster, the same on every node."),
+    Key("cluster.nodes", "", ADDRESSES, "ID=HOST:PORT of every node of the cluster."),
+    Key("dial", "", ADDRESSES, "ID=HOST:PORT to reach a peer by another address."),
+    Key("limits", "record_bytes", NUMBER, "Bytes of a record; more is TOO_LARGE."),
+    Key("limits", "batch_bytes", NUMBER, "Bytes of a batch; more is TOO_LARGE."),
+    Key("limits", "pending_appends", NUMBER, "Appends without an answer; more is BUSY."),
+    Key("limits", "pending_bytes", NUMBER, "Bytes of appends without an answer; more is BUSY."),
+    Key("limits", "connections", NUMBER, "Connections; more are refused with BUSY."),
+    Key("timing", "heartbeat_ms", NUMBER, "A leader is heard so often."),
+    Key("timing", "election_ms", NUMBER, "One to two of these in silence start an election."),
+    Key("storage", "segment_bytes", NUMBER, "Bytes of one file of a log."),
+    Key("storage", "disk_usage_max", NUMBER, "Percent of the disk in use that mean it is full."),
+)
+_BY_PLACE = {(key.section, key.name): key for key in KEYS}
+_SECTIONS = sorted({key.section.partition(".")[0] for key in KEYS})
+
+
+# -- what was set ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a node starts with, checked as far as that can be done without its directory."""
+
+    node: NodeId
+    data_dir: Path
+    cluster: str
+    # Empty if nobody says: after the first start the directory knows.
+    nodes: dict[NodeId, str]
+    dial: dict[NodeId, str]
+    # None: the node's own address in ``nodes``.
+    listen: str | None
+    advertise: str | None
+    http: str | None
+    insecure: bool
+    record_bytes: int
+    config: Config
+    network: NetworkLimits
+
+
+def load_settings(path: Path, flags: Mapping[Key, str], environment: Mapping[str, str]) -> Settings:
+    """Raises InvalidArgument that names what is wrong and where it stands."""
+    given = _read(path)
+    for key in KEYS:
+        sources = ((key.variable, environment.get(key.variable)), (key.flag, flags.get(key)))
+        for source, text in sources:
+            if text is not None:
+                given[key] = _parse(key, text, source)
+    try:
+        return _settle({(key.section, key.name): value for key, value in given.items()})
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{path}: {error}") from None
+
+
+def _parse(key: Key, text: str, source: str) -> Any:
+    try:
+        return key.kind.parse(text)
+    except ValueError:
+        raise InvalidArgument(f"{source}={text} is not {key.kind.noun}") from None
+
+
+def _read(path: Path) -> dict[Key, Any]:
+    try:
+        with path.open("rb") as file:
+            tables = tomllib.load(file)
+    except OSError as error:
+        raise InvalidArgument(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InvalidArgument(f"{path}: {error}") from None
+    given: dict[Key, Any] = {}
+    for section, table in tables.items():
+        if section not in _SECTIONS:
+            raise InvalidArgument(f"{path}: {_unknown(f'[{section}]', section, _SECTIONS)}")
+        if not isinstance(table, dict):
+            raise InvalidArgument(f"{path}: [{section}] is not a table")
+        for key, value in _entries(path, section, table):
+            if not key.kind.fits(value):
+                raise InvalidArgument(f"{path}: {key.place} = {value!r} is not {key.kind.noun}")
+            # A node finds its data wherever it was started from.
+            given[key] = str(path.absolute().parent / value) if key.kind is PATH else value
+    return given
+
+
+def _entries(path: Path, section: str, table: dict[str, Any]) -> list[tuple[Key, Any]]:
+    whole = _BY_PLACE.get((section, ""))
+    if whole is not None:
+        return [(whole, table)]
+    found = []
+    for name, value in table.items():
+        key = _BY_PLACE.get((section, name), _BY_PLACE.get((f"{section}.{name}", "")))
+        if key is None:
+            known = [one.name for one in KEYS if one.section == section]
+            raise InvalidArgument(f"{path}: {_unknown(f'[{section}] {name}', name, known)}")
+        found.append((key, value))
+    return found
+
+
+def _unknown(place: str, name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+    return f"{place} is not known; {hint}"
+
+
+# -- what it comes to --------------------------------------------------------------------------
+
+
+def _settle(given: Mapping[tuple[str, str], Any]) -> Settings:
+    for section, name in (("node", "id"), ("node", "data_dir"), ("cluster", "id")):
+        if not given.get((section, name)):
+            raise InvalidArgument(f"[{section}] {name} is missing")
+    node = NodeId(given["node", "id"])
+    insecure = given.get(("node", "insecure"), False)
+    nodes = _addresses(given, "cluster.nodes")
+    listen = _address(given, "listen") or nodes.get(node)
+    http = _address(given, "http")
+    for name, address in (("listen", listen), ("http", http)):
+        if address is not None and not insecure and not _is_loopback(address):
+            raise InvalidArgument(
+                f"[node] {name} = {address} is open to other machines, and this release has no TLS;"
+                f" say [node] insecure = true if the network can be trusted"
+            )
+    dial = _addresses(given, "dial")
+    for place, named in [("[node] id", node), *(("[dial]", one) for one in dial)]:
+        if nodes and named not in nodes:
+            raise InvalidArgument(f"{place} names {named}, and [cluster.nodes] does not")
+    limits = _numbers(given, "limits")
+    config = Config(
+        timing=Timing(**_numbers(given, "timing")),
+        limits=Limits(**{name: limits[name] for name in limits if name not in _NOT_OF_A_LOG}),
+        storage=Storage(**_numbers(given, "storage")),
+    )
+    return Settings(
+        node,
+        Path(given["node", "data_dir"]),
+        given["cluster", "id"],
+        nodes,
+        dial,
+        listen,
+        _address(given, "advertise"),
+        http,
+        insecure,
+        _record_bytes(limits.get("record_bytes"), config),
+        config,
+        NetworkLimits(**{name: limits[name] for name in limits if name == "connections"}),
+    )
+
+
+_NOT_OF_A_LOG = ("record_bytes", "connections")
+
+
+def _numbers(given: Mapping[tuple[str, str], Any], section: str) -> dict[str, int]:
+    return {name: value for (where, name), value in given.items() if where == section}
+
+
+def _record_bytes(value: int | None, config: Config) -> int:
+    if value is None:
+        return min(RECORD_BYTES, config.limits.batch_bytes)
+    if not 1 <= value <= RECORD_BYTES_MAX:
+        raise InvalidArgument(
+            f"limits.record_bytes = {value} is not a whole number between 1 and {RECORD_BYTES_MAX}"
+        )
+    return value
+
+
+def _address(given: Mapping[tuple[str, str], Any], name: str) -> str | None:
+    address: str | None = given.get(("node", name))
+    if address is not None:
+        _check_address(f"[node] {name}", address)
+    return address
+
+
+def _addresses(given: Mapping[tuple[str, str], Any], section: str) -> dict[NodeId, str]:
+    found = {NodeId(node): address for node, address in given.get((section, ""), {}).items()}
+    for node, address in found.items():
+        if not _NAME.fullmatch(node):
+            raise InvalidArgument(
+                f"[{section}] {node!r} must be 1 to {VOTE_NAME_MAX} letters, digits, dots, "
+                f"underscores or hyphens"
+            )
+        _check_address(f"[{section}] {node}", address)
+    return found
+
+
+def _check_address(place: str, address: str) -> None:
+    if not address.isprintable() or " " in address:
+        raise InvalidArgument(f"{place}: address {address!r} is not HOST:PORT")
+    try:
+        parse_address(address)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{place}: {error}") from None
+
+
+def _is_loopback(address: str) -> bool:
+    host, _ = parse_address(address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

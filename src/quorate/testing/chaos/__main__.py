@@ -1,0 +1,156 @@
+"""Command line: ``python -m quorate.testing.chaos [--seconds 60] [--seed 0] …``.
+
+Three real nodes, client processes that append and read and write down what they were told, faults
+all the while; at the end all nodes come back, their logs are compared, and the checker judges the
+histories. Fails if a promise was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from array import array
+from functools import partial
+from pathlib import Path
+from random import Random
+from secrets import randbits
+from typing import TYPE_CHECKING
+
+from quorate.batch import Batch
+from quorate.entry import unpack_batches
+from quorate.storage.directory import DataDirectory
+from quorate.storage.recovered import SegmentArchive
+from quorate.storage.recovery import open_log
+from quorate.storage.verify import verify
+from quorate.testing.chaos.nemesis import Nemesis
+from quorate.testing.checker import FinalLog, check, identity, load_run, save_final
+from quorate.testing.disk.store import complete
+from quorate.testing.processes import cluster
+from quorate.types import EntryKind, Index
+
+if TYPE_CHECKING:
+    from quorate.client.results import LogSummary
+    from quorate.testing.processes import Cluster
+
+__all__ = ["main"]
+
+VOTERS = 3
+SETTLE_S = 60.0
+SEGMENT_BYTES = 4 << 20
+SETTINGS = {
+    "limits": {"batch_bytes": 1 << 20},
+    "storage": {"segment_bytes": SEGMENT_BYTES},
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m quorate.testing.chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of faults")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="of faults and load")
+    parser.add_argument("--logs", type=int, default=3, help="how many")
+    parser.add_argument("--clients", type=int, default=2, help="processes")
+    parser.add_argument("--tasks", type=int, default=120, help="of each client process")
+    parser.add_argument("--keep", type=Path, help="leave everything in this directory")
+    parsed = parser.parse_args(arguments)
+    print(f"chaos: seed={parsed.seed}", flush=True)
+    place = parsed.keep or Path(tempfile.mkdtemp(prefix="quorate-chaos-"))
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        return _run(parsed, place)
+    finally:
+        if parsed.keep is None:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _run(parsed: argparse.Namespace, place: Path) -> int:
+    logs = [f"log-{number}" for number in range(1, parsed.logs + 1)]
+    with cluster(VOTERS, logs, directory=place, settings=SETTINGS) as nodes:
+        clients = [_start_client(parsed, nodes, logs, number) for number in range(parsed.clients)]
+        nemesis = Nemesis(nodes, logs, Random(parsed.seed))
+        nemesis.torment(parsed.seconds)
+        nemesis.mend()
+        for client in clients:
+            client.wait()
+        incarnations = _settle(nodes, logs)
+        for node in nodes.nodes.values():
+            node.stop()
+    failed = [client.returncode for client in clients if client.returncode]
+    whole = verify([nodes.data(name) for name in nodes.nodes]).whole
+    _dump(place, nodes, incarnations)
+    verdict = check(*load_run(place), VOTERS)
+    for violation in verdict.violations:
+        print(violation)
+    print("faults:", ", ".join(f"{name} {count}" for name, count in sorted(nemesis.done.items())))
+    disks = "whole" if whole else "damaged"
+    print(f"chaos: {verdict} disks={disks} clients_failed={len(failed)}")
+    return 1 if verdict.counts or failed or not whole else 0
+
+
+def _start_client(
+    parsed: argparse.Namespace, nodes: Cluster, logs: list[str], number: int
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "quorate.testing.chaos.load"),
+            *("--endpoints", nodes.endpoints, "--logs", ",".join(logs)),
+            *("--folder", str(nodes.directory), "--client", str(number)),
+            *("--tasks", str(parsed.tasks), "--seconds", str(parsed.seconds)),
+            *("--seed", str(parsed.seed)),
+        ],
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def _settle(nodes: Cluster, logs: list[str]) -> dict[str, str]:
+    """Wait until every replica has everything; the incarnations of the logs."""
+    client = nodes.client(timeout=SETTLE_S)
+    deadline = time.monotonic() + SETTLE_S
+    while time.monotonic() < deadline:
+        found = {one["name"]: one for one in client.status()["logs"]}
+        if all(name in found and _equal(found[name]) for name in logs):
+            return {name: found[name]["incarnation"] for name in logs}
+        time.sleep(0.2)
+    raise SystemExit(f"chaos: replicas did not become equal in {SETTLE_S} s: {client.status()}")
+
+
+def _equal(log: LogSummary) -> bool:
+    replicas = log["replicas"]
+    return len(replicas) == VOTERS and all(one["lag"] == 0 for one in replicas)
+
+
+def _dump(place: Path, nodes: Cluster, incarnations: dict[str, str]) -> None:
+    """Write down what every replica holds."""
+    for node in nodes.nodes:
+        with DataDirectory.open(nodes.data(node), nodes.id, node) as directory:
+            for name, incarnation in incarnations.items():
+                values = _values(directory, int(incarnation, 16))
+                save_final(place / f"final-{name}-{node}.log", name, FinalLog(node, 0, values))
+
+
+def _values(directory: DataDirectory, incarnation: int) -> array[int]:
+    """The identities of all records in a log, by offset."""
+    vfs = directory.log_vfs(incarnation)
+    try:
+        identities = directory.log_id(incarnation)
+        log, _ = complete(open_log(vfs, identities, SEGMENT_BYTES, partial(randbits, 64)))
+        archive = SegmentArchive(log)
+        values: array[int] = array("Q")
+        index = Index(1)
+        while index <= log.last.index:
+            for entry in archive.entries(index, Index(log.last.index + 1)):
+                index = Index(entry.index + 1)
+                if entry.kind is EntryKind.DATA:
+                    for batch, _ in unpack_batches(entry):
+                        values.extend(identity(record.value) for record in Batch.parse(batch))
+        log.close()
+        return values
+    finally:
+        vfs.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""One node as a process of its own, to be killed, stopped and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["NodeProcess"]
+
+STOP_S = 15
+
+
+class NodeProcess:
+    """``quorate serve`` with the settings in a file.
+
+    It ends when this process does, or the thread that started it: so starts the kernel's promise.
+    """
+
+    def __init__(
+        self, name: str, settings: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.log = settings.with_suffix(".log")
+        self._environment = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        # Whether it was told to end since it was started.
+        self._told = False
+
+    # -- how it is -----------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it ended and nobody had told it to."""
+        return self._process is not None and not self.running and not self._told
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise LookupError(f"{self.name} was never started")
+        return self._process.pid
+
+    @property
+    def said(self) -> str:
+        """Everything that it logged, in all its lives."""
+        return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+
+    @property
+    def last_words(self) -> str:
+        """The last line that it logged."""
+        return (self.said.splitlines() or ["nothing was said"])[-1]
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it has in memory now."""
+        return self._status_bytes("VmRSS")
+
+    @property
+    def memory_peak_bytes(self) -> int:
+        """The most that it had in memory."""
+        return self._status_bytes("VmHWM")
+
+    def _status_bytes(self, name: str) -> int:
+        lines = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8").splitlines()
+        values = dict(line.split(":", 1) for line in lines)
+        return int(values[name].split()[0]) << 10
+
+    @property
+    def cpu_s(self) -> float:
+        """Seconds of a core that it has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2]
+        user, system = fields.split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    # -- what is done to it --------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start it unless it runs."""
+        if self.running:
+            return
+        self._told = False
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "quorate", "serve", str(self.settings)),
+                    *("--parent", str(os.getpid())),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.running and self._process is not None:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """As a power supply would, but for what the kernel keeps."""
+        self._told = True
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+    def stop(self) -> int:
+        """In order; its status."""
+        self._told = True
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)
+        try:
+            return self.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def wait(self, seconds: float | None = None) -> int:
+        """Until it has ended; its status."""
+        if self._process is None:
+            return 0
+        status = self._process.wait(seconds)
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        return status

@@ -1,0 +1,245 @@
+"""A good frame of every kind, and one way to read any of them: for tests and for fuzzing."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quorate.batch import encode_batch
+from quorate.entry import make_entry, pack_batches
+from quorate.errors import InvalidArgument, NotLeader, QuorateError
+from quorate.raft import messages as raft
+from quorate.types import ORIGIN, BootId, EntryKind, GroupId, Index, NodeId, Position, Term
+from quorate.wire import calls
+from quorate.wire.calls import decode_call, decode_result, encode_call, encode_result
+from quorate.wire.frames import FRAME_BYTES, Frame, FrameKind, FrameLimits, Framer, encode_frame
+from quorate.wire.handshake import (
+    Hello,
+    Welcome,
+    decode_hello,
+    encode_hello,
+    encode_refusal,
+    encode_welcome,
+    open_welcome,
+)
+from quorate.wire.messages import decode_envelopes, encode_envelopes
+from quorate.wire.requests import (
+    Append,
+    Fetch,
+    Receipts,
+    Stamp,
+    decode_append,
+    decode_failure,
+    decode_fetch,
+    decode_receipts,
+    decode_records,
+    encode_append,
+    encode_failure,
+    encode_fetch,
+    encode_receipts,
+    encode_records,
+)
+
+if TYPE_CHECKING:
+    from quorate.entry import Entry
+
+__all__ = ["ENTRIES", "LIMITS", "MESSAGES", "RESULTS", "Sample", "frames", "read", "samples"]
+
+# More than any sample takes.
+LIMITS = FrameLimits(1 << 16, 1 << 20)
+
+CLUSTER, SOURCE, TARGET = "shop", NodeId("n1"), NodeId("n2")
+LOG = 0x0F0E0D0C0B0A09080706050403020100
+LOG_ID = LOG.to_bytes(16, "little")
+STORAGE_ID = bytes(range(16, 32))
+NODES = {"n1": "127.0.0.1:7401", "n2": "127.0.0.1:7402"}
+
+
+def _entries() -> tuple[Entry, Entry]:
+    noop = make_entry(ORIGIN, Term(1), EntryKind.NOOP, append_time=1_000_000)
+    body = pack_batches([(encode_batch([b"hello"]), 1), (encode_batch([b"to", b"all"]), 2)])
+    data = make_entry(
+        noop.position, Term(1), EntryKind.DATA, body, count=3, append_time=1_000_500, runs=2
+    )
+    return noop, data
+
+
+ENTRIES = _entries()
+_LAST = ENTRIES[-1].position
+_REQUEST = raft.RequestId(5, 77)
+# One message of every class.
+MESSAGES: tuple[raft.Message, ...] = (
+    raft.PreVote(Term(3), _REQUEST, _LAST),
+    raft.PreVoteReply(Term(3), _REQUEST, True),
+    raft.Vote(Term(4), _LAST),
+    raft.VoteReply(Term(4), False),
+    raft.Compare(Term(4), 9, _LAST),
+    raft.Append(Term(4), 9, ORIGIN, ENTRIES, Index(1)),
+    raft.Ack(Term(4), 9, Index(2)),
+    raft.Mismatch(Term(4), 9, Index(7), Index(3), Term(2)),
+    raft.Heartbeat(Term(4), 12, Position(Index(1), Term(1), 0xD410ADF0)),
+    raft.HeartbeatReply(Term(4), 12, True),
+    raft.ReadIndex(Term(4), _REQUEST),
+    raft.ReadIndexReply(Term(4), _REQUEST, None),
+    raft.ReadIndexReply(Term(4), _REQUEST, Index(2)),
+    raft.StateHash(Term(4), Index(2), 0x0123456789ABCDEF),
+)
+
+_FOUND = calls.LogFound("orders", LOG_ID, "n2", NODES)
+_STATUS = calls.LogStatus(
+    "orders", LOG_ID, "leader", "n2", 4, 0, 3, 2, 2, 0, [calls.ReplicaStatus("n1", 2, "append")]
+)
+# Every call, with its answer.
+RESULTS: tuple[tuple[calls.Call[Any], calls.Found], ...] = (
+    (calls.FindLog("orders"), _FOUND),
+    (calls.ListLogs(), calls.Logs([_FOUND])),
+    (calls.CreateLog("orders", LOG_ID, 30_000), _FOUND),
+    (calls.DeleteLog("orders", LOG_ID, 30_000), calls.Done()),
+    (calls.ReadEnds(LOG_ID, barrier=False), calls.Ends(0, 3, 2)),
+    (calls.OffsetAt(LOG_ID, 1_000_500), calls.OffsetFound(0)),
+    (
+        calls.OpenProducer(LOG_ID, "loader-7", STORAGE_ID, 16, 604_800_000_000),
+        calls.ProducerOpened(3, 120),
+    ),
+    (calls.SetFence(LOG_ID, "writer-3", None), calls.FenceSet(4)),
+    (calls.Status(), calls.NodeStatus("n2", NODES["n2"], NODES, [_STATUS])),
+    (calls.AwaitCatalog(3, 2000), calls.CatalogReached(3)),
+)
+
+
+class Sample(NamedTuple):
+    """A good frame, in parts."""
+
+    kind: FrameKind
+    control: bytes
+    # What the bulk part is made of: a batch, or frames of entries.
+    bulk: tuple[bytes, ...] = ()
+    # What a RESULT answers.
+    call: calls.Call[Any] | None = None
+
+    @property
+    def data(self) -> bytes:
+        bulk = b"".join(self.bulk)
+        return encode_frame(self.kind, self.control, len(bulk)) + bulk
+
+
+@cache
+def samples() -> tuple[Sample, ...]:
+    return (*_handshakes(), *_requests(), *_calls(), *_peers())
+
+
+def _sample(front: bytes, *bulk: bytes, call: calls.Call[Any] | None = None) -> Sample:
+    return Sample(FrameKind(front[3]), front[FRAME_BYTES:], bulk, call)
+
+
+def _handshakes() -> list[Sample]:
+    peer = Hello(
+        "bulk", cluster=CLUSTER, node=SOURCE, target=TARGET, storage=STORAGE_ID, boot=(1 << 64) - 1
+    )
+    welcome = Welcome(CLUSTER, TARGET, STORAGE_ID, 7, 1, 1, 4 << 20, 8 << 20, NODES)
+    return [
+        _sample(encode_hello(Hello("client"))),
+        _sample(encode_hello(peer)),
+        _sample(encode_welcome(welcome)),
+        _sample(encode_refusal(NotLeader("leader: n2"))),
+        _sample(encode_frame(FrameKind.PING, b"")),
+        _sample(encode_frame(FrameKind.PONG, b"")),
+    ]
+
+
+def _requests() -> list[Sample]:
+    batch = encode_batch([b"hello", b"world!"], keys=[b"k1", None])
+    stamped = Append(8, LOG, batch, 42, "writer-3", Stamp("loader-7", 3, 121), 1000)
+    rows = [(entry.base_offset, entry.count, entry.size) for entry in ENTRIES]
+    return [
+        _sample(encode_append(Append(7, LOG, batch)), batch),
+        _sample(encode_append(stamped), batch),
+        _sample(encode_receipts(Receipts(Index(2), Term(1), 40, 2, [(7, 0, 2), (8, 2, 1)]))),
+        _sample(encode_fetch(Fetch(9, LOG, 40, 1 << 20, 500, 43))),
+        _sample(encode_records(9, 0, 43, rows), *(entry.header + entry.body for entry in ENTRIES)),
+        _sample(encode_failure(10, NotLeader("leader: n2"))),
+    ]
+
+
+def _calls() -> list[Sample]:
+    asked = [_sample(encode_call(11, call)) for call, _ in RESULTS]
+    return asked + [_sample(encode_result(11, found), call=call) for call, found in RESULTS]
+
+
+def _peers() -> list[Sample]:
+    envelopes = [
+        raft.Envelope(GroupId(CLUSTER, LOG + place), SOURCE, TARGET, BootId(5, 99), message)
+        for place, message in enumerate(MESSAGES)
+    ]
+    entries = [entry.header + entry.body for entry in ENTRIES]
+    return [
+        _sample(bytes(encode_envelopes(envelopes)[0]), *entries),
+        *(
+            _sample(
+                bytes(encode_envelopes([envelope])[0]),
+                *(entries if isinstance(envelope.message, raft.Append) else ()),
+            )
+            for envelope in envelopes
+        ),
+    ]
+
+
+def frames(data: bytes) -> list[Frame]:
+    """What a receiver makes of ``data``."""
+    return list(Framer(LIMITS).feed(data))
+
+
+def read(frame: Frame, call: calls.Call[Any] | None = None) -> tuple[object, bytes]:
+    """What ``frame`` says, and the same encoded again. ``call`` is what a RESULT answers."""
+    match frame.kind:
+        case FrameKind.HELLO:
+            hello = decode_hello(frame)
+            return hello, encode_hello(hello)
+        case FrameKind.WELCOME:
+            welcome = open_welcome(frame)
+            return welcome, encode_welcome(welcome)
+        case FrameKind.REFUSAL:
+            return _read_refusal(frame)
+        case FrameKind.APPEND:
+            append = decode_append(frame)
+            return append, encode_append(append) + append.batch
+        case FrameKind.RECEIPTS:
+            receipts = decode_receipts(frame)
+            return receipts, encode_receipts(receipts)
+        case FrameKind.FETCH:
+            fetch = decode_fetch(frame)
+            return fetch, encode_fetch(fetch)
+        case FrameKind.RECORDS:
+            return _read_records(frame)
+        case FrameKind.FAILURE:
+            request, error = decode_failure(frame)
+            return (request, error.code, str(error)), encode_failure(request, error)
+        case FrameKind.CALL:
+            number, asked = decode_call(frame)
+            return (number, asked), encode_call(number, asked)
+        case FrameKind.RESULT if call is not None:
+            found = decode_result(frame, call)
+            number = int.from_bytes(frame.control[:4], "little")
+            return found, encode_result(number, found)
+        case FrameKind.PEER:
+            envelopes = decode_envelopes(frame, CLUSTER, SOURCE, TARGET)
+            return envelopes, b"".join(encode_envelopes(envelopes))
+    return None, encode_frame(frame.kind, frame.control)
+
+
+def _read_refusal(frame: Frame) -> tuple[object, bytes]:
+    try:
+        open_welcome(frame)
+    except QuorateError as refusal:
+        if isinstance(refusal, InvalidArgument) and str(refusal).startswith("REFUSAL: "):
+            raise
+        return (refusal.code, str(refusal)), encode_refusal(refusal)
+    raise AssertionError("a refusal is raised")
+
+
+def _read_records(frame: Frame) -> tuple[object, bytes]:
+    records = decode_records(frame)
+    rows = [(offset, count, entry.size) for offset, count, entry in records.rows]
+    front = encode_records(records.request, records.first_offset, records.end_offset, rows)
+    bulk = [entry.header + entry.body for *_, entry in records.rows]
+    return records, b"".join((front, *bulk))

@@ -1,0 +1,280 @@
+"""Requests that are rare: typed structures in MessagePack behind the request's number.
+
+A CALL names what it asks for by its tag; its RESULT is of the one type that belongs to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from quorate.wire.frames import Frame, FrameKind, encode_frame
+from quorate.wire.requests import pack_request, take_request
+from quorate.wire.shapes import (
+    Id,
+    Milliseconds,
+    Name,
+    Number,
+    Shape,
+    Time,
+    decode_shape,
+    encode_shape,
+)
+
+__all__ = [
+    "AwaitCatalog",
+    "Call",
+    "CatalogReached",
+    "CreateLog",
+    "DeleteLog",
+    "Done",
+    "Ends",
+    "FenceSet",
+    "FindLog",
+    "Found",
+    "ListLogs",
+    "LogFound",
+    "LogStatus",
+    "Logs",
+    "NodeStatus",
+    "OffsetAt",
+    "OffsetFound",
+    "OpenProducer",
+    "ProducerOpened",
+    "ReadEnds",
+    "ReplicaStatus",
+    "SetFence",
+    "Status",
+    "decode_call",
+    "decode_result",
+    "encode_call",
+    "encode_result",
+]
+
+ResultT = TypeVar("ResultT")
+
+
+class Call(
+    Shape, Generic[ResultT], tag_field="call", forbid_unknown_fields=True, omit_defaults=True
+):
+    """Something that is asked for. The parameter is the type of its answer.
+
+    A field that this release does not know is refused: whoever sent it counts on it. So a field
+    that a newer release adds has a default and is sent only by those who want something else.
+    """
+
+
+# -- logs --------------------------------------------------------------------------------------
+
+
+class LogFound(Shape):
+    """A log, and where to go with appends: ``leader`` is a node's id, None if none is known."""
+
+    name: Name
+    incarnation: Id
+    leader: Name | None
+    # node id -> "host:port" for clients; all of them have a replica.
+    nodes: dict[str, str]
+
+
+class Logs(Shape):
+    logs: list[LogFound]
+
+
+class Done(Shape):
+    """It is done, or had been done by an earlier try of the same call."""
+
+
+class FindLog(Call[LogFound], tag="find-log"):
+    """From the local catalog; a name that is not in it is looked for behind a barrier."""
+
+    name: Name
+
+
+class ListLogs(Call[Logs], tag="list-logs"):
+    pass
+
+
+class CreateLog(Call[LogFound], tag="create-log"):
+    """Answered when a leader serves it. A repeat with the same incarnation is a success."""
+
+    name: Name
+    incarnation: Id
+    timeout_ms: Milliseconds
+
+
+class DeleteLog(Call[Done], tag="delete-log"):
+    """Answered when a majority of nodes has applied it."""
+
+    name: Name
+    incarnation: Id
+    timeout_ms: Milliseconds
+
+
+# -- one log -----------------------------------------------------------------------------------
+
+
+class Ends(Shape):
+    """The first offset, the one after the last committed record, and the entry that ends it."""
+
+    first: Number
+    end: Number
+    index: Number
+
+
+class ReadEnds(Call[Ends], tag="read-ends"):
+    """With ``barrier`` everything acknowledged before the call is below the end."""
+
+    log: Id
+    barrier: bool = True
+
+
+class OffsetFound(Shape):
+    offset: Number
+
+
+class OffsetAt(Call[OffsetFound], tag="offset-at"):
+    """The first record whose append time is at or after ``time_us``; the end if there is none."""
+
+    log: Id
+    time_us: Time
+
+
+class ProducerOpened(Shape):
+    epoch: Number
+    last_sequence: Number
+
+
+class OpenProducer(Call[ProducerOpened], tag="open-producer"):
+    log: Id
+    name: Name
+    # Drawn by the client: a repeat with the same one gets the same answer.
+    instance: Id
+    window: Number
+    expiry_us: Number
+
+
+class FenceSet(Shape):
+    index: Number
+
+
+class SetFence(Call[FenceSet], tag="set-fence"):
+    log: Id
+    fence: Name | None
+    expect: Name | None
+
+
+# -- the cluster -------------------------------------------------------------------------------
+
+
+class ReplicaStatus(Shape):
+    """A replica as the leader sees it; ``match`` is None if it cannot know."""
+
+    node: Name
+    match: Number | None
+    # compare, append, fill, repairing or down.
+    state: str
+
+
+class LogStatus(Shape):
+    """One log as one node sees it."""
+
+    name: Name
+    incarnation: Id
+    # leader, follower, candidate or learner.
+    role: str
+    leader: Name | None
+    term: Number
+    first_offset: Number
+    end_offset: Number
+    committed: Number
+    last: Number
+    staged_bytes: Number
+    # Of the other replicas; only a leader knows them.
+    peers: list[ReplicaStatus]
+
+
+class NodeStatus(Shape):
+    id: Name
+    address: str
+    # node id -> "host:port" for clients.
+    nodes: dict[str, str]
+    logs: list[LogStatus]
+
+
+class Status(Call[NodeStatus], tag="status"):
+    pass
+
+
+class CatalogReached(Shape):
+    offset: Number
+
+
+class AwaitCatalog(Call[CatalogReached], tag="await-catalog"):
+    """Between nodes: answered once the catalog was carried out here up to ``offset``."""
+
+    offset: Number
+    timeout_ms: Milliseconds
+
+
+Found = (
+    LogFound
+    | Logs
+    | Done
+    | Ends
+    | OffsetFound
+    | ProducerOpened
+    | FenceSet
+    | NodeStatus
+    | CatalogReached
+)
+
+_CALLS = (
+    FindLog
+    | ListLogs
+    | CreateLog
+    | DeleteLog
+    | ReadEnds
+    | OffsetAt
+    | OpenProducer
+    | SetFence
+    | Status
+    | AwaitCatalog
+)
+_RESULTS: dict[type[Call[Any]], type[Any]] = {
+    FindLog: LogFound,
+    ListLogs: Logs,
+    CreateLog: LogFound,
+    DeleteLog: Done,
+    ReadEnds: Ends,
+    OffsetAt: OffsetFound,
+    OpenProducer: ProducerOpened,
+    SetFence: FenceSet,
+    Status: NodeStatus,
+    AwaitCatalog: CatalogReached,
+}
+
+_calls = msgspec.msgpack.Decoder(_CALLS)
+_results = {call: msgspec.msgpack.Decoder(result) for call, result in _RESULTS.items()}
+
+
+def encode_call(request: int, call: Call[Any]) -> bytes:
+    return encode_frame(FrameKind.CALL, pack_request(request) + encode_shape("CALL", call))
+
+
+def decode_call(frame: Frame) -> tuple[int, Call[Any]]:
+    """Raises InvalidArgument if it is none that this release knows."""
+    request, body = take_request(frame, FrameKind.CALL)
+    return request, decode_shape("CALL", body, _calls)
+
+
+def encode_result(request: int, result: Found) -> bytes:
+    return encode_frame(FrameKind.RESULT, pack_request(request) + encode_shape("RESULT", result))
+
+
+def decode_result(frame: Frame, call: Call[ResultT]) -> ResultT:
+    """The answer to ``call``."""
+    _, body = take_request(frame, FrameKind.RESULT)
+    found: ResultT = decode_shape("RESULT", body, _results[type(call)])
+    return found

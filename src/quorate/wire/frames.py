@@ -1,0 +1,244 @@
+"""Frames: the unit in which everything travels. docs/format-wire.md draws them::
+
+    offset  size  field
+         0     2  magic     "QR"
+         2     1  version   of the frame's layout: 1
+         3     1  kind      FrameKind
+         4     4  control   bytes of the part that the CRC covers
+         8     4  bulk      bytes of the part that proves itself: batches, or frames of entries
+        12     4  CRC       CRC32C of bytes 0..12 and the control part
+        16        control part, then bulk part
+
+Lengths are compared with the receiver's limits before anything is kept: a stranger gets little
+room, a client as much as a batch takes. A frame that is not whole closes its connection: what comes
+after it cannot be found.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from crc32c import crc32c
+
+from quorate.errors import InvalidArgument, QuorateError, TooLarge, VersionMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "FRAME_BYTES",
+    "FRAME_VERSION",
+    "STRANGER",
+    "Buffer",
+    "Frame",
+    "FrameKind",
+    "FrameLimits",
+    "Framer",
+    "encode_frame",
+]
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC = b"QR"
+FRAME_VERSION = 1
+# Of the head: what stands before the control part.
+FRAME_BYTES = 16
+
+# Of pieces of a frame that is not complete: shorter ones are copied once more.
+LONG_BYTES = 4096
+
+_PROVED_BYTES = 12
+_PREFIX = MAGIC + bytes([FRAME_VERSION])
+_PROVED = struct.Struct("<3sBII")
+_HEAD = struct.Struct("<3sBIII")
+
+
+class FrameKind(IntEnum):
+    """The number of each kind of frame. Fixed for ever."""
+
+    HELLO = 1
+    WELCOME = 2
+    REFUSAL = 3
+    PING = 4
+    PONG = 5
+    PEER = 8
+    APPEND = 16
+    RECEIPTS = 17
+    FETCH = 18
+    RECORDS = 19
+    CALL = 20
+    RESULT = 21
+    FAILURE = 22
+
+
+_KINDS = {int(kind): kind for kind in FrameKind}
+# What others bring behind their control part would be proved by nothing.
+_WITH_BULK = {int(kind) for kind in (FrameKind.PEER, FrameKind.APPEND, FrameKind.RECORDS)}
+
+
+class FrameLimits(NamedTuple):
+    """The longest parts that a receiver takes."""
+
+    control: int
+    bulk: int
+
+
+# Before the handshake nobody has a reason to send more.
+STRANGER = FrameLimits(4096, 0)
+
+
+@dataclass(slots=True)
+class Frame:
+    """One whole frame."""
+
+    kind: FrameKind
+    control: bytes
+    # Not proved by the frame: whoever reads it checks what it holds.
+    bulk: bytes
+
+    @property
+    def size(self) -> int:
+        return FRAME_BYTES + len(self.control) + len(self.bulk)
+
+
+def encode_frame(kind: FrameKind, control: Buffer, bulk_bytes: int = 0) -> bytes:
+    """Head and control part. The sender lets ``bulk_bytes`` bytes follow, as they lie."""
+    proved = _PROVED.pack(_PREFIX, kind, len(control), bulk_bytes)
+    proof = crc32c(control, crc32c(proved)).to_bytes(4, "little")
+    return b"".join((proved, proof, control))
+
+
+class _Pieces:
+    """What has come of something that is not complete.
+
+    Long pieces are kept as they came, so that the whole is copied once. Short ones are put
+    together: a byte for itself would take fifty.
+    """
+
+    __slots__ = ("_pieces", "_tail", "size")
+
+    def __init__(self) -> None:
+        self._pieces: list[Buffer] = []
+        self._tail = bytearray()
+        self.size = 0
+
+    def add(self, piece: bytes | memoryview) -> int:
+        if len(piece) < LONG_BYTES:
+            self._tail += piece
+        else:
+            self._pieces += (self._tail, piece)
+            self._tail = bytearray()
+        self.size += len(piece)
+        return len(piece)
+
+    def joined(self) -> bytes:
+        return b"".join((*self._pieces, self._tail))
+
+
+class Framer:
+    """Cuts a stream of bytes into frames.
+
+    Most frames lie whole in what is fed. Of one that does not, what has come is gathered: memory
+    grows with what was received, not with what a head claims.
+    """
+
+    __slots__ = ("_begun", "_failure", "_missing", "_pieces", "limits")
+
+    def __init__(self, limits: FrameLimits = STRANGER) -> None:
+        # May be raised once the other side has said who it is: holds from the next frame on.
+        self.limits = limits
+        # Kind and control part of a frame whose bulk part is being gathered.
+        self._begun: tuple[FrameKind, bytes] | None = None
+        # Of that bulk part, or of a head with its control part.
+        self._pieces = _Pieces()
+        # Bytes without which it makes no sense to look at the pieces; 0 if nothing is gathered.
+        self._missing = 0
+        self._failure: QuorateError | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of a frame that is not complete."""
+        front = FRAME_BYTES + len(self._begun[1]) if self._begun is not None else 0
+        return front + self._pieces.size
+
+    def feed(self, data: Buffer) -> Iterator[Frame]:
+        """Take ``data`` and give every frame that is complete with it; to be gone through at once.
+
+        Raises InvalidArgument, TooLarge or VersionMismatch at the first one that cannot be, and
+        from then on for ever: there is no way to find the next.
+        """
+        if self._failure is not None:
+            raise self._failure
+        chunk, start = bytes(data), 0  # no copy if it is bytes already
+        if self._missing > len(chunk):
+            self._missing -= self._pieces.add(chunk)
+            return
+        if self._begun is not None:
+            start = self._missing
+            self._pieces.add(memoryview(chunk)[:start])
+            kind, control = self._begun
+            yield Frame(kind, control, self._gathered())
+        elif self._missing:
+            self._pieces.add(chunk)
+            chunk = self._gathered()
+        needed = FRAME_BYTES
+        while len(chunk) - start >= FRAME_BYTES:
+            prefix, number, control_bytes, bulk_bytes, proof = _HEAD.unpack_from(chunk, start)
+            limits = self.limits
+            if (
+                prefix != _PREFIX
+                or number not in (_WITH_BULK if bulk_bytes else _KINDS)
+                or control_bytes > limits.control
+                or bulk_bytes > limits.bulk
+            ):
+                lengths = FrameLimits(control_bytes, bulk_bytes)
+                raise self._failed(_why_not(prefix, number, lengths, limits))
+            middle = start + FRAME_BYTES + control_bytes
+            if middle > len(chunk):
+                needed += control_bytes
+                break
+            kind = _KINDS[number]
+            control = chunk[start + FRAME_BYTES : middle]
+            if crc32c(control, crc32c(chunk[start : start + _PROVED_BYTES])) != proof:
+                raise self._failed(InvalidArgument(f"frame {kind.name}: CRC does not match"))
+            start = middle + bulk_bytes
+            if start > len(chunk):
+                self._begun = kind, control
+                self._gather(chunk, middle, bulk_bytes)
+                return
+            yield Frame(kind, control, chunk[middle:start])
+        if start < len(chunk):
+            self._gather(chunk, start, needed)
+
+    def _gather(self, chunk: bytes, start: int, needed: int) -> None:
+        """Begin to gather ``needed`` bytes, with what ``chunk`` has of them from ``start`` on."""
+        self._missing = needed - self._pieces.add(memoryview(chunk)[start:])
+
+    def _gathered(self) -> bytes:
+        data = self._pieces.joined()
+        self._begun, self._pieces, self._missing = None, _Pieces(), 0
+        return data
+
+    def _failed(self, failure: QuorateError) -> QuorateError:
+        self._failure = failure
+        return failure
+
+
+def _why_not(prefix: bytes, number: int, lengths: FrameLimits, limits: FrameLimits) -> QuorateError:
+    """What is wrong with a head that no receiver can go on with."""
+    magic, version = prefix[:2], prefix[2]
+    if magic != MAGIC:
+        return InvalidArgument(f"a frame begins with {MAGIC!r}, not with {magic!r}")
+    if version != FRAME_VERSION:
+        return VersionMismatch(f"frame version {version}, this release speaks {FRAME_VERSION}")
+    if number not in _KINDS:
+        return InvalidArgument(f"frame kind {number} is not known to this release")
+    name = _KINDS[number].name
+    if lengths.bulk and number not in _WITH_BULK:
+        return InvalidArgument(f"frame {name} has no bulk part; this one has {lengths.bulk} bytes")
+    part = "control" if lengths.control > limits.control else "bulk"
+    length, limit = getattr(lengths, part), getattr(limits, part)
+    return TooLarge(f"frame {name}: {part} part of {length} bytes, limit {limit}")

@@ -1,0 +1,330 @@
+"""The requests that carry records, and their answers: packed by hand, because they are many.
+
+Every request has a number that its sender chose; the answer names it. Many may be under way on one
+connection, and answers come in any order. Logs are named by their incarnation: a log that was
+deleted and made again is another one.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quorate.entry import Entry, decode_entry
+from quorate.errors import InvalidArgument, QuorateError, error_for
+from quorate.types import Index, Term
+from quorate.wire.frames import Frame, FrameKind, encode_frame
+from quorate.wire.shapes import decode_name, encode_name, wire_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = [
+    "Append",
+    "Failure",
+    "Fetch",
+    "Receipts",
+    "Records",
+    "Stamp",
+    "decode_append",
+    "decode_failure",
+    "decode_fetch",
+    "decode_receipts",
+    "decode_records",
+    "encode_append",
+    "encode_failure",
+    "encode_fetch",
+    "encode_receipts",
+    "encode_records",
+    "pack_request",
+    "request_of",
+    "take_request",
+]
+
+# In place of an offset: none is expected.
+NO_OFFSET = (1 << 64) - 1
+
+_REQUEST = struct.Struct("<I")
+# request, log, expected offset, deadline in ms, bytes of the fence, of the producer's name
+_APPEND = struct.Struct("<I16sQIBB")
+# epoch, sequence
+_STAMP = struct.Struct("<QQ")
+# index, term, base offset, copies on disk, rows
+_RECEIPTS = struct.Struct("<QQQII")
+# request, offset above the base, records
+_RECEIPT = struct.Struct("<III")
+# request, log, offset, bytes at most, wait in ms, what the session has seen
+_FETCH = struct.Struct("<I16sQIIQ")
+# request, first offset of the log, end of what is committed, rows
+_RECORDS = struct.Struct("<IQQI")
+# offset of the first record of a frame, its records, its bytes
+_ROW = struct.Struct("<QII")
+# request, bytes of the code, of the message
+_FAILURE = struct.Struct("<IBH")
+
+_NUMBERED = {
+    FrameKind.APPEND,
+    FrameKind.FETCH,
+    FrameKind.RECORDS,
+    FrameKind.CALL,
+    FrameKind.RESULT,
+    FrameKind.FAILURE,
+}
+
+
+class Stamp(NamedTuple):
+    """Which of a producer's batches this is. ``sequence`` is that of its first record."""
+
+    name: str
+    epoch: int
+    sequence: int
+
+
+class Append(NamedTuple):
+    """One batch for the end of a log."""
+
+    request: int
+    log: int
+    batch: bytes
+    # The append is refused unless the log ends there.
+    expect_offset: int | None = None
+    fence: str | None = None
+    producer: Stamp | None = None
+    # After so long nobody waits for an answer any more.
+    deadline_ms: int = 30_000
+
+
+class Receipts(NamedTuple):
+    """Where the batches of one entry went, as far as one connection asked for them."""
+
+    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    term: Term
+    base_offset: int
+    synced: int
+    # (request, offset above the base, records)
+    rows: list[tuple[int, int, int]]
+
+
+class Fetch(NamedTuple):
+    """Stored records from ``offset`` on."""
+
+    request: int
+    log: int
+    offset: int
+    bytes_max: int
+    # How long to wait for the first record if there is none yet.
+    wait_ms: int = 0
+    # The highest end that this session was shown: a replica that is not so far answers BEHIND.
+    session_end: int = 0
+
+
+class Records(NamedTuple):
+    """Frames as they are stored, with the offset of the first record of each."""
+
+    request: int
+    first_offset: int
+    end_offset: int
+    # (offset, records, entry)
+    rows: list[tuple[int, int, Entry]]
+
+
+class Failure(NamedTuple):
+    request: int
+    error: QuorateError
+
+
+def request_of(frame: Frame) -> int:
+    """The number of the request that a frame is, or answers; RECEIPTS answer several."""
+    if frame.kind not in _NUMBERED:
+        raise InvalidArgument(f"{frame.kind.name} is no request and answers none by its number")
+    return int(_unpack(_REQUEST, frame, frame.kind)[0])
+
+
+def pack_request(request: int) -> bytes:
+    """The number with which the control part of a CALL and of its answer begins."""
+    try:
+        return _REQUEST.pack(request)
+    except struct.error:
+        raise _out_of_range({"request": request}) from None
+
+
+def take_request(frame: Frame, kind: FrameKind) -> tuple[int, bytes]:
+    """The number at the start of a frame of that kind, and what follows it."""
+    (request,) = _unpack(_REQUEST, frame, kind)
+    return request, frame.control[_REQUEST.size :]
+
+
+# -- appending ---------------------------------------------------------------------------------
+
+
+def encode_append(append: Append) -> bytes:
+    """Everything but the batch, which follows as the bulk part."""
+    request, log, batch, offset, fence, stamp, deadline = append
+    fence_bytes = encode_name("fence", fence) if fence is not None else b""
+    producer = encode_name("producer", stamp.name) if stamp is not None else b""
+    try:
+        control = _APPEND.pack(
+            request, log.to_bytes(16, "little"), NO_OFFSET if offset is None else offset, deadline,
+            len(fence_bytes), len(producer),
+        )  # fmt: skip
+        if stamp is not None:
+            control += _STAMP.pack(stamp.epoch, stamp.sequence)
+    except (struct.error, OverflowError):
+        fields = append._replace(expect_offset=offset or 0)._asdict()
+        raise _out_of_range(fields | (stamp._asdict() if stamp is not None else {})) from None
+    if offset == NO_OFFSET:
+        raise _out_of_range({"expect_offset": offset})
+    return encode_frame(FrameKind.APPEND, control + fence_bytes + producer, len(batch))
+
+
+def decode_append(frame: Frame) -> Append:
+    control = frame.control
+    request, log, offset, deadline, fence, producer = _unpack(_APPEND, frame, FrameKind.APPEND)
+    position = _APPEND.size + (_STAMP.size if producer else 0)
+    if len(control) != position + fence + producer:
+        raise InvalidArgument(
+            f"APPEND: names of {fence} and {producer} bytes do not fill the control part"
+        )
+    stamp = None
+    if producer:
+        name = decode_name("producer", control[position + fence :])
+        stamp = Stamp(name, *_STAMP.unpack_from(control, _APPEND.size))
+    return Append(
+        request,
+        int.from_bytes(log, "little"),
+        frame.bulk,
+        offset if offset != NO_OFFSET else None,
+        decode_name("fence", control[position : position + fence]) if fence else None,
+        stamp,
+        deadline,
+    )
+
+
+def encode_receipts(receipts: Receipts) -> bytes:
+    index, term, base, synced, rows = receipts
+    control = _RECEIPTS.pack(index, term, base, synced, len(rows))
+    return encode_frame(
+        FrameKind.RECEIPTS, control + b"".join([_RECEIPT.pack(*row) for row in rows])
+    )
+
+
+def decode_receipts(frame: Frame) -> Receipts:
+    index, term, base, synced, count = _unpack(_RECEIPTS, frame, FrameKind.RECEIPTS)
+    rows = _rows(frame, _RECEIPTS.size, _RECEIPT, count)
+    return Receipts(Index(index), Term(term), base, synced, list(_RECEIPT.iter_unpack(rows)))
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def encode_fetch(fetch: Fetch) -> bytes:
+    request, log, *rest = fetch
+    try:
+        control = _FETCH.pack(request, log.to_bytes(16, "little"), *rest)
+    except (struct.error, OverflowError):
+        raise _out_of_range(fetch._asdict()) from None
+    return encode_frame(FrameKind.FETCH, control)
+
+
+def decode_fetch(frame: Frame) -> Fetch:
+    request, log, *rest = _unpack(_FETCH, frame, FrameKind.FETCH)
+    if len(frame.control) != _FETCH.size:
+        raise InvalidArgument(f"FETCH: a control part of {len(frame.control)} bytes is too long")
+    return Fetch(request, int.from_bytes(log, "little"), *rest)
+
+
+def encode_records(
+    request: int, first_offset: int, end_offset: int, rows: Sequence[tuple[int, int, int]]
+) -> bytes:
+    """Everything but the frames of the entries, which follow as the bulk part.
+
+    ``rows`` are (offset, records, bytes of the frame).
+    """
+    control = _RECORDS.pack(request, first_offset, end_offset, len(rows))
+    size = sum(row[2] for row in rows)
+    return encode_frame(
+        FrameKind.RECORDS, control + b"".join([_ROW.pack(*row) for row in rows]), size
+    )
+
+
+def decode_records(frame: Frame) -> Records:
+    """Raises InvalidArgument unless both CRCs of every entry hold."""
+    request, first, end, count = _unpack(_RECORDS, frame, FrameKind.RECORDS)
+    rows = _rows(frame, _RECORDS.size, _ROW, count)
+    return Records(request, first, end, list(_entries(frame.bulk, rows)))
+
+
+def _entries(bulk: bytes, rows: bytes) -> Iterator[tuple[int, int, Entry]]:
+    start = 0
+    for offset, records, size in _ROW.iter_unpack(rows):
+        yield offset, records, decode_entry(bulk[start : start + size])
+        start += size
+    if start != len(bulk):
+        raise InvalidArgument(f"RECORDS: rows of {start} bytes, a bulk part of {len(bulk)}")
+
+
+# -- failing -----------------------------------------------------------------------------------
+
+
+def encode_failure(request: int, error: QuorateError) -> bytes:
+    code, message = error.code.encode(), wire_text(error).encode()
+    head = _FAILURE.pack(request, len(code), len(message))
+    return encode_frame(FrameKind.FAILURE, head + code + message)
+
+
+def decode_failure(frame: Frame) -> Failure:
+    request, code, message = _unpack(_FAILURE, frame, FrameKind.FAILURE)
+    text = frame.control[_FAILURE.size :]
+    if len(text) != code + message:
+        raise InvalidArgument(
+            f"FAILURE: texts of {code} and {message} bytes do not fill the control part"
+        )
+    try:
+        said = text[code:].decode()
+    except UnicodeDecodeError as odd:
+        raise InvalidArgument(f"FAILURE: the message is not UTF-8: {odd.reason}") from None
+    return Failure(request, error_for(decode_name("code", text[:code]), said))
+
+
+# -- parts -------------------------------------------------------------------------------------
+
+
+def _unpack(layout: struct.Struct, frame: Frame, kind: FrameKind) -> tuple[Any, ...]:
+    if frame.kind is not kind:
+        raise InvalidArgument(f"{kind.name} is expected here, not {frame.kind.name}")
+    if len(frame.control) < layout.size:
+        raise InvalidArgument(
+            f"{kind.name}: a control part of {len(frame.control)} bytes is too short"
+        )
+    return layout.unpack_from(frame.control)
+
+
+def _rows(frame: Frame, start: int, layout: struct.Struct, count: int) -> bytes:
+    rows = frame.control[start:]
+    if len(rows) != count * layout.size:
+        raise InvalidArgument(f"{frame.kind.name}: {len(rows)} bytes do not hold {count} rows")
+    return rows
+
+
+_NUMBERS_MAX = {
+    "request": (1 << 32) - 1,
+    "log": (1 << 128) - 1,
+    "expect_offset": NO_OFFSET - 1,
+    "deadline_ms": (1 << 32) - 1,
+    "epoch": (1 << 64) - 1,
+    "sequence": (1 << 64) - 1,
+    "offset": (1 << 64) - 1,
+    "bytes_max": (1 << 32) - 1,
+    "wait_ms": (1 << 32) - 1,
+    "session_end": (1 << 64) - 1,
+}
+
+
+def _out_of_range(fields: dict[str, Any]) -> InvalidArgument:
+    """The field at fault is looked for only once there is one."""
+    name, most = next(
+        (name, most)
+        for name, most in _NUMBERS_MAX.items()
+        if name in fields and not (isinstance(fields[name], int) and 0 <= fields[name] <= most)
+    )
+    return InvalidArgument(f"{name} is {fields[name]!r}, not a whole number of 0 to {most}")

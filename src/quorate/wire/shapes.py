@@ -1,0 +1,100 @@
+"""Structures in MessagePack: what they share, and the fields that come from outside.
+
+A shape is typed and its fields have ranges; both are checked when it is decoded, and a refusal
+names the field. What is left to others: whether a log of that name exists, whether a window is too
+long.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from quorate.errors import InvalidArgument, QuorateError
+
+__all__ = [
+    "ID_BYTES",
+    "NAME_MAX",
+    "Id",
+    "Milliseconds",
+    "Name",
+    "Number",
+    "Shape",
+    "Time",
+    "decode_name",
+    "decode_shape",
+    "encode_name",
+    "encode_shape",
+    "wire_text",
+]
+
+# Of what is drawn once and never again: incarnations, instances of producers, storage ids.
+ID_BYTES = 16
+# Bytes of a name that is packed by hand, characters of one in a shape; who keeps it may allow less.
+NAME_MAX = 255
+# Characters of an error's text: with it a REFUSAL still fits what a stranger takes.
+TEXT_MAX = 1000
+
+# Names end up in messages, log lines and labels: a line break or a NUL in one is a trap.
+_NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+\Z"
+_NAME = re.compile(_NAME_PATTERN)
+_NOT_A_NAME = f"{{}} {{!r}} is no name: 1 to {NAME_MAX} bytes, without control characters"
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=_NAME_PATTERN)]
+Id = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+# Offsets, indexes, terms: 63 bits, which nobody fills.
+Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
+# Microseconds since 1970, as the clock of a leader says them.
+Time = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
+class Shape(msgspec.Struct):
+    """A field that this release does not know is skipped: so a newer one may say more."""
+
+
+ShapeT = TypeVar("ShapeT")
+
+
+def encode_shape(what: str, shape: Shape) -> bytes:
+    """Raises InvalidArgument at a text or number that no receiver could read."""
+    try:
+        return msgspec.msgpack.encode(shape)
+    except (UnicodeEncodeError, OverflowError, TypeError) as error:
+        raise InvalidArgument(f"{what}: {error}") from None
+
+
+def decode_shape(what: str, data: bytes, decoder: msgspec.msgpack.Decoder[ShapeT]) -> ShapeT:
+    """Raises InvalidArgument, naming the field, unless ``data`` is all that and nothing more."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgument(f"{what}: {error}") from None
+
+
+def encode_name(what: str, name: str) -> bytes:
+    """A name that is packed by hand, under the same rule. ``what`` says whose it is."""
+    try:
+        data = name.encode()
+    except UnicodeEncodeError as odd:
+        raise InvalidArgument(f"{what} is not text that UTF-8 can hold: {odd.reason}") from None
+    if len(data) > NAME_MAX or not _NAME.match(name):
+        raise InvalidArgument(_NOT_A_NAME.format(what, name[:NAME_MAX]))
+    return data
+
+
+def decode_name(what: str, data: bytes) -> str:
+    try:
+        name = data.decode()
+    except UnicodeDecodeError as odd:
+        raise InvalidArgument(f"{what} is not UTF-8: {odd.reason}") from None
+    if not _NAME.match(name):
+        raise InvalidArgument(_NOT_A_NAME.format(what, name))
+    return name
+
+
+def wire_text(error: QuorateError) -> str:
+    """What ``error`` says, fit to be sent: whatever is in it, this cannot fail."""
+    return str(error)[:TEXT_MAX].encode(errors="replace").decode()

@@ -1,0 +1,76 @@
+"""``quorate log``, as a user and as a program meet it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quorate.cli.main import main
+
+if TYPE_CHECKING:
+    from cli_rig import Run
+
+
+def test_a_log_is_made_listed_described_and_deleted(quorate: Run) -> None:
+    ran = quorate("log", "create", "life")
+    assert (ran.status, ran.out, ran.err) == (0, b"log life made\n", "")
+    assert b"life" in quorate("log", "list").out.splitlines()
+    quorate("append", "life", given=b"a\nb\n")
+    described = quorate("log", "describe", "life").out.decode()
+    assert "log          life\n" in described
+    assert "records      offsets 0 to before 2\n" in described
+    ran = quorate("log", "delete", "life")
+    assert (ran.status, ran.out, ran.err) == (0, b"log life deleted\n", "")
+    assert b"life" not in quorate("log", "list").out.splitlines()
+
+
+def test_documents(quorate: Run) -> None:
+    [made] = quorate("log", "create", "papers", "--json").documents
+    assert made == {"name": "papers", "incarnation": made["incarnation"]}
+    assert len(bytes.fromhex(made["incarnation"])) == 16
+    [found] = quorate("log", "list", "--json").documents
+    assert "papers" in found["logs"]
+    [described] = quorate("log", "describe", "papers", "--json").documents
+    assert described.keys() == {
+        "name", "incarnation", "leader", "term", "first_offset", "end_offset", "committed",
+        "staged_bytes", "replicas",
+    }  # fmt: skip
+    assert described["incarnation"] == made["incarnation"]
+    assert [one["node"] for one in described["replicas"]] == ["n1", "n2", "n3"]
+    assert quorate("log", "delete", "papers", "--json").documents == [{"name": "papers"}]
+
+
+def test_replicas_are_a_table(quorate: Run, log: str) -> None:
+    lines = quorate("log", "describe", log).out.decode().splitlines()
+    table = lines[lines.index("") + 1 :]
+    assert table[0].split() == ["NODE", "ROLE", "MATCH", "LAG", "STATE"]
+    assert sorted(line.split()[1] for line in table[1:]) == ["follower", "follower", "leader"]
+    assert not any(line.endswith(" ") or "\x1b" in line for line in lines), "plain in a pipe"
+
+
+def test_a_log_is_made_once(quorate: Run, log: str) -> None:
+    ran = quorate("log", "create", log, "--json")
+    assert ran.status == 1
+    assert ran.err.startswith(f"error: LOG_EXISTS: log {log} exists")
+    assert ran.documents[-1]["error"]["code"] == "LOG_EXISTS"
+
+
+@pytest.mark.parametrize("command", ["describe", "delete"])
+def test_a_log_that_is_not_there(quorate: Run, command: str) -> None:
+    ran = quorate("log", command, "nowhere")
+    assert (ran.status, ran.err) == (1, "error: LOG_NOT_FOUND: log nowhere does not exist\n")
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "x" * 250])
+def test_a_name_that_cannot_be(quorate: Run, name: str) -> None:
+    ran = quorate("log", "create", name)
+    assert (ran.status, ran.err.partition(": the name")[0]) == (1, "error: INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize("wrong", [["create"], ["list", "name"], ["remove", "x"]])
+def test_a_wrong_command_line_is_status_2(
+    capsys: pytest.CaptureFixture[str], wrong: list[str]
+) -> None:
+    assert main(["log", *wrong]) == 2
+    assert "error: INVALID_ARGUMENT: " in capsys.readouterr().err

@@ -1,0 +1,189 @@
+"""Logs, nodes and connections, with nodes that fail exactly where they are told to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from session_rig import RECEIPT, SOON, all_of, cluster, log_of, on_loop, stopped
+
+from quorate.client.administration import cluster_status, create_log, delete_log, find_log
+from quorate.errors import (
+    InvalidArgument,
+    LogExists,
+    LogNotFound,
+    LogRecreated,
+    OutcomeUnknown,
+    Timeout,
+    WrongCluster,
+)
+from quorate.wire.calls import CreateLog, DeleteLog, Done, FindLog, NodeStatus, SetFence, Status
+from quorate.wire.handshake import Hello
+from quorate.wire.requests import Append, Fetch
+from scripted_node import DROP, LOG, SILENCE, found
+
+# -- logs --------------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_a_log_that_was_made_again_is_another_one() -> None:
+    async with cluster("n1") as (session, [node]):
+        log = await log_of(session)
+        node.will(Append, LogNotFound("no log has incarnation c0ffee"))
+        with pytest.raises(LogNotFound):
+            await log.append(b"v")
+        node.will(FindLog, found(node, incarnation=LOG + 1))
+        with pytest.raises(LogRecreated, match="orders was deleted and made again"):
+            await log.append(b"v")
+        node.will(FindLog, LogNotFound("log orders does not exist"))
+        with pytest.raises(LogNotFound):
+            await log.append(b"v")
+
+
+@on_loop
+async def test_a_log_is_created_once_however_often_it_is_asked_for() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(CreateLog, DROP, OutcomeUnknown("no majority served it"), found(node))
+        route = await create_log(session, "orders")
+        asked = [one for one in node.asked if isinstance(one, CreateLog)]
+        assert len(asked) == 3
+        assert len({one.incarnation for one in asked}) == 1
+        assert route.incarnation == LOG
+
+
+@on_loop
+async def test_a_log_that_is_there_cannot_be_created_but_can_be_used() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(CreateLog, LogExists("log orders exists"))
+        with pytest.raises(LogExists):
+            await create_log(session, "orders")
+        # Somebody makes it between the search and the creation.
+        node.will(FindLog, LogNotFound("log orders does not exist"), found(node))
+        assert (await find_log(session, "orders", create=True)).incarnation == LOG
+
+
+@on_loop
+async def test_a_node_that_still_has_what_was_deleted_is_behind() -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[0].will(DeleteLog, Done())
+        nodes[1].will(FindLog, LogNotFound("log orders does not exist"))
+        assert (await delete_log(session, "orders")).incarnation == LOG
+        with pytest.raises(LogNotFound):
+            await find_log(session, "orders")
+
+
+@on_loop
+async def test_a_fence_is_not_set_twice() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(SetFence, DROP)
+        with pytest.raises(OutcomeUnknown):
+            await (await log_of(session)).set_fence("w2", expect="w1")
+        assert node.count(SetFence) == 1
+
+
+# -- the cluster -------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_status_asks_every_node_and_one_answer_is_enough() -> None:
+    async with cluster("n1", "n2", "n3") as (session, nodes):
+        for node in nodes[:2]:
+            node.will(Status, NodeStatus(node.name, node.address, node.nodes, []))
+        await nodes[2].stop()
+        status = await cluster_status(session)
+        assert [(one["id"], one["up"]) for one in status["nodes"]] == [
+            ("n1", True), ("n2", True), ("n3", False),
+        ]  # fmt: skip
+        await stopped(session, nodes[0])
+        status = await cluster_status(session)
+        assert [one["up"] for one in status["nodes"]] == [False, True, False]
+        await stopped(session, nodes[1])
+        with pytest.raises(Timeout, match="no node answered"):
+            await cluster_status(session)
+        for node in nodes:
+            await node.start()
+
+
+@on_loop
+async def test_a_node_of_another_cluster_is_refused_at_once() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.refusal = WrongCluster("cluster a was asked for, n1 is of b")
+        with pytest.raises(WrongCluster):
+            await find_log(session, "orders")
+        assert node.count(Hello) == 1
+
+
+@on_loop
+async def test_a_refusal_of_one_node_leaves_the_others() -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[0].refusal = WrongCluster("cluster a was asked for, n1 is of b")
+        session.routing.endpoints = (nodes[0].address, nodes[1].address)
+        assert (await find_log(session, "orders")).incarnation == LOG
+
+
+@on_loop
+async def test_the_cluster_that_answered_first_is_the_only_one_from_then_on() -> None:
+    async with cluster("n1") as (session, [node]):
+        await find_log(session, "orders")
+        await stopped(session, node)
+        await node.start()
+        await find_log(session, "orders")
+        assert [one.cluster for one in node.asked if isinstance(one, Hello)] == [None, "test"]
+
+
+# -- closing -----------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_closing_ends_what_is_under_way() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(Append, SILENCE)
+        node.will(Fetch, SILENCE)
+        log = await log_of(session)
+        append = asyncio.create_task(log.append(b"v"))
+        read = asyncio.create_task(all_of(log.read()))
+        await node.until(Append)
+        await node.until(Fetch)
+        await session.close()
+        with pytest.raises(OutcomeUnknown):
+            await append
+        with pytest.raises(InvalidArgument, match="closed"):
+            await read
+        with pytest.raises(InvalidArgument, match="closed"):
+            await log.append(b"v")
+
+
+@on_loop
+async def test_closing_ends_a_dial() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.greets = False
+        search = asyncio.create_task(find_log(session, "orders"))
+        await node.until(Hello)
+        await session.close()
+        with pytest.raises(InvalidArgument, match="closed"):
+            await search
+
+
+@on_loop
+async def test_a_dial_that_nobody_waits_for_any_more_fails_quietly() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.greets = False
+        session.timeout = SOON
+        with pytest.raises(Timeout):
+            await find_log(session, "orders")
+        assert node.count(Hello) == 1
+
+
+@on_loop
+async def test_a_caller_who_gives_up_leaves_nothing_behind() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(Append, SILENCE, RECEIPT)
+        log = await log_of(session)
+        append = asyncio.create_task(log.append(b"v"))
+        await node.until(Append)
+        append.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await append
+        # The connection is still good.
+        assert await log.append(b"v") == RECEIPT
+        assert node.count(Hello) == 1

@@ -1,0 +1,105 @@
+"""One picture from what each node knows."""
+
+from __future__ import annotations
+
+from quorate.client.status import merge_status
+from quorate.wire.calls import LogStatus, NodeStatus, ReplicaStatus
+
+PLACES = {"n1": "h:1", "n2": "h:2", "n3": "h:3"}
+INCARNATION = (7).to_bytes(16, "little")
+
+
+def view(
+    role: str, leader: str | None, term: int, committed: int, *peers: ReplicaStatus, end: int = 0
+) -> LogStatus:
+    return LogStatus(
+        "orders", INCARNATION, role, leader, term, 0, end, committed, committed + 1, 0, list(peers)
+    )
+
+
+def node(name: str, *logs: LogStatus) -> NodeStatus:
+    return NodeStatus(name, PLACES[name], PLACES, list(logs))
+
+
+def test_a_healthy_cluster() -> None:
+    peers = [ReplicaStatus("n2", 10, "append"), ReplicaStatus("n3", 4, "append")]
+    status = merge_status(
+        [
+            node("n1", view("leader", "n1", 3, 9, *peers, end=20)),
+            node("n2", view("follower", "n1", 3, 9, end=20)),
+            node("n3", view("follower", "n1", 3, 4, end=8)),
+        ],
+        {},
+    )
+    assert status == {
+        "nodes": [{"id": one, "address": PLACES[one], "up": True} for one in PLACES],
+        "logs": [
+            {
+                "name": "orders",
+                "incarnation": "00000000000000000000000000000007",
+                "leader": "n1",
+                "term": 3,
+                "first_offset": 0,
+                "end_offset": 20,
+                "committed": 9,
+                "staged_bytes": 0,
+                "replicas": [
+                    {"node": "n1", "role": "leader", "match": 10, "lag": 0, "state": "self"},
+                    {"node": "n2", "role": "follower", "match": 10, "lag": 0, "state": "append"},
+                    {"node": "n3", "role": "follower", "match": 4, "lag": 5, "state": "append"},
+                ],
+            }
+        ],
+    }
+
+
+def test_a_node_that_does_not_answer_is_down() -> None:
+    peers = [ReplicaStatus("n2", 10, "append"), ReplicaStatus("n3", None, "compare")]
+    status = merge_status(
+        [
+            node("n1", view("leader", "n1", 3, 9, *peers)),
+            node("n2", view("follower", "n1", 3, 9)),
+        ],
+        {},
+    )
+    assert [one["up"] for one in status["nodes"]] == [True, True, False]
+    down = status["logs"][0]["replicas"][2]
+    assert down == {"node": "n3", "role": "follower", "match": None, "lag": None, "state": "down"}
+
+
+def test_without_a_leader_one_answer_is_enough() -> None:
+    status = merge_status([node("n3", view("candidate", None, 5, 9, end=20))], {})
+    log = status["logs"][0]
+    assert (log["leader"], log["term"], log["end_offset"]) == (None, 5, 20)
+    assert [(one["node"], one["role"], one["state"]) for one in log["replicas"]] == [
+        ("n1", "follower", "down"),
+        ("n2", "follower", "down"),
+        ("n3", "candidate", "compare"),
+    ]
+    assert all(one["match"] is None and one["lag"] is None for one in log["replicas"])
+
+
+def test_the_newest_term_decides_who_leads() -> None:
+    old = view("leader", "n1", 3, 7, ReplicaStatus("n2", 7, "append"))
+    new = view("leader", "n2", 4, 9, ReplicaStatus("n1", 7, "compare"))
+    for answers in ([node("n1", old), node("n2", new)], [node("n2", new), node("n1", old)]):
+        log = merge_status(answers, {})["logs"][0]
+        assert (log["leader"], log["term"], log["committed"]) == ("n2", 4, 9)
+
+
+def test_a_leader_that_only_others_hear_is_named() -> None:
+    status = merge_status([node("n2", view("follower", "n1", 3, 9))], {})
+    assert status["logs"][0]["leader"] == "n1"
+    assert status["nodes"][0] == {"id": "n1", "address": "h:1", "up": False}
+
+
+def test_two_lives_of_a_name_are_two_logs() -> None:
+    other = view("follower", None, 1, 0)
+    other.incarnation = (8).to_bytes(16, "little")
+    logs = merge_status([node("n1", view("leader", "n1", 3, 9), other)], {})["logs"]
+    assert [log["incarnation"][-1] for log in logs] == ["7", "8"]
+
+
+def test_nodes_that_the_client_knew_are_listed_as_well() -> None:
+    status = merge_status([NodeStatus("n1", "h:1", {"n1": "h:1"}, [])], {"n2": "h:2"})
+    assert [(one["id"], one["up"]) for one in status["nodes"]] == [("n1", True), ("n2", False)]

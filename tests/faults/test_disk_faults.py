@@ -1,0 +1,252 @@
+"""Disks that fail, fill up or stand still under a real node."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from faults_rig import PATIENCE_S, Raw, Writer, batch_of, lag_free, page, until
+
+from quorate.errors import DiskFull
+from quorate.testing.preload import FaultyDisks, why_not
+from quorate.testing.processes import Cluster, cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LOG = "orders"
+MIB = 1 << 20
+
+
+def settle(nodes: Cluster) -> None:
+    until(lambda: lag_free(nodes, LOG), "all nodes have everything")
+
+
+# -- disks that fail ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def disks(tmp_path_factory: pytest.TempPathFactory) -> FaultyDisks:
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    return FaultyDisks(tmp_path_factory.mktemp("disks"))
+
+
+@pytest.fixture(scope="module")
+def shared(disks: FaultyDisks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("nodes")
+    with cluster(logs=[LOG], directory=directory, environment=disks.environment) as running:
+        yield running
+
+
+@pytest.fixture
+def nodes(shared: Cluster, disks: FaultyDisks) -> Iterator[Cluster]:
+    settle(shared)
+    yield shared
+    for name in shared.nodes:
+        disks.mend(name)
+        shared.begin(name)
+    settle(shared)
+
+
+@pytest.mark.parametrize("victim", ["leader", "follower"])
+def test_a_sync_that_fails_ends_the_node_at_once(
+    nodes: Cluster, disks: FaultyDisks, victim: str
+) -> None:
+    leader = nodes.wait_leader(LOG)
+    failing = leader if victim == "leader" else nodes.others(leader)[0]
+    node = nodes.nodes[failing]
+    said = len(node.said)
+    with Writer(nodes.client(), LOG) as writer:
+        writer.goes_on()
+        disks.fail_sync(failing)
+        assert node.wait(PATIENCE_S) == 1
+        assert disks.failed(failing)
+        # The others go on.
+        writer.goes_on()
+        words = node.said[said:]
+        assert "error: DISK_FAILED: " in words
+        assert "Input/output error" in words
+        assert "Traceback" not in words
+        # The disk works again: so does the node, after a while.
+        nodes.begin(failing)
+        settle(nodes)
+        writer.goes_on()
+    assert "the disk failed before: waiting" in node.said[said:]
+    writer.check()
+
+
+def test_a_leader_with_a_disk_that_stands_still_is_replaced(
+    nodes: Cluster, disks: FaultyDisks
+) -> None:
+    leader = nodes.wait_leader(LOG)
+    with Writer(nodes.client(), LOG) as writer:
+        writer.goes_on()
+        disks.slow_down(leader, 5.0)
+        until(lambda: nodes.leader(LOG) not in (None, leader), "another one leads")
+        writer.goes_on()
+        assert page(nodes, leader, "/livez")[0] == 200
+        disks.mend(leader)
+        settle(nodes)
+    assert nodes.nodes[leader].running
+    writer.check()
+
+
+def test_a_follower_with_a_slow_disk_holds_nobody_up(nodes: Cluster, disks: FaultyDisks) -> None:
+    leader = nodes.wait_leader(LOG)
+    follower = nodes.others(leader)[0]
+    found = nodes.look(LOG)
+    assert found is not None
+    disks.slow_down(follower, 0.1)
+    with Writer(nodes.client(), LOG) as writer:
+        writer.goes_on(300)
+    assert not writer.unknown
+    assert not writer.refused
+    assert {receipt.term for receipt in writer.acked.values()} == {found["term"]}
+    disks.mend(follower)
+    writer.check()
+
+
+def test_slow_disks_everywhere_are_slow_and_nothing_else(
+    nodes: Cluster, disks: FaultyDisks
+) -> None:
+    found = nodes.look(LOG)
+    assert found is not None
+    for name in nodes.nodes:
+        disks.slow_down(name, 0.1)
+    with Writer(nodes.client(), LOG) as writer:
+        writer.goes_on(20)
+    assert {receipt.term for receipt in writer.acked.values()} == {found["term"]}
+    writer.check()
+
+
+# -- disks that are full -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Cluster]:
+    """Nodes on disks of a few megabytes."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a file system")
+    settings = {
+        "limits": {"batch_bytes": 128 << 10, "pending_bytes": 1 * MIB},
+        "storage": {"segment_bytes": 1 * MIB, "disk_usage_max": 100},
+    }
+    with ExitStack() as stack:
+        made = Cluster(tmp_path, settings=settings)
+        for name in made.nodes:
+            made.data(name).mkdir()
+            mount = ["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "none", made.data(name)]
+            try:
+                subprocess.run(mount, check=True, capture_output=True)
+            except subprocess.CalledProcessError as error:
+                made.close()
+                pytest.skip(f"no tmpfs can be mounted: {error.stderr.decode().strip()}")
+            stack.callback(subprocess.run, ["umount", "-l", made.data(name)], check=True)
+        stack.callback(made.close)
+        made.start([LOG])
+        yield made
+
+
+def fill(nodes: Cluster, name: str) -> Path:
+    """Leave no room on a node's disk; the file that takes it."""
+    place = nodes.data(name) / "logs" / "ballast"
+    with place.open("wb") as file:
+        room = shutil.disk_usage(place).free
+        os.posix_fallocate(file.fileno(), 0, room)
+    return place
+
+
+def test_a_full_disk_of_one_node_is_no_trouble(small: Cluster) -> None:
+    leader = small.wait_leader(LOG)
+    log = small.client().log(LOG)
+    log.append(b"first")
+    ballast = fill(small, leader)
+    with Writer(small.client(), LOG, threads=4) as writer:
+        until(lambda: small.leader(LOG) not in (None, leader) or _full(writer, 3 * MIB), "it moves")
+        writer.goes_on()
+    assert small.nodes[leader].running
+    writer.check()
+    ballast.unlink()
+    settle(small)
+    writer.check()
+
+
+def _full(writer: Writer, size: int) -> bool:
+    return sum(map(len, writer.acked)) > size
+
+
+def test_full_disks_refuse_appends_and_let_read(small: Cluster) -> None:
+    log = small.client(timeout=2.0).log(LOG)
+    values = [bytes([number % 256]) * 60_000 for number in range(1000)]
+    ballasts = [fill(small, name) for name in small.nodes]
+    kept = 0
+    with pytest.raises(DiskFull):
+        for value in values:
+            log.append(value)
+            kept += 1
+    assert kept > 0
+    # Nothing of what was refused is there; everything else is, and can be read.
+    assert log.end_offset() == kept
+    assert [record.value for record in log.read(0)] == values[:kept]
+    assert all(node.running for node in small.nodes.values())
+    # There is room again.
+    for ballast in ballasts:
+        ballast.unlink()
+    patient = small.client().log(LOG)
+    assert patient.append(b"at last").offset == kept
+    settle(small)
+
+
+def test_nodes_on_full_disks_start_again(small: Cluster) -> None:
+    log = small.client(timeout=2.0).log(LOG)
+    ballasts = [fill(small, name) for name in small.nodes]
+    kept = 0
+    with pytest.raises(DiskFull):
+        while True:
+            log.append(bytes(60_000))
+            kept += 1
+    for name in small.nodes:
+        small.kill(name)
+    for name in small.nodes:
+        small.begin(name)
+    until(lambda: small.leader(LOG) is not None, "somebody leads")
+    patient = small.client().log(LOG)
+    assert patient.end_offset() == kept
+    assert sum(1 for _ in patient.read(0)) == kept
+    for ballast in ballasts:
+        ballast.unlink()
+    assert patient.append(b"at last").offset == kept
+    settle(small)
+
+
+# -- no files left -----------------------------------------------------------------------------
+
+
+def test_a_node_without_files_left_backs_off_and_comes_back(tmp_path: Path) -> None:
+    with cluster(logs=[LOG], directory=tmp_path) as nodes:
+        leader = nodes.wait_leader(LOG)
+        node = nodes.nodes[leader]
+        log = nodes.client().log(LOG)
+        before = log.append(b"before")
+        used = len(os.listdir(f"/proc/{node.pid}/fd"))  # noqa: PTH208  # no files, descriptors
+        _, most = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (used + 8, most))
+        with ExitStack() as stack:
+            for _ in range(64):
+                stack.enter_context(Raw(nodes.address(leader)))
+            # Who is connected goes on; the node goes on.
+            for _ in range(50):
+                assert log.append(b"meanwhile").term == before.term
+            until(lambda: "accepting nobody for now" in node.said, "it says so")
+        with Raw(nodes.address(leader)) as raw:
+            raw.say_hello()
+            assert raw.append(raw.find(LOG), batch_of(b"after")).term == before.term
+        assert node.running

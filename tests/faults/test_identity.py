@@ -1,0 +1,246 @@
+"""A node is its name and its disk: whoever has another one is not let in, and loses nothing."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from faults_rig import PATIENCE_S, Writer, lag_free, page, until
+
+from quorate import Client
+from quorate.errors import QuorateError
+from quorate.testing.processes import cluster
+from quorate.testing.processes.node import NodeProcess
+from quorate.testing.processes.ports import HOST, Ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from quorate.testing.processes import Cluster
+
+LOG = "orders"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(logs=[LOG], directory=tmp_path_factory.mktemp("identity")) as running:
+        with Client(running.endpoints) as client:
+            client.log(LOG).append_batch([b"a", b"b", b"c"])
+        yield running
+
+
+@pytest.fixture
+def nodes(shared: Cluster, tmp_path: Path) -> Iterator[Cluster]:
+    """What a test does to the data of a node is undone, and the cluster is whole again."""
+    settle(shared)
+    with ExitStack() as stack:
+        for name in shared.nodes:
+            stack.callback(_restore, shared, name, tmp_path / name)
+        yield shared
+    settle(shared)
+
+
+def _restore(nodes: Cluster, name: str, kept: Path) -> None:
+    if kept.exists():
+        nodes.kill(name)
+        shutil.rmtree(nodes.data(name), ignore_errors=True)
+        shutil.move(kept, nodes.data(name))
+    nodes.begin(name)
+
+
+def settle(nodes: Cluster) -> None:
+    until(lambda: lag_free(nodes, LOG), "all nodes have everything")
+
+
+def take_down(nodes: Cluster, tmp_path: Path) -> str:
+    """Stop a follower and keep a copy of its data, to be put back after the test."""
+    name = nodes.others(nodes.wait_leader(LOG))[0]
+    assert nodes.stop(name) == 0
+    shutil.copytree(nodes.data(name), tmp_path / name)
+    return name
+
+
+def start_and_fail(nodes: Cluster, name: str) -> str:
+    """Start a node that must not start; what it says."""
+    node = nodes.nodes[name]
+    said = len(node.said)
+    nodes.begin(name)
+    assert node.wait(PATIENCE_S) == 1
+    words = node.said[said:]
+    assert "Traceback" not in words
+    return words
+
+
+def serves(nodes: Cluster) -> None:
+    """The cluster goes on with the others."""
+    with Client(nodes.endpoints) as client, Writer(client, LOG) as writer:
+        writer.goes_on()
+    writer.check()
+
+
+# -- another disk ------------------------------------------------------------------------------
+
+
+def test_a_wiped_node_is_refused_and_does_not_count(nodes: Cluster, tmp_path: Path) -> None:
+    wiped = take_down(nodes, tmp_path)
+    shutil.rmtree(nodes.data(wiped))
+    nodes.begin(wiped)
+    node = nodes.nodes[wiped]
+    reason = "a wiped or copied disk is not its old self"
+    until(lambda: reason in node.said, "it is told why it is refused")
+    serves(nodes)
+    assert node.running
+    assert page(nodes, wiped, "/readyz")[0] == 503
+    # With the wiped node there would be a majority: it must not be one.
+    other = next(one for one in nodes.others(wiped) if one != nodes.wait_leader(LOG))
+    assert reason in nodes.nodes[other].said
+    nodes.kill(other)
+    with Client(nodes.endpoints, timeout=2.0) as client, pytest.raises(QuorateError):
+        client.log(LOG).append(b"nobody can promise this")
+    nodes.begin(other)
+    serves(nodes)
+
+
+def test_the_directory_of_another_node_is_refused(nodes: Cluster, tmp_path: Path) -> None:
+    name = take_down(nodes, tmp_path)
+    other = next(one for one in nodes.others(name) if one != nodes.wait_leader(LOG))
+    nodes.stop(other)
+    shutil.rmtree(nodes.data(name))
+    shutil.copytree(nodes.data(other), nodes.data(name))
+    nodes.begin(other)
+    words = start_and_fail(nodes, name)
+    place = nodes.data(name)
+    assert f"error: WRONG_DIRECTORY: {place} belongs to node {other} of cluster" in words
+    serves(nodes)
+
+
+def test_the_directory_of_another_cluster_is_refused(nodes: Cluster, tmp_path: Path) -> None:
+    name = take_down(nodes, tmp_path)
+    settings = nodes.nodes[name].settings
+    text = settings.read_text()
+    settings.write_text(text.replace(nodes.id, "elsewhere"))
+    try:
+        words = start_and_fail(nodes, name)
+    finally:
+        settings.write_text(text)
+    assert f"of cluster {nodes.id}, not to node {name} of cluster elsewhere" in words
+    serves(nodes)
+
+
+def test_a_directory_is_worked_in_once(nodes: Cluster) -> None:
+    name = nodes.others(nodes.wait_leader(LOG))[0]
+    with ExitStack() as stack:
+        twin = another(nodes, name, name, stack)
+        assert twin.wait(PATIENCE_S) == 1
+    process = nodes.nodes[name].pid
+    assert f"{nodes.data(name)} is in use by process {process}; stop it first" in twin.said
+    assert nodes.nodes[name].running
+    serves(nodes)
+
+
+def another(nodes: Cluster, name: str, directory: str, stack: ExitStack) -> NodeProcess:
+    """A second process that says it is ``name``, at other ports, with data in ``directory``."""
+    ports = Ports()
+    stack.callback(ports.close)
+    listen, http = ports.take(2)
+    text = nodes.nodes[name].settings.read_text()
+    text = text.replace(f'listen = "{nodes.address(name)}"', f'listen = "{HOST}:{listen}"')
+    text = text.replace(nodes.http(name), f"{HOST}:{http}")
+    text = text.replace(f'data_dir = "{name}"', f'data_dir = "{directory}"')
+    settings = nodes.directory / "twin.toml"
+    settings.write_text(text)
+    process = NodeProcess("twin", settings)
+    stack.callback(process.kill)
+    process.start()
+    return process
+
+
+def test_a_clone_disturbs_nobody(nodes: Cluster) -> None:
+    """Both run, on copies of one disk: whoever came second is not listened to."""
+    name = nodes.others(nodes.wait_leader(LOG))[0]
+    assert nodes.stop(name) == 0
+    shutil.copytree(nodes.data(name), nodes.directory / "clone")
+    nodes.begin(name)
+    settle(nodes)
+    before = nodes.look(LOG)
+    assert before is not None
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, nodes.directory / "clone")
+        clone = another(nodes, name, "clone", stack)
+        until(lambda: "node serves" in clone.said, "the clone serves")
+        serves(nodes)
+        assert nodes.nodes[name].running
+    after = nodes.look(LOG)
+    assert after is not None
+    assert after["term"] == before["term"]
+    settle(nodes)
+
+
+# -- parts of a disk ---------------------------------------------------------------------------
+
+
+def test_a_log_that_was_removed_by_hand_is_not_made_anew(nodes: Cluster, tmp_path: Path) -> None:
+    name = take_down(nodes, tmp_path)
+    found = nodes.look(LOG)
+    assert found is not None
+    place = nodes.data(name) / "logs" / found["incarnation"]
+    shutil.rmtree(place)
+    for _ in range(2):
+        words = start_and_fail(nodes, name)
+        assert f"error: DAMAGED: log {LOG} was made here and {place} is missing" in words
+        assert not place.exists()
+    serves(nodes)
+
+
+def test_all_logs_of_a_node_are_not_made_anew(nodes: Cluster, tmp_path: Path) -> None:
+    """The catalog among them."""
+    name = take_down(nodes, tmp_path)
+    for place in (nodes.data(name) / "logs").iterdir():
+        shutil.rmtree(place)
+    assert "error: DAMAGED: log " in start_and_fail(nodes, name)
+    serves(nodes)
+
+
+@pytest.mark.parametrize("file", ["manifest", "identity"])
+def test_a_file_that_says_whose_it_is_must_be_there(
+    nodes: Cluster, tmp_path: Path, file: str
+) -> None:
+    name = take_down(nodes, tmp_path)
+    (nodes.data(name) / file).unlink()
+    words = start_and_fail(nodes, name)
+    assert f"{file} is missing" in words or f"restore {nodes.data(name) / file}" in words
+    serves(nodes)
+
+
+def test_votes_are_not_forgotten(nodes: Cluster, tmp_path: Path) -> None:
+    name = take_down(nodes, tmp_path)
+    for vote in (nodes.data(name) / "logs").glob("*/vote-*"):
+        vote.unlink()
+    words = start_and_fail(nodes, name)
+    assert "no copy of the vote record can be read: starting without it could vote twice" in words
+    serves(nodes)
+
+
+def test_a_log_without_files_is_not_made_anew(nodes: Cluster, tmp_path: Path) -> None:
+    name = take_down(nodes, tmp_path)
+    for file in (nodes.data(name) / "logs").glob("*/*"):
+        file.unlink()
+    start_and_fail(nodes, name)
+    serves(nodes)
+
+
+def test_lost_segments_come_back_from_the_others(nodes: Cluster, tmp_path: Path) -> None:
+    name = take_down(nodes, tmp_path)
+    for segment in (nodes.data(name) / "logs").glob("*/*.segment"):
+        segment.unlink()
+    nodes.begin(name)
+    until(lambda: "sure-again" in nodes.nodes[name].said, "it has learnt what it lost")
+    settle(nodes)
+    serves(nodes)
+    # It has everything again: it is enough with one other.
+    other = next(one for one in nodes.others(name) if one != nodes.wait_leader(LOG))
+    nodes.kill(other)
+    serves(nodes)

@@ -1,0 +1,155 @@
+"""The catalog as a table: what its records do, and what may be asked of it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from quorate.errors import (
+    InvalidArgument,
+    InvariantBroken,
+    LogExists,
+    LogNotFound,
+    LogRecreated,
+    QuorateError,
+)
+from quorate.server.catalog import (
+    Catalog,
+    Change,
+    LogFacts,
+    catalog_incarnation,
+    check_name,
+    encode_change,
+    judge_create,
+    judge_delete,
+)
+from quorate.types import NodeId
+
+NODES = (NodeId("n1"), NodeId("n2"))
+
+
+def facts(name: str, incarnation: int) -> LogFacts:
+    return LogFacts(name, incarnation, NODES, 1_700_000_000_000_000 + incarnation)
+
+
+def made(name: str, incarnation: int) -> Change:
+    return Change(made=True, log=facts(name, incarnation))
+
+
+def deleted(name: str, incarnation: int) -> Change:
+    return Change(made=False, log=facts(name, incarnation))
+
+
+def catalog(*changes: Change) -> Catalog:
+    found = Catalog()
+    for change in changes:
+        found.apply(encode_change(change))
+    return found
+
+
+def test_a_log_is_found_by_name_and_by_incarnation() -> None:
+    found = catalog(made("b", 2), made("a", 1))
+    assert found.logs == [facts("a", 1), facts("b", 2)]
+    assert found.named("a") == found.find(1) == facts("a", 1)
+    assert found.named("c") is found.find(3) is None
+    assert found.applied == 2
+
+
+def test_a_deleted_log_is_gone_for_good_and_its_name_is_free() -> None:
+    found = catalog(made("a", 1), deleted("a", 1), made("a", 2))
+    assert found.logs == [facts("a", 2)]
+    assert found.find(1) is None
+    assert found.is_gone(1)
+    assert not found.is_gone(2)
+
+
+def test_a_change_says_what_it_did() -> None:
+    found = Catalog()
+    assert found.apply(encode_change(made("a", 1))) == made("a", 1)
+    assert found.apply(encode_change(deleted("a", 1))) == deleted("a", 1)
+
+
+@pytest.mark.parametrize(
+    "repeat", [made("a", 1), made("a", 9), deleted("b", 2), deleted("z", 3), made("b", 2)]
+)
+def test_what_was_done_or_cannot_be_done_changes_nothing(repeat: Change) -> None:
+    found = catalog(made("a", 1), made("b", 2), deleted("b", 2))
+    assert found.apply(encode_change(repeat)) is None
+    assert found.logs == [facts("a", 1)]
+    assert found.applied == 4
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"\xc1", msgspec.msgpack.encode({"op": "rename"}), encode_change(made("a", 1))[:-1]],
+)
+def test_a_record_that_this_release_does_not_know_stops_the_node(value: bytes) -> None:
+    with pytest.raises(InvariantBroken, match="a record of the catalog cannot be read"):
+        Catalog().apply(value)
+
+
+def test_every_cluster_has_its_own_catalog() -> None:
+    # Fixed for ever: a node of another release must find the same one.
+    assert catalog_incarnation("shop") == 0xD84085B9ADC57FC56D7609BAE24E83CA
+    assert catalog_incarnation("shop") != catalog_incarnation("shop2")
+
+
+# -- judging -----------------------------------------------------------------------------------
+
+AGED = catalog(
+    made("a", 1), made("b", 2), deleted("b", 2), made("c", 3), deleted("c", 3), made("c", 4)
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "incarnation", "verdict"),
+    [
+        ("new", 9, None),
+        ("b", 9, None),
+        ("a", 1, facts("a", 1)),
+        ("a", 9, LogExists),
+        ("c", 3, LogExists),
+        ("b", 2, LogNotFound),
+        ("new", 1, InvalidArgument),
+    ],
+)
+def test_create(name: str, incarnation: int, verdict: object) -> None:
+    _same(judge_create(AGED, name, incarnation), verdict)
+
+
+@pytest.mark.parametrize(
+    ("name", "incarnation", "verdict"),
+    [
+        ("a", 1, facts("a", 1)),
+        ("b", 2, None),
+        ("c", 3, None),
+        ("new", 9, LogNotFound),
+        ("b", 9, LogNotFound),
+        ("a", 9, LogRecreated),
+    ],
+)
+def test_delete(name: str, incarnation: int, verdict: object) -> None:
+    _same(judge_delete(AGED, name, incarnation), verdict)
+
+
+def _same(found: LogFacts | QuorateError | None, verdict: object) -> None:
+    if isinstance(verdict, type):
+        assert isinstance(found, verdict)
+    else:
+        assert found == verdict
+
+
+# -- names -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a", "A-z_0.9", "x" * 249, "..."])
+def test_a_name_that_every_file_and_shell_takes(name: str) -> None:
+    check_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a b", "a/b", "a,b", "ä", "a\n", "*", "x" * 250, "/catalog"]
+)
+def test_a_name_that_is_none(name: str) -> None:
+    with pytest.raises(InvalidArgument, match="the name of a log is 1 to 249 letters"):
+        check_name(name)

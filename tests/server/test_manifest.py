@@ -1,0 +1,163 @@
+"""The manifest: every bit of it is proved, it is replaced whole, and what it says must be there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from crc32c import crc32c
+
+from quorate.errors import Damaged, InvalidArgument, WrongDirectory
+from quorate.server.manifest import ManifestFile, remove_log
+from quorate.storage.directory import LOGS, DataDirectory, log_name
+from quorate.storage.manifest import MANIFEST, LogLife, LogState, Manifest, Member
+from quorate.types import NodeId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+N1, N2 = NodeId("n1"), NodeId("n2")
+NODES = {N1: "127.0.0.1:7401", N2: "127.0.0.1:7402"}
+ORDERS = LogLife(LogState.MADE, 1_700_000_000_000_000, (N1, N2), "orders")
+
+
+def sample() -> Manifest:
+    members = {N1: Member(NODES[N1], None), N2: Member(NODES[N2], bytes(range(16)))}
+    logs = {0xC0FFEE: ORDERS, 7: ORDERS._replace(state=LogState.DELETING, name="old")}
+    return Manifest(members, logs, applied=12, failures=3)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[DataDirectory]:
+    with DataDirectory.open(tmp_path / "n1", "shop", "n1") as found:
+        yield found
+
+
+@pytest.fixture
+def file(directory: DataDirectory) -> Iterator[ManifestFile]:
+    found = ManifestFile(directory)
+    yield found
+    found.close()
+
+
+def reopened(directory: DataDirectory) -> Manifest:
+    again = ManifestFile(directory)
+    try:
+        again.open({})
+        return again.manifest
+    finally:
+        again.close()
+
+
+# -- bytes -------------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_read() -> None:
+    assert Manifest.decode(sample().encode()) == sample()
+    assert Manifest.decode(Manifest({}).encode()) == Manifest({})
+
+
+def test_no_flipped_bit_is_believed() -> None:
+    data = sample().encode()
+    for bit in range(8 * len(data)):
+        spoilt = bytearray(data)
+        spoilt[bit // 8] ^= 1 << bit % 8
+        assert Manifest.decode(bytes(spoilt)) is None
+
+
+def test_no_part_is_believed() -> None:
+    data = sample().encode()
+    for length in range(len(data)):
+        assert Manifest.decode(data[:length]) is None
+    assert Manifest.decode(data + b"\n") is None
+
+
+def test_a_newer_format_is_not_guessed_at(directory: DataDirectory, file: ManifestFile) -> None:
+    file.open(NODES)
+    text = b"format 2\napplied 0\nfailures 0\n"
+    data = text + f"crc32c {crc32c(text):08x}\n".encode()
+    (directory.path / MANIFEST).write_bytes(data)
+    with pytest.raises(WrongDirectory, match="format 2, this release knows format 1"):
+        reopened(directory)
+
+
+# -- the file ----------------------------------------------------------------------------------
+
+
+def test_a_first_start_needs_to_know_the_nodes(file: ManifestFile) -> None:
+    with pytest.raises(InvalidArgument, match=r"\[cluster.nodes\] is missing"):
+        file.open({})
+
+
+def test_a_first_start_writes_them_down(directory: DataDirectory, file: ManifestFile) -> None:
+    file.open(NODES)
+    assert reopened(directory).nodes == {node: Member(NODES[node], None) for node in NODES}
+
+
+def test_later_starts_may_bring_addresses_but_no_nodes(
+    directory: DataDirectory, file: ManifestFile
+) -> None:
+    file.open(NODES)
+    again = ManifestFile(directory)
+    again.open({N1: "127.0.0.1:1", NodeId("n9"): "127.0.0.1:9"})
+    assert again.manifest.nodes == {N1: Member("127.0.0.1:1", None), N2: Member(NODES[N2], None)}
+    again.close()
+
+
+def test_what_is_saved_outlives_the_process(directory: DataDirectory, file: ManifestFile) -> None:
+    file.open(NODES)
+    directory.log_vfs(0xC0FFEE).close()
+    file.manifest.logs[0xC0FFEE] = ORDERS
+    asyncio.run(file.save())
+    file.manifest.applied = 5
+    file.save_now()
+    assert reopened(directory) == file.manifest
+
+
+def test_a_save_that_was_cut_off_leaves_the_one_before(
+    directory: DataDirectory, file: ManifestFile
+) -> None:
+    file.open(NODES)
+    (directory.path / "manifest.new").write_bytes(b"half a")
+    assert reopened(directory) == file.manifest
+    file.manifest.applied = 1
+    file.save_now()
+    assert reopened(directory).applied == 1
+
+
+def test_damage_is_told_from_a_first_start(directory: DataDirectory, file: ManifestFile) -> None:
+    file.open(NODES)
+    place = directory.path / MANIFEST
+    place.write_bytes(place.read_bytes()[:-1])
+    with pytest.raises(Damaged, match="manifest is damaged"):
+        reopened(directory)
+    directory.log_vfs(1).close()
+    place.unlink()
+    with pytest.raises(Damaged, match="manifest is missing and there are logs"):
+        reopened(directory)
+
+
+def test_a_log_that_was_made_and_is_gone_is_damage(
+    directory: DataDirectory, file: ManifestFile
+) -> None:
+    file.open(NODES)
+    file.manifest.logs[0xC0FFEE] = ORDERS
+    file.save_now()
+    with pytest.raises(Damaged, match=r"log orders was made here and .*c0ffee is missing"):
+        reopened(directory)
+    file.manifest.logs[0xC0FFEE] = ORDERS._replace(state=LogState.DELETING)
+    file.save_now()
+    assert reopened(directory) == file.manifest
+
+
+def test_removing_a_log_leaves_nothing_and_may_be_repeated(directory: DataDirectory) -> None:
+    for name in ("segment", "vote"):
+        vfs = directory.log_vfs(7)
+        vfs.create(name).close()
+        vfs.close()
+    directory.log_vfs(8).close()
+    for _ in range(2):
+        remove_log(directory, 7)
+        assert [path.name for path in (directory.path / LOGS).iterdir()] == [log_name(8)]

@@ -1,0 +1,268 @@
+"""What a client may do to a node: every request has its answer, and nobody keeps others out."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from server_rig import CONFIG, Cluster, WireClient, create, error_code, in_loop, until
+
+from quorate.batch import Batch, encode_batch
+from quorate.errors import (
+    Behind,
+    InvalidArgument,
+    LogNotFound,
+    OffsetOutOfRange,
+    TooLarge,
+)
+from quorate.server import service, session
+from quorate.wire.calls import AwaitCatalog, FindLog, ListLogs, ReadEnds, Status
+from quorate.wire.frames import FrameKind, encode_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+    from pathlib import Path
+
+    from quorate.server.service import Service
+
+BATCH_BYTES = CONFIG.limits.batch_bytes
+
+
+def service_of(cluster: Cluster) -> Service:
+    return cluster.nodes["n1"].service
+
+
+async def outcomes(futures: Sequence[Awaitable[object]]) -> list[str]:
+    """What each request came to."""
+    return [error_code(one) for one in await asyncio.gather(*futures, return_exceptions=True)]
+
+
+# -- appends -----------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_answers_of_one_turn_leave_together(tmp_path: Path) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log = await create(cluster, "orders")
+        async with WireClient.to(cluster.address("n1")) as client:
+            futures = [client.begin_append(log, [b"a", b"b"]) for _ in range(100)]
+            receipts = await asyncio.gather(*futures)
+            offsets = [one.base_offset + one.rows[0][1] for one in receipts]
+            assert offsets == list(range(0, 200, 2))
+            assert {one.rows[0][2] for one in receipts} == {2}
+            assert sum(client.receipt_rows) == 100
+            assert len(client.receipt_rows) < 50
+
+
+@in_loop
+async def test_what_is_wrong_with_a_batch_is_said_and_costs_nothing_else(tmp_path: Path) -> None:
+    async with Cluster.started(tmp_path, 1, record_bytes=1000) as cluster:
+        log = await create(cluster, "orders")
+        async with WireClient.to(cluster.address("n1")) as client:
+            for batch, kind, message in (
+                (b"", InvalidArgument, "batch"),
+                (b"no batch at all", InvalidArgument, "batch"),
+                (encode_batch([b"a"])[:-8], InvalidArgument, "batch"),
+                (bytes(BATCH_BYTES + 1), TooLarge, r"limit 65536 \(limits.batch_bytes\)"),
+                (encode_batch([b"a", b"x" * 1001]), TooLarge, r"limit 1000 \(limits.record_bytes"),
+                (
+                    encode_batch([b"a"], keys=[b"x" * 990], headers=[[("name", b"content")]]),
+                    TooLarge,
+                    "record of 1002 bytes",
+                ),
+            ):
+                with pytest.raises(kind, match=message):
+                    await client.begin_batch(log, batch)
+            # Long, but no record of it is.
+            assert await client.append(log, *([b"x" * 999] * 50)) == 0
+            assert await client.append(log, b"", b"") == 50
+        assert service_of(cluster).pending_bytes == 0
+
+
+def test_a_record_that_is_too_long_is_found_wherever_it_is() -> None:
+    random = Random(1)
+    for _ in range(300):
+        count, limit = random.randrange(1, 20), random.randrange(40)
+        values = [random.randbytes(random.randrange(30)) for _ in range(count)]
+        keys = [random.choice([None, b"", b"key"]) for _ in range(count)]
+        headers = [[("name", b"12345")] * random.randrange(3) for _ in range(count)]
+        sizes = [
+            len(value) + len(key or b"") + 9 * len(pairs)
+            for value, key, pairs in zip(values, keys, headers, strict=True)
+        ]
+        batch = Batch.parse(encode_batch(values, keys=keys, headers=headers))
+        found: int | None = service._too_long(batch, limit)
+        assert found in [one for one in sizes if one > limit] or found is None
+        assert (found is None) == (max(sizes) <= limit)
+
+
+@in_loop
+async def test_over_a_limit_appends_are_busy_and_the_others_happen(tmp_path: Path) -> None:
+    limits = replace(CONFIG.limits, pending_appends=8)
+    async with Cluster.started(tmp_path, 1, config=replace(CONFIG, limits=limits)) as cluster:
+        log = await create(cluster, "orders")
+        async with WireClient.to(cluster.address("n1")) as client:
+            futures = [client.begin_append(log, [b"a"]) for _ in range(500)]
+            codes = await outcomes(futures)
+            assert set(codes) == {"OK", "BUSY"}
+            assert await client.append(log, b"b") == codes.count("OK")
+
+
+@in_loop
+async def test_nobody_takes_all_room_for_himself(tmp_path: Path) -> None:
+    limits = replace(CONFIG.limits, pending_bytes=4 * BATCH_BYTES)
+    async with Cluster.started(tmp_path, 1, config=replace(CONFIG, limits=limits)) as cluster:
+        log = await create(cluster, "orders")
+        batch = [b"x" * (BATCH_BYTES - 1000)]
+        async with (
+            WireClient.to(cluster.address("n1")) as greedy,
+            WireClient.to(cluster.address("n1")) as modest,
+        ):
+            futures = [greedy.begin_append(log, batch) for _ in range(100)]
+            assert await modest.append(log, b"a") >= 0
+            assert set(await outcomes(futures)) <= {"OK", "BUSY", "DISK_FULL"}
+
+
+@in_loop
+async def test_whoever_waits_has_his_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One frame in a pass of the loop: all have to wait, and all are served."""
+    monkeypatch.setattr(service, "PASS_FRAMES", 1)
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log = await create(cluster, "orders")
+        clients = [WireClient.to(cluster.address("n1")) for _ in range(3)]
+        async with clients[0] as first, clients[1] as second, clients[2] as third:
+            appends = [
+                client.begin_append(log, [b"a"]) for client in (first, second) for _ in range(100)
+            ]
+            for _ in range(20):
+                assert (await third.call(Status())).id == "n1"
+            assert await outcomes(appends) == ["OK"] * 200
+            assert (await third.call(ReadEnds(log.to_bytes(16, "little")))).end == 200
+
+
+# -- reads -------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_a_read_at_the_end_waits_for_the_next_record(tmp_path: Path) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log = await create(cluster, "orders")
+        async with WireClient.to(cluster.address("n1")) as client:
+            assert (await client.fetch(log, 0)).rows == []
+            waiting = asyncio.create_task(client.fetch(log, 0, wait_ms=60_000))
+            await client.call(Status())
+            assert not waiting.done()
+            await client.append(log, b"a")
+            assert [row[:2] for row in (await waiting).rows] == [(0, 1)]
+
+
+@in_loop
+async def test_a_read_says_why_it_cannot_be(tmp_path: Path) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log = await create(cluster, "orders")
+        async with WireClient.to(cluster.address("n1")) as client:
+            await client.append(log, b"a")
+            for error, ask in (
+                (OffsetOutOfRange, client.fetch(log, 2)),
+                (Behind, client.fetch(log, 0, session_end=2)),
+                (LogNotFound, client.fetch(log + 1, 0)),
+                (LogNotFound, client.append(log + 1, b"a")),
+                (LogNotFound, client.call(FindLog("other"))),
+                (LogNotFound, client.call(ReadEnds(bytes(16)))),
+                (InvalidArgument, client.call(AwaitCatalog(0, 1))),
+            ):
+                with pytest.raises(error):
+                    await ask
+            assert await client.append(log, b"b") == 1
+
+
+@in_loop
+async def test_a_client_that_goes_leaves_nothing_waiting(tmp_path: Path) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log = await create(cluster, "orders")
+        async with WireClient.to(cluster.address("n1")) as client:
+            waiting = [asyncio.create_task(client.fetch(log, 0, wait_ms=60_000)) for _ in range(10)]
+            await client.call(Status())
+            assert len(service_of(cluster).sessions) == 1
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await until(lambda: not service_of(cluster).sessions)
+        # Its reads are not among what the node still does: `in_loop` looks.
+
+
+@in_loop
+async def test_reads_that_wait_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "TASKS_MAX", 4)
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log = await create(cluster, "orders")
+        async with WireClient.to(cluster.address("n1")) as client:
+            waiting = [asyncio.create_task(client.fetch(log, 0, wait_ms=60_000)) for _ in range(10)]
+            async with WireClient.to(cluster.address("n1")) as other:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                assert await other.append(log, b"a") == 0
+            codes = await outcomes(waiting)
+            assert codes.count("BUSY") == 6
+            assert codes.count("OK") == 4
+
+
+@in_loop
+async def test_a_client_that_does_not_read_is_not_read_from(tmp_path: Path) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log = await create(cluster, "orders")
+        async with (
+            WireClient.to(cluster.address("n1")) as deaf,
+            WireClient.to(cluster.address("n1")) as other,
+        ):
+            for _ in range(20):
+                await other.append(log, b"x" * 50_000)
+            await deaf.call(Status())
+            deaf.connection.pause_reading()
+            waiting = [asyncio.create_task(deaf.fetch(log, 0)) for _ in range(100)]
+            await until(lambda: any(one.clogged for one in service_of(cluster).sessions))
+            assert await other.append(log, b"y") == 20
+            deaf.connection.resume_reading()
+            codes = await outcomes(waiting)
+            assert set(codes) == {"OK"}
+
+
+# -- frames that make no sense -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        encode_frame(FrameKind.RECEIPTS, b""),
+        encode_frame(FrameKind.PEER, bytes(4)),
+        encode_frame(FrameKind.HELLO, b""),
+        encode_frame(FrameKind.APPEND, b"abc"),
+        encode_frame(FrameKind.CALL, b""),
+        b"not a frame at all, but long enough to be one",
+    ],
+)
+@in_loop
+async def test_a_frame_without_sense_ends_its_connection_only(frame: bytes, tmp_path: Path) -> None:
+    async with (
+        Cluster.started(tmp_path, 1) as cluster,
+        WireClient.to(cluster.address("n1")) as mad,
+        WireClient.to(cluster.address("n1")) as other,
+    ):
+        mad.connection.send([frame])
+        await mad.ended
+        assert (await other.call(ListLogs())).logs == []
+
+
+@in_loop
+async def test_a_request_without_sense_is_answered(tmp_path: Path) -> None:
+    async with (
+        Cluster.started(tmp_path, 1) as cluster,
+        WireClient.to(cluster.address("n1")) as client,
+    ):
+        for kind in (FrameKind.APPEND, FrameKind.FETCH, FrameKind.CALL):
+            number, future = client.expect()
+            body = number.to_bytes(4, "little") + b"\xc1"
+            client.connection.send([encode_frame(kind, body)])
+            with pytest.raises(InvalidArgument):
+                await future
+        assert (await client.call(Status())).id == "n1"

@@ -1,0 +1,214 @@
+"""Requests that carry records, and their answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core_rig import FUZZ, chain
+from quorate.errors import InvalidArgument, NotLeader, QuorateError, error_for
+from quorate.testing.wire_samples import frames
+from quorate.types import Index, Term
+from quorate.wire.frames import Frame, FrameKind
+from quorate.wire.requests import (
+    Append,
+    Fetch,
+    Receipts,
+    Records,
+    Stamp,
+    decode_append,
+    decode_failure,
+    decode_fetch,
+    decode_receipts,
+    decode_records,
+    encode_append,
+    encode_failure,
+    encode_fetch,
+    encode_receipts,
+    encode_records,
+    pack_request,
+)
+
+u32 = st.integers(0, (1 << 32) - 1)
+u64 = st.integers(0, (1 << 64) - 1)
+logs = st.integers(0, (1 << 128) - 1)
+names = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=60)
+
+
+def only(data: bytes) -> Frame:
+    (frame,) = frames(data)
+    return frame
+
+
+# -- round trips -------------------------------------------------------------------------------
+
+
+@FUZZ
+@given(
+    st.builds(
+        Append,
+        u32,
+        logs,
+        st.binary(max_size=50),
+        st.none() | st.integers(0, (1 << 64) - 2),
+        st.none() | names,
+        st.none() | st.builds(Stamp, names, u64, u64),
+        u32,
+    )
+)
+def test_every_append_comes_back_as_it_was(append: Append) -> None:
+    assert decode_append(only(encode_append(append) + append.batch)) == append
+
+
+@FUZZ
+@given(st.builds(Fetch, u32, logs, u64, u32, u32, u64))
+def test_every_fetch_comes_back_as_it_was(fetch: Fetch) -> None:
+    assert decode_fetch(only(encode_fetch(fetch))) == fetch
+
+
+@FUZZ
+@given(
+    st.builds(
+        Receipts,
+        u64.map(Index),
+        u64.map(Term),
+        u64,
+        u32,
+        st.lists(st.tuples(u32, u32, u32), max_size=20),
+    )
+)
+def test_receipts_come_back_as_they_were(receipts: Receipts) -> None:
+    assert decode_receipts(only(encode_receipts(receipts))) == receipts
+
+
+@FUZZ
+@given(u32, u64, u64, st.lists(st.tuples(u64, u32), max_size=5))
+def test_records_come_back_as_they_were(
+    request: int, first: int, end: int, facts: list[tuple[int, int]]
+) -> None:
+    entries = chain(*([3] * len(facts)))
+    rows = [
+        (offset, count, entry.size) for (offset, count), entry in zip(facts, entries, strict=True)
+    ]
+    bulk = b"".join(entry.header + entry.body for entry in entries)
+    found = decode_records(only(encode_records(request, first, end, rows) + bulk))
+    expected = [
+        (offset, count, entry) for (offset, count), entry in zip(facts, entries, strict=True)
+    ]
+    assert found == Records(request, first, end, expected)
+
+
+@FUZZ
+@given(u32, st.sampled_from(["NOT_LEADER", "TIMEOUT", "ERROR", "NEW_ONE"]), st.text(max_size=1000))
+def test_every_failure_comes_back_as_it_was(request: int, code: str, message: str) -> None:
+    failure = decode_failure(only(encode_failure(request, error_for(code, message))))
+    assert failure.request == request
+    assert (failure.error.code, type(failure.error)) == (code, type(error_for(code, "")))
+    assert str(failure.error) == message.encode(errors="replace").decode()
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "\U0001f600" * 70_000, "\ud800", "a\0b"])
+def test_whatever_went_wrong_can_be_told(text: str) -> None:
+    error = decode_failure(only(encode_failure(1, NotLeader(text)))).error
+    assert type(error) is NotLeader
+    assert str(error) == text[:1000].encode(errors="replace").decode()
+
+
+# -- what cannot be sent -----------------------------------------------------------------------
+
+GOOD_STAMP = Stamp("loader-7", 3, 1)
+GOOD_APPEND = Append(1, 2, b"batch", producer=GOOD_STAMP)
+GOOD_FETCH = Fetch(1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("request", -1),
+        ("request", 1 << 32),
+        ("log", -1),
+        ("log", 1 << 128),
+        ("expect_offset", -1),
+        ("expect_offset", (1 << 64) - 1),
+        ("expect_offset", 1 << 64),
+        ("expect_offset", 1.5),
+        ("deadline_ms", -1),
+        ("deadline_ms", 1 << 32),
+        ("deadline_ms", 30.0),
+        ("deadline_ms", None),
+        ("epoch", -1),
+        ("epoch", 1 << 64),
+        ("sequence", -1),
+    ],
+)
+def test_an_append_with_a_number_out_of_range_is_not_sent(field: str, value: Any) -> None:
+    append = GOOD_APPEND
+    if field in Stamp._fields:
+        append = append._replace(producer=GOOD_STAMP._replace(**{field: value}))
+    else:
+        append = append._replace(**{field: value})
+    with pytest.raises(InvalidArgument, match=f"^{field} is {value}, not a whole number of 0 to "):
+        encode_append(append)
+
+
+@pytest.mark.parametrize("field", Fetch._fields)
+@pytest.mark.parametrize("value", [-1, 1 << 128])
+def test_a_fetch_with_a_number_out_of_range_is_not_sent(field: str, value: int) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{field} is {value}, not a whole number of 0 to "):
+        encode_fetch(GOOD_FETCH._replace(**{field: value}))
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 32, 0.5])
+def test_a_call_has_a_number_in_range(number: Any) -> None:
+    with pytest.raises(InvalidArgument, match=f"^request is {number}, not a whole number"):
+        pack_request(number)
+
+
+NO_NAMES = ["", "a\0b", "a\nb", "a\x7f", "a\x85", "n" * 256, "é" * 128, "a\n"]
+
+
+@pytest.mark.parametrize("name", [*NO_NAMES, "\ud800"])
+def test_a_name_that_is_none_is_not_sent(name: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"^fence "):
+        encode_append(GOOD_APPEND._replace(fence=name))
+    with pytest.raises(InvalidArgument, match=r"^producer "):
+        encode_append(GOOD_APPEND._replace(producer=GOOD_STAMP._replace(name=name)))
+
+
+def test_the_longest_names_are_sent() -> None:
+    append = GOOD_APPEND._replace(
+        fence="é" * 127 + "x", producer=GOOD_STAMP._replace(name="p" * 255)
+    )
+    assert decode_append(only(encode_append(append) + append.batch)) == append
+
+
+@pytest.mark.parametrize("place", ["fence", "producer"])
+@pytest.mark.parametrize("name", [b"a\0b", b"a\nb", b"\xff\xfe\xfd"])
+def test_a_name_that_is_none_is_refused(place: str, name: bytes) -> None:
+    append = GOOD_APPEND._replace(fence="abc", producer=GOOD_STAMP._replace(name="xyz"))
+    front = {"fence": b"abc", "producer": b"xyz"}[place]
+    control = only(encode_append(append) + append.batch).control.replace(front, name)
+    with pytest.raises(InvalidArgument, match=f"^{place} "):
+        decode_append(Frame(FrameKind.APPEND, control, b"batch"))
+
+
+def test_a_code_that_is_none_is_refused() -> None:
+    for code in (b"", b"A\nB"):
+        control = bytes([1, 0, 0, 0, len(code), 1, 0]) + code + b"x"
+        with pytest.raises(InvalidArgument, match=r"^code "):
+            decode_failure(Frame(FrameKind.FAILURE, control, b""))
+
+
+def test_no_expectation_is_not_the_highest_offset() -> None:
+    for offset in (None, 0, (1 << 64) - 2):
+        append = Append(1, 2, b"", expect_offset=offset)
+        assert decode_append(only(encode_append(append))).expect_offset == offset
+
+
+@pytest.mark.parametrize("error", QuorateError.__subclasses__())
+def test_every_error_keeps_its_class_and_code(error: type[QuorateError]) -> None:
+    failure = decode_failure(only(encode_failure(9, error("why"))))
+    assert (failure.request, type(failure.error), str(failure.error)) == (9, error, "why")
