@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from crc32c import crc32c
-from faults_rig import Raw, Writer, batch_of, until
+from faults_rig import Raw, Writer, batch_of, lag_free, until
 
 from quorate.errors import (
     EmptyBatch,
@@ -285,6 +285,32 @@ def test_a_peer_must_be_who_it_says(nodes: Cluster, purpose: str) -> None:
     assert "storage id 00000000" in refused("n2", "n1", bytes(16))
     assert "storage id of 3 bytes" in refused("n2", "n1", bytes(3))
     assert "one of the two is a copy" in refused("n2", "n1", storage)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        encode_frame(FrameKind.PEER, b""),
+        encode_frame(FrameKind.PEER, bytes(100)),
+        encode_frame(FrameKind.PEER, b"\xff" * 500, 500) + bytes(500),
+        encode_frame(FrameKind.APPEND, bytes(34)),
+        encode_frame(FrameKind.CALL, pack_request(1) + b"\x81\xa4call\xa6status"),
+        bytes(64),
+    ],
+    ids=["empty", "zeros", "ones", "append", "call", "no frame"],
+)
+def test_a_peer_that_talks_nonsense_is_cut_off_and_replaced(nodes: Cluster, data: bytes) -> None:
+    """Somebody who knows all that a peer has to say about itself: the real one just dials again."""
+    leader = nodes.wait_leader("orders")
+    follower = nodes.others(leader)[0]
+    with Raw(nodes.address(follower)) as raw:
+        storage = raw.say_hello().storage
+    hello = Hello("control", cluster=nodes.id, node=follower, target=leader, storage=storage)
+    with Raw(nodes.address(leader)) as raw:
+        raw.say_hello(hello)
+        raw.send(data)
+        assert raw.closed
+    until(lambda: lag_free(nodes, "orders"), "the real one is back")
 
 
 @pytest.mark.parametrize(

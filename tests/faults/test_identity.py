@@ -76,9 +76,10 @@ def start_and_fail(nodes: Cluster, name: str) -> str:
 
 def serves(nodes: Cluster) -> None:
     """The cluster goes on with the others."""
-    with Client(nodes.endpoints) as client, Writer(client, LOG) as writer:
-        writer.goes_on()
-    writer.check()
+    with Client(nodes.endpoints) as client:
+        with Writer(client, LOG) as writer:
+            writer.goes_on()
+        writer.check()
 
 
 # -- another disk ------------------------------------------------------------------------------
@@ -219,8 +220,7 @@ def test_votes_are_not_forgotten(nodes: Cluster, tmp_path: Path) -> None:
     name = take_down(nodes, tmp_path)
     for vote in (nodes.data(name) / "logs").glob("*/vote-*"):
         vote.unlink()
-    words = start_and_fail(nodes, name)
-    assert "no copy of the vote record can be read: starting without it could vote twice" in words
+    assert "vote-a is missing; restore it" in start_and_fail(nodes, name)
     serves(nodes)
 
 
@@ -228,12 +228,14 @@ def test_a_log_without_files_is_not_made_anew(nodes: Cluster, tmp_path: Path) ->
     name = take_down(nodes, tmp_path)
     for file in (nodes.data(name) / "logs").glob("*/*"):
         file.unlink()
-    start_and_fail(nodes, name)
+    for _ in range(2):
+        assert "vote-a is missing; restore it" in start_and_fail(nodes, name)
     serves(nodes)
 
 
-def test_lost_segments_come_back_from_the_others(nodes: Cluster, tmp_path: Path) -> None:
-    name = take_down(nodes, tmp_path)
+def test_lost_segments_come_back_from_the_others(nodes: Cluster) -> None:
+    name = nodes.others(nodes.wait_leader(LOG))[0]
+    assert nodes.stop(name) == 0
     for segment in (nodes.data(name) / "logs").glob("*/*.segment"):
         segment.unlink()
     nodes.begin(name)

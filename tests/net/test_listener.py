@@ -348,7 +348,7 @@ def test_without_sockets_accepting_waits(run: Run, caplog: pytest.LogCaptureFixt
 
     async def main() -> None:
         door = Door()
-        async with listening(door, NetworkLimits(accept_retry_ms=1)) as listener:
+        async with listening(door, NetworkLimits(accept_retry_ms=1, spare_files=0)) as listener:
             inside = await enter(listener.address)
             async with Stranger() as late:
                 with no_descriptors_left():
@@ -376,7 +376,7 @@ def test_without_sockets_accepting_waits(run: Run, caplog: pytest.LogCaptureFixt
 def test_without_sockets_a_stranger_gives_its_own_back(run: Run) -> None:
     async def main() -> None:
         async with (
-            listening(Door(), NetworkLimits(accept_retry_ms=1)) as listener,
+            listening(Door(), NetworkLimits(accept_retry_ms=1, spare_files=0)) as listener,
             await intrude_politely(listener.address),
             await intrude(listener.address) as idle,
             Stranger() as late,
@@ -390,6 +390,29 @@ def test_without_sockets_a_stranger_gives_its_own_back(run: Run) -> None:
                 assert str(error) == "no sockets are left"
                 [frame] = await late.frames()
                 assert frame.kind is FrameKind.WELCOME
+
+    run(main())
+
+
+def test_the_last_files_are_for_peers_and_for_the_disk(run: Run) -> None:
+    """Whoever cannot open a file must halt: no crowd of clients may bring that about."""
+
+    async def main() -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        async with listening(Door(), NetworkLimits(spare_files=64)) as listener:
+            lowest = os.dup(0)
+            os.close(lowest)
+            # Enough for two connections, both ends of which are ours.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 5, hard))
+            try:
+                with pytest.raises(Busy, match=f"too many files are open, limit {lowest + 5}"):
+                    await enter(listener.address)
+                peer, _ = await dial(listener.address, PEER, timeout=20, limits=ROOM)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            ends = Recorder(peer)
+            await listener.close()
+            await ends.end()
 
     run(main())
 

@@ -208,7 +208,7 @@ def test_without_a_directory_nothing_is_left(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--log", "a/b"], "the name of a log is 1 to 249 letters"),
-        (["--nodes", "0"], "0 is not in the range 1<=x<=9"),
+        (["--nodes", "0"], "0 is not in the range 1<=x<=7"),
         (["--port", "65500"], "65500 is not in the range"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from crc32c import crc32c
 
 from quorate.errors import Damaged, InvalidArgument, WrongDirectory
-from quorate.server.manifest import ManifestFile, remove_log
+from quorate.server.manifest import ManifestFile, make_log, remove_log
 from quorate.storage.directory import LOGS, DataDirectory, log_name
 from quorate.storage.manifest import MANIFEST, LogLife, LogState, Manifest, Member
 from quorate.types import NodeId
@@ -108,7 +108,7 @@ def test_later_starts_may_bring_addresses_but_no_nodes(
 
 def test_what_is_saved_outlives_the_process(directory: DataDirectory, file: ManifestFile) -> None:
     file.open(NODES)
-    directory.log_vfs(0xC0FFEE).close()
+    make_log(directory, 0xC0FFEE)
     file.manifest.logs[0xC0FFEE] = ORDERS
     asyncio.run(file.save())
     file.manifest.applied = 5
@@ -146,6 +146,13 @@ def test_a_log_that_was_made_and_is_gone_is_damage(
     file.manifest.logs[0xC0FFEE] = ORDERS
     file.save_now()
     with pytest.raises(Damaged, match=r"log orders was made here and .*c0ffee is missing"):
+        reopened(directory)
+    make_log(directory, 0xC0FFEE)
+    assert reopened(directory) == file.manifest
+    # Its directory alone says nothing: what it had voted is gone.
+    for vote in (directory.path / LOGS / log_name(0xC0FFEE)).iterdir():
+        vote.unlink()
+    with pytest.raises(Damaged, match=r"log orders was made here and .*vote-a is missing"):
         reopened(directory)
     file.manifest.logs[0xC0FFEE] = ORDERS._replace(state=LogState.DELETING)
     file.save_now()

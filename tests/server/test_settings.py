@@ -168,6 +168,10 @@ MISTAKES = [
     (LEAST + '[dial]\n"a b" = "h:1"\n', "[dial] 'a b' must be 1 to 64 letters, digits"),
     (LEAST + '[dial]\nn2 = "a b:1"\n', "[dial] n2: address 'a b:1' is not HOST:PORT"),
     (LEAST + '[dial]\nn2 = "host"\n', "[dial] n2: address 'host' is not HOST:PORT"),
+    (
+        LEAST + "[cluster.nodes]\n" + "".join(f'n{one} = "h:{one}"\n' for one in range(1, 9)),
+        "[cluster.nodes] has 8 nodes, limit 7",
+    ),
     (LEAST + "[limits]\nrecord_bytes = 0\n", "limits.record_bytes = 0 is not a whole number betw"),
     (LEAST + "[timing]\nelection_ms = 5\n", "timing.election_ms = 5 is not a whole number betw"),
 ]

@@ -14,7 +14,7 @@ from quorate.testing.mutants.apply import DoesNotApply, mutated, patched
 from quorate.testing.mutants.catalogue import MUTANTS, Mutant
 
 PACKAGE = Path(quorate.__file__).parent
-REQUIRED = 24
+REQUIRED = 100
 
 
 def run_mutants(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -71,7 +71,7 @@ def test_a_page_that_is_zeroed_for_a_cut_may_reach_the_disk_before_the_cut(
         with opened(image) as (_, flusher):
             more = grow(end(LOG), 100, 100, 3_000, term=2)
             for entries in (LOG, more[:2], more[2:]):
-                complete(flusher.plan(Flush(1, entries=entries)))
+                list(flusher.plan(Flush(1, entries=entries)))
             for step in flusher.plan(Flush(2, truncate_from=Index(6))):
                 if step.startswith("truncate"):
                     break

@@ -21,6 +21,7 @@ import click
 from quorate.client.asynchronous import AsyncClient
 from quorate.errors import InvalidArgument, WrongDirectory
 from quorate.net.loop import run
+from quorate.raft.core import VOTERS_MAX
 from quorate.server.catalog import check_name
 from quorate.storage.directory import process_at_work
 
@@ -28,7 +29,7 @@ __all__ = ["dev"]
 
 HOST = "127.0.0.1"
 NODES = 3
-NODES_MAX = 9
+NODES_MAX = VOTERS_MAX
 # Above the port of a node: where its pages are.
 HTTP_ABOVE = 100
 PORT_MAX = 65_535 - HTTP_ABOVE - NODES_MAX

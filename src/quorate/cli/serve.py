@@ -6,9 +6,11 @@ import asyncio
 import ctypes
 import gc
 import os
+import resource
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +68,7 @@ def serve(file: Path, parent: int | None, **given: str | None) -> None:
     except InvalidArgument as error:
         raise click.UsageError(str(error)) from None
     log_to_stderr(settings.node)
+    _open_many_files()
     run(_serve(settings, parent))
 
 
@@ -110,6 +113,13 @@ def _settle_process() -> None:
     # No collection needs to look at what is here now.
     gc.collect()
     gc.freeze()
+
+
+def _open_many_files() -> None:
+    """As many as the system allows: what a shell sets is meant for smaller programs."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems have a limit that they do not tell
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _end_within(seconds: float) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from dataclasses import dataclass
 
 from quorate.config import KIB, MIB, _bounded, _Section
 from quorate.errors import InvalidArgument
 
-__all__ = ["NetworkLimits"]
+__all__ = ["NetworkLimits", "open_files_max"]
+
+
+def open_files_max() -> int:
+    """How many files and sockets the system lets this process have open."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most if most != resource.RLIM_INFINITY else sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +28,9 @@ class NetworkLimits(_Section):
     connections_per_address: int = _bounded(1024, 1, 1_000_000)
     # Connections that have not said who they are; beyond that the one that waited longest goes.
     strangers: int = _bounded(256, 1, 1_000_000)
+    # Open files that no client gets, and half of them no stranger: a node that cannot open a file
+    # cannot go on. A quarter of what the system allows, if that is less.
+    spare_files: int = _bounded(256, 0, 1_000_000)
     # A stranger that has not said HELLO by then is refused.
     handshake_ms: int = _bounded(5000, 10, 600_000)
     # A node that was dialled and has not answered WELCOME by then counts as unreachable.

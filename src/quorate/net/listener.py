@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from quorate.errors import Busy, InvalidArgument, QuorateError, Timeout
 from quorate.net.connection import DEFAULT, Connection, format_address, parse_address
+from quorate.net.limits import open_files_max
 from quorate.wire.handshake import Hello, Welcome, decode_hello, encode_refusal, encode_welcome
 
 if TYPE_CHECKING:
@@ -122,11 +123,22 @@ class Listener:
                     self._back_off(listening, error)
                     return
                 continue  # that one went away again
-            self._starved = False
             accepted.setblocking(False)
             task = asyncio.get_running_loop().create_task(self._let_in(accepted, source))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
+            # The lowest number that is free is given: a high one means that few are left.
+            if self._files_left(accepted.fileno()) < self._spare_files // 2:
+                self._back_off(listening, OSError(errno.EMFILE, "the last files are kept"))
+                return
+            self._starved = False
+
+    @property
+    def _spare_files(self) -> int:
+        return min(self.network.spare_files, open_files_max() // 4)
+
+    def _files_left(self, descriptor: int) -> int:
+        return open_files_max() - 1 - descriptor
 
     def _back_off(self, listening: socket.socket, error: OSError) -> None:
         """No sockets are left: a stranger gives its own back, and the next try comes later."""
@@ -142,7 +154,8 @@ class Listener:
             log.warning("accepting nobody for now address=%s: %s", self.address, error)
 
     async def _let_in(self, accepted: socket.socket, source: tuple[str, int]) -> None:
-        guest = _Guest(self, source[0], format_address(*source[:2]))
+        address = format_address(*source[:2])
+        guest = _Guest(self, source[0], address, accepted.fileno())
         self._guests.add(guest)
         loop = asyncio.get_running_loop()
         try:
@@ -172,6 +185,8 @@ class Listener:
         if hello.purpose != "client":
             return self._admit_peer(guest, hello)
         limits, here = self.network, self._clients_at[guest.host]
+        if self._files_left(guest.descriptor) < self._spare_files:
+            return Busy(f"too many files are open, limit {open_files_max()}")
         if self.clients >= limits.connections:
             return Busy(f"{self.clients} clients are connected, limit {limits.connections}")
         if here >= limits.connections_per_address:
@@ -219,8 +234,10 @@ class Listener:
 class _Guest:
     """One connection: its handler until it is served, and what it holds until it ends."""
 
-    def __init__(self, listener: Listener, host: str, address: str) -> None:
+    def __init__(self, listener: Listener, host: str, address: str, descriptor: int) -> None:
         self.host = host
+        # The number of its socket.
+        self.descriptor = descriptor
         self.connection = Connection(address, self, listener.network, self._ended)
         # What it was admitted with.
         self.hello: Hello | None = None

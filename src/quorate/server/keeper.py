@@ -223,6 +223,7 @@ class Keeper:
                 if isinstance(found, QuorateError):
                     raise found
                 if found is None:
+                    self._replicas.check_room()
                     found = LogFacts(name, incarnation, nodes, time_ns() // 1000)
                     if not await self._append(Change(made=True, log=found), end, attempt):
                         continue

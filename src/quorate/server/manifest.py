@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from quorate.errors import Damaged, InvalidArgument
 from quorate.storage.directory import LOGS, DataDirectory, log_name
-from quorate.storage.layout import UNFINISHED
+from quorate.storage.layout import UNFINISHED, VOTE_COPIES
 from quorate.storage.manifest import MANIFEST, LogState, Manifest, Member
-from quorate.storage.steps import NO_SPACE
+from quorate.storage.steps import NO_SPACE, plan_vote
 from quorate.storage.vfs import RealVfs
+from quorate.types import Term, VoteRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from quorate.storage.vfs import Vfs
     from quorate.types import NodeId
 
-__all__ = ["PASSING", "ManifestFile", "remove_log"]
+__all__ = ["PASSING", "ManifestFile", "make_log", "remove_log"]
 
 log = logging.getLogger(__name__)
 
@@ -109,13 +110,30 @@ def _replace(vfs: Vfs, data: bytes) -> None:
 
 
 def _check_logs(manifest: Manifest, directory: DataDirectory) -> None:
-    there = set(directory.incarnations())
+    """A log has its directory and a vote record from the moment at which it is made."""
     for incarnation, life in manifest.logs.items():
-        if life.state is LogState.MADE and incarnation not in there:
+        place = directory.path / LOGS / log_name(incarnation)
+        votes = [place / name for name in VOTE_COPIES]
+        if life.state is LogState.MADE and not any(vote.exists() for vote in votes):
+            missing = votes[0] if place.is_dir() else place
             raise Damaged(
-                f"log {life.name} was made here and {directory.path / LOGS / log_name(incarnation)}"
-                f" is missing; restore it, or replace this node as a new one"
+                f"log {life.name} was made here and {missing} is missing; restore it, or replace "
+                f"this node as a new one"
             )
+
+
+def make_log(directory: DataDirectory, incarnation: int) -> None:
+    """Make the directory of a log that never voted, for good when this returns.
+
+    With its vote record: where there is none later, it was lost.
+    """
+    vfs = directory.log_vfs(incarnation)
+    try:
+        if not set(VOTE_COPIES) <= set(vfs.names()):
+            for _ in plan_vote(vfs, VoteRecord(0, Term(0), None, 0)):
+                pass
+    finally:
+        vfs.close()
 
 
 def remove_log(directory: DataDirectory, incarnation: int) -> None:

@@ -11,11 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.config import KIB, MIB, Config, Limits
+from quorate.errors import Busy
+from quorate.net.limits import open_files_max
 from quorate.raft.messages import Append
 from quorate.raft.output import Event, Happening
 from quorate.replica.shell import Replica
 from quorate.replica.writer import Writer
 from quorate.server.catalog import catalog_incarnation
+from quorate.server.manifest import make_log
 from quorate.types import GroupId, NodeId
 
 if TYPE_CHECKING:
@@ -37,6 +40,8 @@ CATALOG_BATCH_BYTES = 64 * KIB
 CATALOG_SEGMENT_BYTES = 1 * MIB
 # Messages for logs that are not open here yet: enough for the first words of some hundred logs.
 EARLY_MAX = 1024
+# Its directory and its newest segment.
+FILES_PER_LOG = 2
 # Cold reads; a disk serves several at once.
 READERS = 4
 
@@ -88,10 +93,18 @@ class Replicas:
 
     # -- opening and closing -------------------------------------------------------------------
 
+    def check_room(self) -> None:
+        """Raises Busy if one log more would leave too few files for everything else."""
+        most = open_files_max()
+        if len(self._hosted) * FILES_PER_LOG >= most // 2:
+            raise Busy(
+                f"{len(self._hosted)} logs are open, as many as a limit of {most} open files allows"
+            )
+
     async def make_directory(self, incarnation: int) -> None:
         """The place of a log, durable when this returns. Raises OSError."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._readers, _make, self.directory, incarnation)
+        await loop.run_in_executor(self._readers, make_log, self.directory, incarnation)
 
     async def open_catalog(self, nodes: tuple[NodeId, ...]) -> None:
         limits = Limits(batch_bytes=CATALOG_BATCH_BYTES)
@@ -189,7 +202,3 @@ class Replicas:
                 known = {key: value for key, value in facts.items() if value}
                 message = f"replica {happening}" + "".join(f" {key}=%s" for key in known)
                 log.log(level, message, *known.values())
-
-
-def _make(directory: DataDirectory, incarnation: int) -> None:
-    directory.log_vfs(incarnation).close()

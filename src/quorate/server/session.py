@@ -213,6 +213,8 @@ class Session:
             min(wait_ms, FETCH_WAIT_MS_MAX) / 1000,
             session_end,
         )
+        # A disk takes its time: others may have been given much meanwhile.
+        self._service.check_fetch()
         first, end, rows, buffers = fetched
         self._send(encode_records(request, first, end, rows), *buffers)
 

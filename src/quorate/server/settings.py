@@ -19,6 +19,7 @@ from quorate.config import MIB, Config, Limits, Storage, Timing
 from quorate.errors import InvalidArgument
 from quorate.net.connection import parse_address
 from quorate.net.limits import NetworkLimits
+from quorate.raft.core import VOTERS_MAX
 from quorate.storage.layout import VOTE_NAME_MAX
 from quorate.types import NodeId
 
@@ -217,6 +218,8 @@ def _settle(given: Mapping[tuple[str, str], Any]) -> Settings:
     node = NodeId(given["node", "id"])
     insecure = given.get(("node", "insecure"), False)
     nodes = _addresses(given, "cluster.nodes")
+    if len(nodes) > VOTERS_MAX:
+        raise InvalidArgument(f"[cluster.nodes] has {len(nodes)} nodes, limit {VOTERS_MAX}")
     listen = _address(given, "listen") or nodes.get(node)
     http = _address(given, "http")
     for name, address in (("listen", listen), ("http", http)):

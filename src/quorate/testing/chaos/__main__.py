@@ -26,9 +26,11 @@ from quorate.storage.directory import DataDirectory
 from quorate.storage.recovered import SegmentArchive
 from quorate.storage.recovery import open_log
 from quorate.storage.verify import verify
+from quorate.testing.chaos.churn import check_catalog
 from quorate.testing.chaos.nemesis import Nemesis
 from quorate.testing.checker import FinalLog, check, identity, load_run, save_final
 from quorate.testing.disk.store import complete
+from quorate.testing.preload import FaultyDisks, why_not
 from quorate.testing.processes import cluster
 from quorate.types import EntryKind, Index
 
@@ -68,16 +70,21 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(parsed: argparse.Namespace, place: Path) -> int:
     logs = [f"log-{number}" for number in range(1, parsed.logs + 1)]
-    with cluster(VOTERS, logs, directory=place, settings=SETTINGS) as nodes:
+    disks = FaultyDisks(place) if why_not() is None else None
+    environment = disks.environment if disks is not None else None
+    with cluster(
+        VOTERS, logs, directory=place, settings=SETTINGS, environment=environment
+    ) as nodes:
         clients = [_start_client(parsed, nodes, logs, number) for number in range(parsed.clients)]
-        nemesis = Nemesis(nodes, logs, Random(parsed.seed))
+        nemesis = Nemesis(nodes, logs, Random(parsed.seed), disks)
         nemesis.torment(parsed.seconds)
         nemesis.mend()
         for client in clients:
             client.wait()
         incarnations = _settle(nodes, logs)
-        for node in nodes.nodes.values():
-            node.stop()
+        lives, problems = check_catalog(nodes, place)
+        for name in nodes.nodes:
+            nodes.stop(name)
     failed = [client.returncode for client in clients if client.returncode]
     whole = verify([nodes.data(name) for name in nodes.nodes]).whole
     _dump(place, nodes, incarnations)
@@ -85,9 +92,17 @@ def _run(parsed: argparse.Namespace, place: Path) -> int:
     for violation in verdict.violations:
         print(violation)
     print("faults:", ", ".join(f"{name} {count}" for name, count in sorted(nemesis.done.items())))
-    disks = "whole" if whole else "damaged"
-    print(f"chaos: {verdict} disks={disks} clients_failed={len(failed)}")
-    return 1 if verdict.counts or failed or not whole else 0
+    for problem in problems:
+        print(f"catalog: {problem}")
+    for words in nemesis.gave_up:
+        print(f"gave up: {words}")
+    broken = bool(verdict.counts or problems or failed or nemesis.gave_up or not whole)
+    print(
+        f"chaos: {verdict} logs={lives} catalog_problems={len(problems)} "
+        f"faults={nemesis.done.total()} gave_up={len(nemesis.gave_up)} "
+        f"disks={'whole' if whole else 'damaged'} clients_failed={len(failed)}"
+    )
+    return 1 if broken else 0
 
 
 def _start_client(

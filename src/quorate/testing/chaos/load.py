@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from quorate.client.asynchronous import AsyncClient
 from quorate.errors import Duplicate, OutcomeUnknown, QuorateError
 from quorate.net.loop import run
+from quorate.testing.chaos.churn import Churn
 from quorate.testing.checker import (
     AT_END,
     END_ONLY,
@@ -52,10 +53,8 @@ class Load:
         self._random = random
         self.operations = 0
 
-    async def work(self, names: list[str], tasks: int, seconds: float) -> None:
+    async def work(self, names: list[str], tasks: int, until: float) -> None:
         """Until the time is over; what is under way then is finished."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
         logs = [await self._client.log(name) for name in names]
         async with asyncio.TaskGroup() as group:
             for number in range(tasks):
@@ -163,8 +162,12 @@ async def _work(parsed: argparse.Namespace) -> int:
     path = parsed.folder / f"{parsed.client}.history"
     with Recorder(path, parsed.client) as recorder:
         async with AsyncClient(parsed.endpoints, timeout=TIMEOUT_S) as client:
-            load = Load(recorder, client, random)
-            await load.work(parsed.logs.split(","), parsed.tasks, parsed.seconds)
+            load, churn = Load(recorder, client, random), Churn(client, random, parsed.client)
+            until = asyncio.get_running_loop().time() + parsed.seconds
+            async with asyncio.TaskGroup() as both:
+                both.create_task(load.work(parsed.logs.split(","), parsed.tasks, until))
+                both.create_task(churn.work(until))
+            churn.save(parsed.folder)
     return load.operations
 
 

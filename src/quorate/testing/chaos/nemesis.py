@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from quorate.testing.preload import FaultyDisks
     from quorate.testing.processes import Cluster
 
 __all__ = ["Nemesis"]
@@ -17,27 +18,45 @@ __all__ = ["Nemesis"]
 # How long a fault lasts, and how long the cluster is left alone after it.
 FAULT_S = (0.2, 4.0)
 REST_S = (0.5, 3.0)
+# Half of a period of a link that flaps.
+FLAP_S = (0.05, 0.5)
+# What a slow disk takes longer for a sync.
+SLOW_S = (0.01, 6.0)
+# A sync that fails ends its node by then.
+END_S = 10.0
 
 
 class Nemesis:
     """Breaks a cluster and mends it, again and again."""
 
-    def __init__(self, cluster: Cluster, logs: list[str], random: Random) -> None:
+    def __init__(
+        self, cluster: Cluster, logs: list[str], random: Random, disks: FaultyDisks | None
+    ) -> None:
+        """Without ``disks`` none of them fails."""
         self._cluster = cluster
         self._logs = logs
         self._random = random
+        self._disks = disks
         self.done: Counter[str] = Counter()
+        # What nodes said when they ended though nobody had told them to, nor broken their disk.
+        self.gave_up: list[str] = []
+        # Nodes whose disk was made to fail: they may end.
+        self._failing: set[str] = set()
         self._faults: list[Callable[[], None]] = [
             self._kill_leader,
             self._kill,
             self._kill_all,
+            self._restart,
             self._pause_leader,
             self._pause,
             self._isolate_leader,
             self._split,
             self._one_way,
             self._bridge,
+            self._flap,
         ]
+        if disks is not None:
+            self._faults += [self._fail_sync, self._slow_disk]
 
     def torment(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -49,11 +68,16 @@ class Nemesis:
             time.sleep(self._random.uniform(*REST_S))
 
     def mend(self) -> None:
-        """All nodes run and hear each other."""
+        """All nodes run and hear each other, and their disks work."""
         self._cluster.heal()
         for name, node in self._cluster.nodes.items():
+            if self._disks is not None:
+                self._disks.mend(name)
             self._cluster.resume(name)
-            node.start()
+            if node.gave_up and name not in self._failing:
+                self.gave_up.append(f"{name}: {node.last_words}")
+            self._cluster.begin(name)
+        self._failing.clear()
 
     def _wait(self) -> None:
         time.sleep(self._random.uniform(*FAULT_S))
@@ -64,8 +88,11 @@ class Nemesis:
     def _leader(self) -> str:
         return self._cluster.leader(self._random.choice(self._logs)) or self._any()
 
-    def _others(self, name: str) -> list[str]:
-        return [other for other in self._cluster.nodes if other != name]
+    def _one(self) -> str:
+        """A leader half of the time: most that can go wrong goes wrong there."""
+        return self._leader() if self._random.random() < 0.5 else self._any()
+
+    # -- processes -----------------------------------------------------------------------------
 
     def _kill_leader(self) -> None:
         self._cluster.kill(self._leader())
@@ -79,6 +106,9 @@ class Nemesis:
         for name in self._cluster.nodes:
             self._cluster.kill(name)
 
+    def _restart(self) -> None:
+        self._cluster.restart(self._one())
+
     def _pause_leader(self) -> None:
         self._cluster.pause(self._leader())
         self._wait()
@@ -87,9 +117,11 @@ class Nemesis:
         self._cluster.pause(self._any())
         self._wait()
 
+    # -- links ---------------------------------------------------------------------------------
+
     def _isolate_leader(self) -> None:
         leader = self._leader()
-        self._cluster.partition([leader], self._others(leader))
+        self._cluster.partition([leader], self._cluster.others(leader))
         self._wait()
 
     def _split(self) -> None:
@@ -100,8 +132,8 @@ class Nemesis:
         self._wait()
 
     def _one_way(self) -> None:
-        victim = self._any()
-        for other in self._others(victim):
+        victim = self._one()
+        for other in self._cluster.others(victim):
             pair = (victim, other) if self._random.random() < 0.5 else (other, victim)
             self._cluster.cut(*pair)
         self._wait()
@@ -109,5 +141,32 @@ class Nemesis:
     def _bridge(self) -> None:
         """All but one hear only that one."""
         middle = self._any()
-        self._cluster.partition(*([other] for other in self._others(middle)))
+        self._cluster.partition(*([other] for other in self._cluster.others(middle)))
+        self._wait()
+
+    def _flap(self) -> None:
+        """A node that is cut off and back, several times a second."""
+        victim = self._one()
+        until = time.monotonic() + self._random.uniform(*FAULT_S)
+        while time.monotonic() < until:
+            self._cluster.partition([victim], self._cluster.others(victim))
+            time.sleep(self._random.uniform(*FLAP_S))
+            self._cluster.heal()
+            time.sleep(self._random.uniform(*FLAP_S))
+
+    # -- disks ---------------------------------------------------------------------------------
+
+    def _fail_sync(self) -> None:
+        """The next sync of a node fails: it ends."""
+        assert self._disks is not None
+        victim = self._one()
+        self._failing.add(victim)
+        self._disks.fail_sync(victim)
+        deadline = time.monotonic() + END_S
+        while self._cluster.nodes[victim].running and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def _slow_disk(self) -> None:
+        assert self._disks is not None
+        self._disks.slow_down(self._one(), self._random.uniform(*SLOW_S))
         self._wait()

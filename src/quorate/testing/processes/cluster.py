@@ -42,12 +42,15 @@ class Cluster:
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         environment: Callable[[str], Mapping[str, str]] | None = None,
         cuttable: bool = True,
+        open_files: int | None = None,
     ) -> None:
         """``settings`` are sections of NODE.toml for all nodes, ``environment`` gives the variables
-        of each. Without ``cuttable`` nodes reach each other without a proxy in between."""
+        of each. Without ``cuttable`` nodes reach each other without a proxy in between.
+        ``open_files`` is how many each of them may have."""
         self.directory = directory
         self.id = f"test-{secrets.token_hex(4)}"
         self._settings = settings or {}
+        self._open_files = open_files
         self._clients: list[Client] = []
         names = [f"n{number}" for number in range(1, nodes + 1)]
         pairs = nodes * (nodes - 1) if cuttable else 0
@@ -85,7 +88,7 @@ class Cluster:
         for section, values in self._settings.items():
             sections.setdefault(section, {}).update(values)
         path.write_text("".join(map(_toml, sections, sections.values())), encoding="utf-8")
-        return NodeProcess(name, path, environment)
+        return NodeProcess(name, path, environment, self._open_files)
 
     # -- what a test asks ----------------------------------------------------------------------
 
@@ -239,6 +242,7 @@ def cluster(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     environment: Callable[[str], Mapping[str, str]] | None = None,
     cuttable: bool = True,
+    open_files: int | None = None,
 ) -> Iterator[Cluster]:
     """A running cluster with ``logs``, in ``directory`` or one that is removed at the end.
 
@@ -246,7 +250,14 @@ def cluster(
     """
     place = directory or Path(tempfile.mkdtemp(prefix="quorate-test-"))
     try:
-        made = Cluster(place, nodes, settings=settings, environment=environment, cuttable=cuttable)
+        made = Cluster(
+            place,
+            nodes,
+            settings=settings,
+            environment=environment,
+            cuttable=cuttable,
+            open_files=open_files,
+        )
         try:
             made.start(logs)
             yield made

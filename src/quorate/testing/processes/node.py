@@ -25,12 +25,19 @@ class NodeProcess:
     """
 
     def __init__(
-        self, name: str, settings: Path, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        settings: Path,
+        environment: Mapping[str, str] | None = None,
+        open_files: int | None = None,
     ) -> None:
+        """``open_files`` is how many it may have, if that is less than this process may."""
         self.name = name
         self.settings = settings
         self.log = settings.with_suffix(".log")
         self._environment = {**os.environ, **(environment or {})}
+        limit = ("sh", "-c", 'ulimit -n "$0" && exec "$@"', str(open_files)) if open_files else ()
+        self._command = (*limit, sys.executable, "-m", "quorate", "serve", str(settings))
         self._process: subprocess.Popen[bytes] | None = None
         # Whether it was told to end since it was started.
         self._told = False
@@ -90,13 +97,11 @@ class NodeProcess:
         """Start it unless it runs."""
         if self.running:
             return
+        self.wait()  # who ended by itself was not waited for
         self._told = False
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "quorate", "serve", str(self.settings)),
-                    *("--parent", str(os.getpid())),
-                ],
+                [*self._command, "--parent", str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

@@ -105,7 +105,9 @@ def strayed_state(stage: Stage) -> Script:
     yield stage.pick(stage.election_us)
     leader = world.leader()
     victim = stage.others(leader)[stage.pick(2)] if leader is not None else None
-    if leader is not None and victim is not None and _stray(victim):
+    if leader is not None and victim is not None:
+        while not _stray(victim):
+            yield 10 * world.options.delay_us
         due = (_applied(victim) // COMPARED_EVERY + 1) * COMPARED_EVERY
         while any(_applied(node) < due for node in stage.all):
             stage.append(leader)
@@ -117,7 +119,7 @@ def strayed_state(stage: Stage) -> Script:
 
 
 def _stray(node: Node) -> bool:
-    """Add a producer that no entry opened. False if its epoch might be another's."""
+    """Add a producer that no entry opened. False if the epoch is taken: not now, then."""
     engine = node.engine
     if engine is None or any(one.epoch == engine.applied for one in engine.state.producers):
         return False
