@@ -13,6 +13,7 @@ from quorate.errors import (
     LogExists,
     LogNotFound,
     LogRecreated,
+    NoQuorum,
     OutcomeUnknown,
     Timeout,
     WrongCluster,
@@ -79,6 +80,17 @@ async def test_a_fence_is_not_set_twice() -> None:
         with pytest.raises(OutcomeUnknown):
             await (await log_of(session)).set_fence("w2", expect="w1")
         assert node.count(SetFence) == 1
+
+
+@on_loop
+async def test_a_node_that_hears_nobody_is_not_asked_again_and_again() -> None:
+    """It may be one that its peers refuse: it will not know better later."""
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[0].will(FindLog, found(nodes[0], leader=None))
+        nodes[0].will(Append, NoQuorum("no leader confirmed the read in 2000 ms"))
+        nodes[1].will(Append, RECEIPT)
+        assert await (await log_of(session)).append(b"v") == RECEIPT
+        assert nodes[0].count(Append) == 1
 
 
 # -- the cluster -------------------------------------------------------------------------------

@@ -188,7 +188,11 @@ class Writer:
     def goes_on(self, count: int = 20) -> None:
         """Wait until so many more appends are acknowledged."""
         enough = len(self.acked) + count
-        until(lambda: len(self.acked) >= enough, f"{count} more appends are acknowledged")
+        try:
+            until(lambda: len(self.acked) >= enough, f"{count} more appends are acknowledged")
+        except AssertionError as error:
+            others = f"unknown: {self.unknown}, refused: {self.refused}"
+            raise AssertionError(f"{error}, {len(self.acked)} are; {others}") from None
 
     def check(self) -> None:
         """The log holds what was acknowledged, at its place, once; and nothing that was refused."""

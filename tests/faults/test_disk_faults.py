@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from faults_rig import PATIENCE_S, Raw, Writer, batch_of, lag_free, page, until
 
-from quorate.errors import Busy, DiskFull, QuorateError
+from quorate.errors import Busy, Corrupt, DiskFull, QuorateError
 from quorate.testing.preload import FaultyDisks, why_not
 from quorate.testing.processes import Cluster, cluster
 
@@ -80,6 +80,42 @@ def test_a_sync_that_fails_ends_the_node_at_once(
         writer.goes_on()
     assert "the disk failed before: waiting" in node.said[said:]
     writer.check()
+
+
+def test_a_write_that_fails_ends_the_node_too(nodes: Cluster, disks: FaultyDisks) -> None:
+    """Room for it was there: a disk that takes it back is as bad as one that does not write."""
+    leader = nodes.wait_leader(LOG)
+    with Writer(nodes.client(), LOG) as writer:
+        writer.goes_on()
+        disks.fail_writes(leader)
+        assert nodes.nodes[leader].wait(PATIENCE_S) == 1
+        writer.goes_on()
+        disks.mend(leader)
+        nodes.begin(leader)
+        settle(nodes)
+    assert "No space left on device" in nodes.nodes[leader].said
+    writer.check()
+
+
+def test_what_one_disk_cannot_read_is_read_from_another(nodes: Cluster, disks: FaultyDisks) -> None:
+    log = nodes.client().log(LOG)
+    mark = log.append_batch([b"one", b"two", b"three"]).offset
+    # So much more that the beginning is in nobody's memory.
+    for _ in range(40):
+        log.append(bytes(1 * MIB))
+    settle(nodes)
+    leader = nodes.wait_leader(LOG)
+    disks.fail_reads(leader)
+    reader = nodes.client().log(LOG)
+    assert [record.value for record in reader.read(mark, mark + 3)] == [b"one", b"two", b"three"]
+    for name in nodes.others(leader):
+        disks.fail_reads(name)
+    with pytest.raises(Corrupt, match="cannot read its disk"):
+        list(reader.read(mark, mark + 3))
+    assert all(node.running for node in nodes.nodes.values())
+    for name in nodes.nodes:
+        disks.mend(name)
+    assert [record.value for record in reader.read(mark, mark + 3)] == [b"one", b"two", b"three"]
 
 
 def test_a_leader_with_a_disk_that_stands_still_is_replaced(

@@ -19,6 +19,7 @@ from quorate.errors import (
     InvalidArgument,
     LogNotFound,
     LogRecreated,
+    NoQuorum,
     NotLeader,
     QuorateError,
 )
@@ -236,7 +237,7 @@ class Session:
         if at is not None:
             if isinstance(error, NotLeader):
                 redirected = route.redirected(at.node, str(error))
-            elif isinstance(error, Lost | Unreachable):
+            elif isinstance(error, Lost | Unreachable | NoQuorum):
                 route.failed_to_write(at.node)
             elif isinstance(error, LogNotFound) and route.incarnation:
                 error = await self._gone(route, at, error)

@@ -1,6 +1,6 @@
 """Command line: ``python -m quorate.testing.chaos [--seconds 60] [--seed 0] …``.
 
-Three real nodes, client processes that append and read and write down what they were told, faults
+Real nodes, client processes that append and read and write down what they were told, faults
 all the while; at the end all nodes come back, their logs are compared, and the checker judges the
 histories. Fails if a promise was broken.
 """
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-VOTERS = 3
 SETTLE_S = 60.0
 SEGMENT_BYTES = 4 << 20
 SETTINGS = {
@@ -53,6 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m quorate.testing.chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="of faults")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of faults and load")
+    parser.add_argument("--nodes", type=int, default=3, help="how many")
     parser.add_argument("--logs", type=int, default=3, help="how many")
     parser.add_argument("--clients", type=int, default=2, help="processes")
     parser.add_argument("--tasks", type=int, default=120, help="of each client process")
@@ -73,7 +73,7 @@ def _run(parsed: argparse.Namespace, place: Path) -> int:
     disks = FaultyDisks(place) if why_not() is None else None
     environment = disks.environment if disks is not None else None
     with cluster(
-        VOTERS, logs, directory=place, settings=SETTINGS, environment=environment
+        parsed.nodes, logs, directory=place, settings=SETTINGS, environment=environment
     ) as nodes:
         clients = [_start_client(parsed, nodes, logs, number) for number in range(parsed.clients)]
         nemesis = Nemesis(nodes, logs, Random(parsed.seed), disks)
@@ -88,7 +88,7 @@ def _run(parsed: argparse.Namespace, place: Path) -> int:
     failed = [client.returncode for client in clients if client.returncode]
     whole = verify([nodes.data(name) for name in nodes.nodes]).whole
     _dump(place, nodes, incarnations)
-    verdict = check(*load_run(place), VOTERS)
+    verdict = check(*load_run(place), parsed.nodes)
     for violation in verdict.violations:
         print(violation)
     print("faults:", ", ".join(f"{name} {count}" for name, count in sorted(nemesis.done.items())))
@@ -126,15 +126,15 @@ def _settle(nodes: Cluster, logs: list[str]) -> dict[str, str]:
     deadline = time.monotonic() + SETTLE_S
     while time.monotonic() < deadline:
         found = {one["name"]: one for one in client.status()["logs"]}
-        if all(name in found and _equal(found[name]) for name in logs):
+        if all(name in found and _equal(found[name], len(nodes.nodes)) for name in logs):
             return {name: found[name]["incarnation"] for name in logs}
         time.sleep(0.2)
     raise SystemExit(f"chaos: replicas did not become equal in {SETTLE_S} s: {client.status()}")
 
 
-def _equal(log: LogSummary) -> bool:
+def _equal(log: LogSummary, nodes: int) -> bool:
     replicas = log["replicas"]
-    return len(replicas) == VOTERS and all(one["lag"] == 0 for one in replicas)
+    return len(replicas) == nodes and all(one["lag"] == 0 for one in replicas)
 
 
 def _dump(place: Path, nodes: Cluster, incarnations: dict[str, str]) -> None:

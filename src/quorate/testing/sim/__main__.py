@@ -12,7 +12,7 @@ from pathlib import Path
 
 from quorate.testing.mutants.apply import rerun_in_mutant
 from quorate.testing.sim.record import load, save
-from quorate.testing.sim.run import Outcome, options_of, run
+from quorate.testing.sim.run import Outcome, options_of, rotten_options, run
 from quorate.testing.sim.shrink import shrink
 from quorate.testing.sim.sometimes import never_met
 
@@ -38,6 +38,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--mutant", help="run against the named planted bug")
     parser.add_argument("--no-adversaries", action="store_true", help="random faults only")
+    parser.add_argument(
+        "--over-budget", action="store_true", help="any number of disks may rot: halts must be safe"
+    )
     parser.add_argument("--stop-at-first", action="store_true", help="end at the first violation")
     parser.add_argument(
         "--sometimes",
@@ -53,8 +56,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run_seed(seed: int, events: int, adversaries: bool) -> Outcome:
-    outcome = run(options_of(seed, events, adversaries=adversaries))
+def _run_seed(seed: int, events: int, adversaries: bool, over_budget: bool) -> Outcome:
+    if over_budget:
+        options = rotten_options(seed, events)
+    else:
+        options = options_of(seed, events, adversaries=adversaries)
+    outcome = run(options)
     if outcome.violation is None:
         outcome.choices = []  # not needed, and large
     return outcome
@@ -67,7 +74,8 @@ def _run_seeds(parsed: argparse.Namespace) -> int:
     numbers = range(parsed.start, parsed.start + parsed.seeds)
     with ProcessPoolExecutor(max_workers=max(1, min(parsed.jobs, len(numbers)))) as pool:
         adversaries = not parsed.no_adversaries
-        waiting = [pool.submit(_run_seed, seed, parsed.events, adversaries) for seed in numbers]
+        how = (parsed.events, adversaries, parsed.over_budget)
+        waiting = [pool.submit(_run_seed, seed, *how) for seed in numbers]
         for future in waiting:
             outcome = future.result()
             seeds += 1

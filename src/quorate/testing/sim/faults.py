@@ -152,7 +152,8 @@ class Faults:
     def _rot(self, node: Node, duration: int, detail: int) -> None:
         """Most of the time the node is down meanwhile: what rots under a process shows later."""
         world = self._world
-        if node not in world.rotten and 2 * (len(world.rotten) + 1) >= len(world.nodes):
+        minority = 2 * (len(world.rotten) + 1) < len(world.nodes)
+        if node not in world.rotten and not minority and not world.options.over_budget:
             return
         if detail % 4:
             self._down(node, duration, power=bool(detail & 4))

@@ -134,6 +134,7 @@ class Node:
         if self not in self.world.rotten:
             raise Violation("halt", f"{self.name} cannot open a sound disk: {halt}") from halt
         self.world.sometimes["stayed down with a damaged disk"] += 1
+        self.world.halts.append(str(halt))
         self.dead = True
 
     def _judge_damage(self) -> None:

@@ -64,6 +64,8 @@ class Options:
     parks: bool = False
     # Nodes differ in the limits that no other node may notice.
     uneven: bool = False
+    # Any number of disks may rot. Nobody can promise to go on then, only to lose nothing quietly.
+    over_budget: bool = False
 
     def config(self) -> Config:
         """What all nodes have in common."""

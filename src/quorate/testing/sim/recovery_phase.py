@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from quorate.testing.sim.node import LOOK_FOR_ROOM_US
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from quorate.testing.sim.node import Node
     from quorate.testing.sim.world import World
 
-__all__ = ["recover_cluster"]
+__all__ = ["end_over_budget", "recover_cluster"]
 
 # Timeouts are drawn between one and two election timeouts, so five of them take at most ten.
 LEADER_ELECTIONS = 10
@@ -21,6 +22,10 @@ FED_WITHIN_US = 1_000_000
 MOVES_WITHIN_US = 2_000_000
 ANSWER_WITHIN_US = 5_000_000
 FRESH_APPENDS = 3
+OVER_BUDGET_US = 5_000_000
+
+# A file, and entries or the record that it lost.
+_PRECISE = re.compile(r"\.segment.*entr|vote record")
 
 
 def recover_cluster(world: World) -> None:
@@ -50,6 +55,20 @@ def _whole(world: World) -> list[Node]:
         for node in world.nodes.values()
         if node.engine is not None and not node.engine.core.standing.hollow
     ]
+
+
+def end_over_budget(world: World) -> None:
+    """More disks rotted than a group can stand. It may go on or stand still; whoever gave up said
+    precisely what is lost, and everything that still answers is true: the invariants see to that.
+    """
+    world.heal()
+    world.run_until(lambda: False, world.now + OVER_BUDGET_US)
+    for halt in world.halts:
+        if not (_PRECISE.search(halt) and "replace this node" in halt):
+            raise Violation("halt", f"gave up without saying what is lost: {halt}")
+    gone = sum(node.dead for node in world.nodes.values())
+    if 2 * gone >= len(world.nodes):
+        world.sometimes["stood still without a majority of disks"] += 1
 
 
 def _led(world: World) -> bool:

@@ -12,7 +12,7 @@ from quorate.errors import QuorateError, ReplicaHalted
 from quorate.testing.sim.adversaries import ADVERSARIES, SETTINGS
 from quorate.testing.sim.decisions import Choice, Decisions
 from quorate.testing.sim.options import swarm
-from quorate.testing.sim.recovery_phase import recover_cluster
+from quorate.testing.sim.recovery_phase import end_over_budget, recover_cluster
 from quorate.testing.sim.violation import Violation
 from quorate.testing.sim.world import World
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from quorate.testing.sim.options import Options
 
-__all__ = ["Outcome", "options_of", "run"]
+__all__ = ["Outcome", "options_of", "rotten_options", "run"]
 
 
 @dataclass(slots=True)
@@ -55,13 +55,23 @@ def options_of(seed: int, events: int, *, adversaries: bool = True) -> Options:
     return replace(options, **settings)
 
 
+def rotten_options(seed: int, events: int) -> Options:
+    """The options of ``seed`` with disks that rot beyond what a group can stand."""
+    options = swarm(seed, events)
+    faults = tuple(sorted({*options.faults, "kill", "power", "rot"}))
+    return replace(options, nodes=max(3, options.nodes), faults=faults, over_budget=True)
+
+
 def run(options: Options, choices: list[Choice] | None = None) -> Outcome:
     """Run ``options`` with drawn choices, or with recorded ones."""
     world = World(options, Decisions(str(options.seed), choices))
     violation = None
     try:
         world.under_fire()
-        recover_cluster(world)
+        if options.over_budget:
+            end_over_budget(world)
+        else:
+            recover_cluster(world)
     except Violation as found:
         violation = found
     except ReplicaHalted as halt:

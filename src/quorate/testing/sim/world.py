@@ -70,6 +70,8 @@ class World:
         }
         # Those whose disks were spoiled: always a minority.
         self.rotten: set[Node] = set()
+        # What replicas said that gave up for good.
+        self.halts: list[str] = []
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -207,6 +209,7 @@ class World:
             self.sometimes["stopped for a failed disk"] += 1
         elif isinstance(halt, Damaged) and node in self.rotten:
             self.sometimes["stopped for a damaged disk"] += 1
+            self.halts.append(str(halt))
             node.dead = True
         elif isinstance(halt, StateDiverged) and node.strayed:
             self.sometimes["stopped for another state"] += 1
