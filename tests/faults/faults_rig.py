@@ -9,7 +9,6 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quorate.batch import encode_batch
@@ -32,8 +31,24 @@ if TYPE_CHECKING:
     from quorate.wire.frames import Frame
     from quorate.wire.handshake import Welcome
 
-__all__ = ["PATIENCE_S", "Raw", "Writer", "lag_free", "page", "until"]
+__all__ = [
+    "MIB",
+    "PATIENCE_S",
+    "SMALL",
+    "Raw",
+    "Writer",
+    "batch_of",
+    "lag_free",
+    "page",
+    "until",
+]
 
+MIB = 1 << 20
+# Files that cost a test little.
+SMALL: dict[str, dict[str, int]] = {
+    "limits": {"batch_bytes": 1 * MIB},
+    "storage": {"segment_bytes": 4 * MIB},
+}
 # Generous: nothing is asserted about how long anything takes.
 PATIENCE_S = 50.0
 LOOK_S = 0.02
@@ -205,16 +220,6 @@ class Writer:
         assert not found.keys() & self.refused.keys()
         assert found.keys() <= self.acked.keys() | self.unknown
         assert all(len(found.get(value, ())) <= 1 for value in self.unknown)
-
-
-def refusal_of(act: Callable[[], object]) -> QuorateError | None:
-    """The error that ``act`` ends with."""
-    with suppress(OSError):
-        try:
-            act()
-        except QuorateError as error:
-            return error
-    return None
 
 
 def batch_of(*values: bytes) -> bytes:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from faults_rig import Raw, Writer, batch_of
+from faults_rig import MIB, Raw, Writer, batch_of
 
 from quorate.errors import Timeout
 from quorate.testing.processes import cluster
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from quorate.testing.processes import Cluster
 
 LOG = "orders"
-MIB = 1 << 20
 PATIENCE_S = 150.0
 # As /proc/net/tcp says it.
 ESTABLISHED = "01"

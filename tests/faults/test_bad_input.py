@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from crc32c import crc32c
-from faults_rig import Raw, Writer, batch_of, lag_free, until
+from faults_rig import MIB, Raw, Writer, batch_of, lag_free, until
 
 from quorate.errors import (
     EmptyBatch,
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 RECORD_BYTES = 4 << 10
 BATCH_BYTES = 32 << 10
-SETTINGS = {"limits": {"record_bytes": RECORD_BYTES, "batch_bytes": BATCH_BYTES}}
+SETTINGS = {
+    "limits": {"record_bytes": RECORD_BYTES, "batch_bytes": BATCH_BYTES},
+    "storage": {"segment_bytes": 4 * MIB},
+}
 CONTROL_BYTES = 64 << 10
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from faults_rig import PATIENCE_S, Raw, Writer, batch_of, lag_free, page, until
+from faults_rig import MIB, PATIENCE_S, SMALL, Raw, Writer, batch_of, lag_free, page, until
 
 from quorate.errors import Busy, Corrupt, DiskFull, QuorateError
 from quorate.testing.preload import FaultyDisks, why_not
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOG = "orders"
-MIB = 1 << 20
 
 
 def settle(nodes: Cluster) -> None:
@@ -41,7 +40,9 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> FaultyDisks:
 @pytest.fixture(scope="module")
 def shared(disks: FaultyDisks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("nodes")
-    with cluster(logs=[LOG], directory=directory, environment=disks.environment) as running:
+    with cluster(
+        logs=[LOG], directory=directory, settings=SMALL, environment=disks.environment
+    ) as running:
         yield running
 
 
@@ -101,8 +102,8 @@ def test_what_one_disk_cannot_read_is_read_from_another(nodes: Cluster, disks: F
     log = nodes.client().log(LOG)
     mark = log.append_batch([b"one", b"two", b"three"]).offset
     # So much more that the beginning is in nobody's memory.
-    for _ in range(40):
-        log.append(bytes(1 * MIB))
+    for _ in range(80):
+        log.append(bytes(MIB // 2))
     settle(nodes)
     leader = nodes.wait_leader(LOG)
     disks.fail_reads(leader)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from faults_rig import PATIENCE_S, Writer, lag_free, page, until
+from faults_rig import PATIENCE_S, SMALL, Writer, lag_free, page, until
 
 from quorate import Client
 from quorate.errors import QuorateError
@@ -26,7 +26,8 @@ LOG = "orders"
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(logs=[LOG], directory=tmp_path_factory.mktemp("identity")) as running:
+    directory = tmp_path_factory.mktemp("identity")
+    with cluster(logs=[LOG], directory=directory, settings=SMALL) as running:
         with Client(running.endpoints) as client:
             client.log(LOG).append_batch([b"a", b"b", b"c"])
         yield running

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from faults_rig import until
+from faults_rig import MIB, until
 
 from quorate.testing.processes import cluster
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from quorate.client.results import LogSummary
     from quorate.testing.processes import Cluster
 
-MIB = 1 << 20
 LOGS = [f"log-{number:02}" for number in range(24)]
 SETTINGS = {"limits": {"batch_bytes": 128 << 10}, "storage": {"segment_bytes": 1 * MIB}}
 IDLE_BYTES = 80 * MIB

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from faults_rig import Raw, Writer, batch_of, lag_free, until
+from faults_rig import MIB, Raw, Writer, batch_of, lag_free, until
 
 from quorate.errors import Busy, QuorateError
 from quorate.testing.processes import cluster
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from quorate.testing.processes import Cluster
 
-MIB = 1 << 20
 PENDING_APPENDS = 64
 PENDING_BYTES = 1 * MIB
 CONNECTIONS = 40

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from faults_rig import Raw, Writer, batch_of, lag_free, page, until
+from faults_rig import SMALL, Raw, Writer, batch_of, lag_free, page, until
 
 from quorate.errors import OutcomeUnknown, QuorateError
 from quorate.testing.processes import cluster
@@ -26,7 +26,8 @@ LOG = "orders"
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(logs=[LOG], directory=tmp_path_factory.mktemp("faults")) as running:
+    directory = tmp_path_factory.mktemp("faults")
+    with cluster(logs=[LOG], directory=directory, settings=SMALL) as running:
         yield running
 
 

@@ -41,6 +41,8 @@ class SegmentArchive:
         except Corrupt:
             self._examine(index)
             return self._log.position(index)
+        except OSError as error:
+            raise _unreadable(index, error) from error
 
     def entries(self, start: Index, stop: Index, bytes_max: int = READ_BYTES) -> list[Entry]:
         """Entries start..stop-1, up to ``bytes_max`` and at least one."""
@@ -51,7 +53,7 @@ class SegmentArchive:
             self._examine(start)
             return self._read(start, stop, bytes_max)
         except OSError as error:
-            raise DiskFailed(f"entry {start} cannot be read: {error}; check the disk") from error
+            raise _unreadable(start, error) from error
 
     def _read(self, start: Index, stop: Index, bytes_max: int) -> list[Entry]:
         segment = self._log.segment(start)
@@ -65,6 +67,10 @@ class SegmentArchive:
     def _examine(self, index: Index) -> None:
         self._log.examine(self._log.segment(index))
         refuse_lost(self._log)
+
+
+def _unreadable(index: Index, error: OSError) -> DiskFailed:
+    return DiskFailed(f"entry {index} cannot be read: {error}; check the disk")
 
 
 def refuse_lost(log: SegmentLog) -> None:

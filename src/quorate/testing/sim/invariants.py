@@ -213,6 +213,13 @@ class Invariants:
             log.position(index) == self.committed[index - 1].position
         )
 
+    def _position(self, standing: Standing, index: Index) -> Position:
+        """Where a log stands at ``index``. What left its memory was committed: nobody has to read
+        a disk for it, which may be spoiled."""
+        if 0 < index < standing.log.first_in_memory - 1 and index <= len(self.committed):
+            return self.committed[index - 1].position
+        return standing.log.position(index)
+
     def _check_match(
         self, node: Node, seen: _Seen, name: NodeId, match: Index, standing: Standing
     ) -> None:
@@ -224,7 +231,7 @@ class Invariants:
         durable_view = self._world.nodes[name].store.durable
         if durable_view.vote is not None and durable_view.vote.term > standing.term:
             return  # it has moved on and may have truncated since; this leader is on its way out
-        if not self._is_durable(self._world.nodes[name], standing.log.position(match)):
+        if not self._is_durable(self._world.nodes[name], self._position(standing, match)):
             raise Violation("I12", f"{node.name}: {name} lacks entry {match} on its disk")
 
     def _is_meant_for(self, node: Node, envelope: Envelope) -> bool:
@@ -260,7 +267,7 @@ class Invariants:
             raise Violation("I9", f"{node.name}: {applied} <= {committed} <= {last} is broken")
         if standing.persisted != seen.persisted:
             seen.persisted = standing.persisted
-            position = standing.log.position(standing.persisted)
+            position = self._position(standing, standing.persisted)
             if not self._is_durable(node, position):
                 raise Violation("I10", f"{node.name} takes {position} for persisted")
         if committed > seen.committed:
@@ -272,7 +279,7 @@ class Invariants:
 
     def _check_commit(self, node: Node, seen: _Seen, standing: Standing) -> None:
         index = standing.committed
-        position = standing.log.position(index)
+        position = self._position(standing, index)
         # A leader may commit and step down in one turn.
         led = seen.role is Role.LEADER and seen.term == standing.term
         led = led or standing.role is Role.LEADER
@@ -315,8 +322,7 @@ class Invariants:
         elif type(message) is Append:
             self._check_append(node, message)
         elif type(message) is Ack:
-            log = _engine(node).core.standing.log
-            position = log.position(message.match)
+            position = self._position(_engine(node).core.standing, message.match)
             if not self._is_durable(node, position):
                 raise Violation("I10", f"{node.name} acks {position}, which is not on its disk")
             self._note_ack(node, position)
