@@ -55,7 +55,7 @@ class Load:
 
     async def work(self, names: list[str], tasks: int, until: float) -> None:
         """Until the time is over; what is under way then is finished."""
-        logs = [await self._client.log(name) for name in names]
+        logs = [await self._find(name) for name in names]
         async with asyncio.TaskGroup() as group:
             for number in range(tasks):
                 log = logs[number % len(logs)]
@@ -68,6 +68,13 @@ class Load:
                     )
                 else:
                     group.create_task(self._read(log, until))
+
+    async def _find(self, name: str) -> AsyncLog:
+        """The faults may have begun."""
+        while True:
+            with suppress(QuorateError):
+                return await self._client.log(name)
+            await asyncio.sleep(PAUSE_S)
 
     # -- appending -----------------------------------------------------------------------------
 

@@ -287,7 +287,7 @@ class Invariants:
             if not led:
                 raise Violation("I4", f"{node.name} follows and committed {index} first")
             self._check_durable(node, position)
-            new = standing.log.entries(Index(len(self.committed) + 1), Index(index + 1))
+            new = seen.log[len(self.committed) : index]
             if new[0].term < standing.term:
                 self._world.sometimes["entry of an earlier term committed along"] += 1
             self.committed.extend(new)

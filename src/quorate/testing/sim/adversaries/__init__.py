@@ -37,6 +37,7 @@ from quorate.testing.sim.adversaries.replication import (
     foreign_entry,
     forged_append,
     hung_follower,
+    late_ack,
     overwritten_suffix,
 )
 from quorate.testing.sim.adversaries.states import (
@@ -83,6 +84,7 @@ ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
         hasty_refusal,
         idle_producers,
         strayed_state,
+        late_ack,
     )
 }
 
@@ -129,6 +131,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "hasty_refusal": {**PLAIN, "client_gap_us": 100_000},
     # So few that they are over the time that they may be silent.
     "idle_producers": {**QUIET, "client_gap_us": 200_000},
+    "late_ack": QUIET,
     # Few others, so that the play has the events for a comparison.
     "strayed_state": {**PLAIN, "client_gap_us": 20_000},
 }

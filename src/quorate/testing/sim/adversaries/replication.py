@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorate.entry import make_entry
-from quorate.raft.messages import Append, Compare, Envelope, Heartbeat
+from quorate.raft.messages import Ack, Append, Compare, Envelope, Heartbeat
 from quorate.storage.flusher import Flush
 from quorate.testing.sim.adversaries.elections import SLOW
 from quorate.testing.sim.script import Until
@@ -28,6 +28,7 @@ __all__ = [
     "foreign_entry",
     "forged_append",
     "hung_follower",
+    "late_ack",
     "overwritten_suffix",
 ]
 
@@ -204,6 +205,40 @@ def _sent_by_leader(source: Node, target: Node) -> Callable[[Envelope], bool]:
         link = (envelope.source, envelope.target)
         kind = type(envelope.message)
         return link == (source.name, target.name) and kind in (Append, Compare, Heartbeat)
+
+    return picked
+
+
+def late_ack(stage: Stage) -> Script:
+    """Acks for a leadership that ended arrive when the same node leads again.
+
+    It has heard nothing from that peer since: what the peer has by now nobody knows.
+    """
+    world = stage.world
+    while True:
+        stage.held.clear()
+        stage.mend()
+        yield stage.until_led()
+        leader = world.leader()
+        if leader is None:
+            continue
+        peer, third = stage.others(leader)
+        stage.hold(_ack(peer, leader))
+        stage.append(leader, 3)
+        yield stage.within(1, lambda: bool(stage.held))
+        stage.only()
+        yield stage.within(4, lambda node=leader: not node.leads)  # type: ignore[misc]
+        stage.only([leader, third])
+        yield stage.until_led_by([leader, third])
+        if leader.leads:
+            stage.release()
+        yield stage.election_us // 2
+
+
+def _ack(source: Node, target: Node) -> Callable[[Envelope], bool]:
+    def picked(envelope: Envelope) -> bool:
+        link = (envelope.source, envelope.target)
+        return link == (source.name, target.name) and type(envelope.message) is Ack
 
     return picked
 
