@@ -20,7 +20,7 @@ MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test verify fix sim mutants crashes storage-exhaustive powercut chaos failover \
-  fuzz bench-storage coverage clean
+  faults fuzz bench-storage coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -40,8 +40,12 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+# Faults on real processes have a target of their own: they take minutes, and a machine to themselves.
 test: verify ## verify, then run the tests
-	@$(PY) -m pytest -n 2 --dist worksteal
+	@$(PY) -m pytest -n 2 --dist worksteal --ignore tests/faults --ignore tests/chaos
+
+faults: $(STAMP) ## break real nodes in every way the tests know
+	@$(PY) -m pytest -n 2 --dist worksteal tests/faults tests/chaos
 
 verify: $(STAMP) ## lint, format check and types; changes nothing
 	@$(PY) -m ruff check .

@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quorate.batch import encode_batch
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from quorate.client.blocking import Client
+    from quorate.client.blocking import Client, Log
     from quorate.testing.processes import Cluster
     from quorate.wire.calls import Call, ResultT
     from quorate.wire.frames import Frame
@@ -38,6 +39,7 @@ __all__ = [
     "Raw",
     "Writer",
     "batch_of",
+    "grow",
     "lag_free",
     "page",
     "until",
@@ -82,6 +84,14 @@ def lag_free(cluster: Cluster, log: str) -> bool:
         and len(found["replicas"]) == len(cluster.nodes)
         and all(one["lag"] == 0 and one["state"] != "down" for one in found["replicas"])
     )
+
+
+def grow(log: Log, size: int) -> None:
+    """Append records of ``size`` bytes in all, or a little less if a leader is lost meanwhile."""
+    batch = [bytes(64 << 10)] * 8
+    for _ in range(size // (len(batch) * len(batch[0]))):
+        with suppress(OutcomeUnknown):
+            log.append_batch(batch)
 
 
 class Raw:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from faults_rig import MIB, Raw, Writer, batch_of
+from faults_rig import MIB, SMALL, Raw, Writer, batch_of, grow
 
 from quorate.errors import Timeout
 from quorate.testing.processes import cluster
@@ -35,7 +35,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(logs=[LOG], directory=tmp_path_factory.mktemp("patience")) as running:
+    directory = tmp_path_factory.mktemp("patience")
+    with cluster(logs=[LOG], directory=directory, settings=SMALL) as running:
         yield running
 
 
@@ -55,8 +56,7 @@ def test_a_stranger_that_says_nothing_is_told_to_go(nodes: Cluster, leader: str)
 
 def test_a_reader_that_does_not_read_is_cut_off(nodes: Cluster, leader: str) -> None:
     log = nodes.client().log(LOG)
-    for _ in range(20):
-        log.append_batch([bytes(64 << 10)] * 15)
+    grow(log, 20 * MIB)
     node = nodes.nodes[leader]
     before = node.memory_bytes
     with ExitStack() as stack:

@@ -6,10 +6,11 @@ import os
 import shutil
 import subprocess
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from faults_rig import MIB, PATIENCE_S, SMALL, Raw, Writer, batch_of, lag_free, page, until
+from faults_rig import MIB, PATIENCE_S, SMALL, Raw, Writer, batch_of, grow, lag_free, page, until
 
 from quorate.errors import Busy, Corrupt, DiskFull, QuorateError
 from quorate.testing.preload import FaultyDisks, why_not
@@ -102,8 +103,7 @@ def test_what_one_disk_cannot_read_is_read_from_another(nodes: Cluster, disks: F
     log = nodes.client().log(LOG)
     mark = log.append_batch([b"one", b"two", b"three"]).offset
     # So much more that the beginning is in nobody's memory.
-    for _ in range(80):
-        log.append(bytes(MIB // 2))
+    grow(log, 40 * MIB)
     settle(nodes)
     leader = nodes.wait_leader(LOG)
     disks.fail_reads(leader)
@@ -324,19 +324,23 @@ def test_a_crowd_leaves_a_node_its_files(frugal: Cluster) -> None:
         assert raw.append(raw.find(LOG), batch_of(b"after")).term == before.term
 
 
+def _is_ready(nodes: Cluster, name: str) -> bool:
+    return page(nodes, name, "/readyz")[0] == 200
+
+
 def test_as_many_logs_as_there_are_files_for(frugal: Cluster) -> None:
     made = 0
     with pytest.raises(Busy, match=f"a limit of {OPEN_FILES} open files"):
+        client = frugal.client(timeout=5.0)
         for made in range(OPEN_FILES):
-            with frugal.client(timeout=5.0) as client:
-                client.create_log(f"another-{made}")
+            client.create_log(f"another-{made}")
     assert made > OPEN_FILES // 8
     # All is well, also after a start.
     names = [LOG, *(f"another-{number}" for number in range(made))]
     for name in frugal.nodes:
         assert frugal.stop(name) == 0
         frugal.begin(name)
-        until(lambda name=name: page(frugal, name, "/readyz")[0] == 200, "it is ready")  # type: ignore[misc]
+        until(partial(_is_ready, frugal, name), "it is ready")
     client = frugal.client()
     assert sorted(client.logs()) == sorted(names)
     for name in names:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from faults_rig import MIB, Raw, Writer, batch_of, lag_free, until
+from faults_rig import MIB, Raw, Writer, batch_of, grow, lag_free, until
 
 from quorate.errors import Busy, QuorateError
 from quorate.testing.processes import cluster
@@ -223,8 +223,7 @@ def test_readers_that_do_not_read_cost_little(fresh: Cluster) -> None:
     leader = fresh.wait_leader("orders")
     log = fresh.client().log("orders")
     # More than stays in memory: the beginning is read from disk.
-    for _ in range(48):
-        log.append_batch([bytes(64 << 10)] * 15)
+    grow(log, 48 * MIB)
     before = fresh.nodes[leader].memory_bytes
     with ExitStack() as stack:
         readers = [stack.enter_context(Raw(fresh.address(leader))) for _ in range(32)]

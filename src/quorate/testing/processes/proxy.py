@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from quorate.testing.processes.ports import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Iterable
 
 __all__ = ["Links", "Proxy"]
 
 CHUNK = 1 << 16
+TURNS = 5
 
 
 class Proxy:
@@ -29,7 +30,8 @@ class Proxy:
         self._target = target
         self._passing = asyncio.Event()
         self._passing.set()
-        self._pumps: set[asyncio.Task[None]] = set()
+        # One for each connection.
+        self._joins: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
     async def listen(self) -> None:
@@ -49,36 +51,29 @@ class Proxy:
         self._passing.set()
 
     async def close(self) -> None:
-        self.refuse()
-        for pump in self._pumps:
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
+        for join in self._joins:
+            join.cancel()
+        await asyncio.gather(*self._joins, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._begin(self._join(reader, writer))
-
-    def _begin(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._pumps.add(task)
-        task.add_done_callback(self._pumps.discard)
+        task = asyncio.get_running_loop().create_task(self._join(reader, writer))
+        self._joins.add(task)
+        task.add_done_callback(self._joins.discard)
+        # Also of one that was cancelled before it began.
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._passing.wait()
             there = await asyncio.open_connection(HOST, self._target)
         except OSError:
-            writer.transport.abort()
             return
-        except asyncio.CancelledError:
-            writer.transport.abort()
-            raise
         try:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pump(reader, there[1]))
                 both.create_task(self._pump(there[0], writer))
         finally:
             there[1].transport.abort()
-            writer.transport.abort()
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         """Until one side ends; then the other one is told."""
@@ -125,6 +120,11 @@ class Links:
             proxy.heal()
 
     async def close(self) -> None:
+        for proxy in self._proxies.values():
+            proxy.refuse()
+        # What was just accepted becomes a connection within a few turns of the loop.
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
         for proxy in self._proxies.values():
             await proxy.close()
 
