@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from quorate.client.blocking import Log
     from quorate.testing.processes import Cluster
 
+# A machine may be busy with other things.
+pytestmark = pytest.mark.timeout(240)
+
 RECORD_BYTES = 4 << 10
 BATCH_BYTES = 32 << 10
 SETTINGS = {

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+# A machine may be busy with other things.
+pytestmark = pytest.mark.timeout(240)
+
 LOG = "orders"
 
 

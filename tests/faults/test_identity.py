@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from quorate.testing.processes import Cluster
 
+# A machine may be busy with other things.
+pytestmark = pytest.mark.timeout(240)
+
 LOG = "orders"
 
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from quorate.client.results import LogSummary
     from quorate.testing.processes import Cluster
 
+# A machine may be busy with other things.
+pytestmark = pytest.mark.timeout(240)
+
 LOGS = [f"log-{number:02}" for number in range(24)]
 SETTINGS = {"limits": {"batch_bytes": 128 << 10}, "storage": {"segment_bytes": 1 * MIB}}
 IDLE_BYTES = 80 * MIB

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from quorate.testing.processes import Cluster
 
+# A machine may be busy with other things.
+pytestmark = pytest.mark.timeout(240)
+
 PENDING_APPENDS = 64
 PENDING_BYTES = 1 * MIB
 CONNECTIONS = 40
