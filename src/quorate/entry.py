@@ -32,7 +32,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import starmap
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from crc32c import crc32c
 
@@ -40,34 +41,42 @@ from quorate.errors import InvalidArgument
 from quorate.types import EntryKind, Index, Position, Term
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "CHAINED_BYTES",
     "COUNT_MAX",
     "HEADER_BYTES",
     "RUNS_MAX",
+    "RUN_BYTES",
     "Entry",
+    "EntryView",
     "Header",
     "Stamp",
     "chain_holds",
     "decode_entry",
     "hollow_entry",
     "is_frame",
+    "join_body",
     "make_entry",
     "pack_batches",
+    "pack_runs",
     "parse_header",
     "unpack_batches",
     "unpack_counts",
     "unpack_stamps",
+    "view_entry",
 ]
 
 Buffer = bytes | bytearray | memoryview
+Body = TypeVar("Body", bytes, memoryview)
 
 MAGIC = b"QREN"
 VERSION = 1
 HEADER_BYTES = 64
 CHAINED_BYTES = 56
+# Of a row of the runs directory.
+RUN_BYTES = 8
 RUNS_MAX = 0xFFFF
 COUNT_MAX = 0xFFFF_FFFF
 
@@ -191,21 +200,53 @@ def is_frame(frame: Buffer, index: int) -> bool:
     )
 
 
-def decode_entry(frame: bytes) -> Entry:
+class EntryView(NamedTuple):
+    """An entry that is read where it lies. For whoever only reads: its memory is not its own."""
+
+    header: Header
+    frame: memoryview
+
+    def batches(self) -> list[tuple[memoryview, int]]:
+        """As :func:`unpack_batches` gives them, without a copy."""
+        header = self.header
+        body = self.frame[HEADER_BYTES:]
+        return _batches(body, header.runs, header.stamps, header.position.index)
+
+
+def view_entry(frame: memoryview) -> EntryView:
     """The entry of a whole frame. Raises InvalidArgument unless both its CRCs hold."""
-    header = parse_header(frame)
-    if header is None:
-        raise InvalidArgument(_why_not(frame))
+    header = _checked_header(frame)
+    _kind(header)
+    _check_body(header, frame[HEADER_BYTES:])
+    return EntryView(header, frame)
+
+
+def decode_entry(frame: bytes) -> Entry:
+    """The same as an entry with bytes of its own."""
+    header = _checked_header(frame)
     kind = _kind(header)
     body = frame[HEADER_BYTES:]
+    _check_body(header, body)
     position = header.position
-    if header.length != len(body) or crc32c(body) != header.body_crc:
-        raise InvalidArgument(f"entry body at index {position.index} does not match its header")
     return Entry(
         position.index, position.term, kind, header.base_offset, header.count,
         header.append_time, header.runs, header.stamps, position, len(frame), frame[:HEADER_BYTES],
         body,
     )  # fmt: skip
+
+
+def _checked_header(frame: bytes | memoryview) -> Header:
+    header = parse_header(frame)
+    if header is None:
+        raise InvalidArgument(_why_not(bytes(frame[:HEADER_BYTES])))
+    return header
+
+
+def _check_body(header: Header, body: bytes | memoryview) -> None:
+    if header.length != len(body) or crc32c(body) != header.body_crc:
+        raise InvalidArgument(
+            f"entry body at index {header.position.index} does not match its header"
+        )
 
 
 def _kind(header: Header) -> EntryKind:
@@ -258,39 +299,51 @@ class Stamp(NamedTuple):
     sequence: int
 
 
-def pack_batches(batches: list[tuple[bytes, int]], stamps: Sequence[Stamp] = ()) -> bytes:
-    """A body: a (bytes, records) row per batch, ``stamps`` in rising order of run, the batches."""
-    directory = b"".join(_RUN.pack(len(batch), count) for batch, count in batches)
-    if stamps:
-        directory += b"".join(_STAMP.pack(*stamp) for stamp in stamps)
-    return directory + b"".join(batch for batch, _ in batches)
+def pack_runs(runs: Iterable[tuple[int, int]]) -> bytes:
+    """Rows of the runs directory: bytes and records of each batch."""
+    return b"".join(starmap(_RUN.pack, runs))
+
+
+def join_body(rows: Sequence[bytes], stamps: Sequence[Stamp], batches: Sequence[bytes]) -> bytes:
+    """A body: the runs directory, ``stamps`` in rising order of run, the batches."""
+    return b"".join((*rows, *starmap(_STAMP.pack, stamps), *batches))
+
+
+def pack_batches(batches: Sequence[tuple[bytes, int]], stamps: Sequence[Stamp] = ()) -> bytes:
+    """The body of these batches, each with the number of its records."""
+    rows = pack_runs((len(batch), count) for batch, count in batches)
+    return join_body([rows], stamps, [batch for batch, _ in batches])
 
 
 def unpack_batches(entry: Entry) -> list[tuple[bytes, int]]:
     """The batches of a data entry, with their record counts."""
-    position = _rows_end(entry)
+    return _batches(entry.body, entry.runs, entry.stamps, entry.index)
+
+
+def _batches(body: Body, runs: int, stamps: int, index: Index) -> list[tuple[Body, int]]:
+    position = _rows_end(len(body), runs, stamps, index)
     batches = []
-    for row in range(entry.runs):
-        length, count = _RUN.unpack_from(entry.body, row * _RUN.size)
-        batches.append((entry.body[position : position + length], count))
+    for row in range(runs):
+        length, count = _RUN.unpack_from(body, row * _RUN.size)
+        batches.append((body[position : position + length], count))
         position += length
-    if position != len(entry.body):
+    if position != len(body):
         raise InvalidArgument(
-            f"entry {entry.index}: rows and batches take {position} bytes, "
-            f"the body has {len(entry.body)}"
+            f"entry {index}: rows and batches take {position} bytes, the body has {len(body)}"
         )
     return batches
 
 
 def unpack_counts(entry: Entry) -> tuple[int, ...]:
     """How many records each batch of a data entry has, without a look at the batches."""
-    _rows_end(entry)
+    _rows_end(len(entry.body), entry.runs, entry.stamps, entry.index)
     return struct.unpack_from(f"<{2 * entry.runs}I", entry.body)[1::2]
 
 
 def unpack_stamps(entry: Entry) -> list[Stamp]:
     """The producer stamps of a data entry, in rising order of run."""
-    rows = memoryview(entry.body)[entry.runs * _RUN.size : _rows_end(entry)]
+    end = _rows_end(len(entry.body), entry.runs, entry.stamps, entry.index)
+    rows = memoryview(entry.body)[entry.runs * _RUN.size : end]
     stamps = [*map(Stamp._make, _STAMP.iter_unpack(rows))]
     runs = [stamp.run for stamp in stamps]
     if runs != sorted(set(runs)):
@@ -300,13 +353,12 @@ def unpack_stamps(entry: Entry) -> list[Stamp]:
     return stamps
 
 
-def _rows_end(entry: Entry) -> int:
+def _rows_end(size: int, runs: int, stamps: int, index: Index) -> int:
     """Where the batches begin, as the header says. What does not fit is refused before it is read:
     a header is whole by its CRC, and may still lie."""
-    end = entry.runs * _RUN.size + entry.stamps * _STAMP.size
-    if end > len(entry.body):
+    end = runs * _RUN.size + stamps * _STAMP.size
+    if end > size:
         raise InvalidArgument(
-            f"entry {entry.index}: {entry.runs} runs and {entry.stamps} stamps do not fit "
-            f"into {len(entry.body)} bytes"
+            f"entry {index}: {runs} runs and {stamps} stamps do not fit into {size} bytes"
         )
     return end

@@ -47,7 +47,9 @@ class Propose:
     """A client's batch of ``count`` records. ``token`` comes back with the answer.
 
     With ``expected_term`` the batch is logged in that very term or not at all. ``terms`` are what
-    else its sender insists on.
+    else its sender insists on. Batches that came together and have no terms may be proposed
+    together: ``batch`` is all of them, ``rows`` their directory. They share an entry and the
+    answer, which is where the first one went.
     """
 
     token: int
@@ -55,6 +57,8 @@ class Propose:
     count: int
     expected_term: Term | None = None
     terms: AppendTerms = PLAIN
+    # As an entry's body begins with; empty for a single batch.
+    rows: bytes = b""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.entry import COUNT_MAX, RUNS_MAX, Stamp, pack_batches
+from quorate.entry import COUNT_MAX, RUN_BYTES, RUNS_MAX, Stamp, join_body, pack_runs
 from quorate.errors import Busy, NotLeader, OutcomeUnknown, QuorateError, StateDiverged, check
 from quorate.replica.agreement import COMPARED_EVERY
 from quorate.replica.exchange import Answer, FenceChanged, Operate, Propose, Receipt
@@ -157,42 +157,50 @@ class Proposals:
     ) -> None:
         """One entry: as many of the batches at hand as share it, or one operation."""
         limit = self._config.limits.entry_bytes
-        chosen: list[Propose] = []
+        batches: list[bytes] = []
+        rows: list[bytes] = []
         stamps: list[Stamp] = []
         index = Index(self._core.standing.log.last_index + 1)
         time = leader.append_time
-        size = count = 0
-        while self._arrived and len(chosen) < RUNS_MAX:
+        size = count = runs = 0
+        while self._arrived:
             item = self._arrived[0]
             if isinstance(item, Operate):
-                if not chosen:
+                if not runs:
                     self._arrived.popleft()
                     self._operate(item, ahead, applied, answers)
                 break
-            if chosen and (size + len(item.batch) > limit or count + item.count > COUNT_MAX):
+            more = len(item.rows) // RUN_BYTES or 1
+            if runs and (
+                size + len(item.batch) > limit
+                or count + item.count > COUNT_MAX
+                or runs + more > RUNS_MAX
+            ):
                 break
             self._arrived.popleft()
             self._arrived_bytes -= len(item.batch)
             verdict = judge_append(ahead, item.count, item.terms)
             if verdict is not None:
                 # What is chosen already becomes the entry at this index.
-                newest = index if chosen else Index(index - 1)
+                newest = index if runs else Index(index - 1)
                 self._settle(item.token, verdict, newest, applied, answers)
                 continue
             producer = item.terms.producer
             stamp = None
             if producer is not None:
-                stamp = Stamp(len(chosen), producer.epoch, producer.sequence)
+                stamp = Stamp(runs, producer.epoch, producer.sequence)
                 stamps.append(stamp)
             run = ahead.accept(item.count, stamp, index, leader.term, time)
             self._logged.append(_Logged(index, item.token, len(item.batch), run))
             self._logged_bytes += len(item.batch)
-            chosen.append(item)
+            batches.append(item.batch)
+            rows.append(item.rows or pack_runs([(len(item.batch), item.count)]))
             size += len(item.batch)
             count += item.count
-        if chosen:
-            body = pack_batches([(item.batch, item.count) for item in chosen], stamps)
-            self._append(EntryKind.DATA, body, count, len(chosen), len(stamps))
+            runs += more
+        if runs:
+            body = join_body(rows, stamps, batches)
+            self._append(EntryKind.DATA, body, count, runs, len(stamps))
 
     def _append(
         self, kind: EntryKind, body: bytes, count: int = 0, runs: int = 0, stamps: int = 0
