@@ -1,30 +1,43 @@
-"""A real cluster: the processes of ``quorate dev``."""
+"""Commands as real processes, watched from outside; above all a cluster of ``quorate dev``."""
 
 from __future__ import annotations
 
 import os
 import random
 import select
+import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quorate.client.blocking import Client
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
-__all__ = ["DevCluster", "dev_cluster", "plain_environment", "wait_until"]
+__all__ = [
+    "PATIENCE_S",
+    "DevCluster",
+    "alive",
+    "command",
+    "dev_cluster",
+    "free_ports",
+    "plain_environment",
+    "wait_until",
+]
 
 NODES = 3
 # Generous: nothing is asserted about how long it takes.
-PATIENCE_S = 40.0
+PATIENCE_S = 50.0
 TRIES = 3
+# Of a node's pages, above its port.
+HTTP_ABOVE = 100
 
 
 def plain_environment() -> dict[str, str]:
@@ -33,7 +46,12 @@ def plain_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in dropped}
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def command(*arguments: str | Path) -> list[str]:
+    """A ``quorate`` command."""
+    return [sys.executable, "-m", "quorate", *map(str, arguments)]
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
     """Look again and again; fail with ``what`` if it never comes."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
@@ -41,21 +59,57 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
-class DevCluster:
-    """Three nodes on loopback."""
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # Who is dead and not yet waited for does nothing any more.
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
-    def __init__(self, directory: Path, endpoints: str) -> None:
+
+def free_ports(nodes: int = NODES) -> int:
+    """A port such that those of a cluster above it are free. From 32768 up they are not ours."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with ExitStack() as stack:
+            try:
+                for above in (0, HTTP_ABOVE):
+                    for number in range(1, nodes + 1):
+                        probe = stack.enter_context(socket.socket())
+                        probe.bind(("127.0.0.1", port + above + number))
+            except OSError:
+                continue
+            return port
+
+
+class DevCluster:
+    """A running ``quorate dev`` with three nodes."""
+
+    def __init__(self, process: subprocess.Popen[str], directory: Path, port: int) -> None:
+        self.process = process
         self.directory = directory
-        self.endpoints = endpoints
+        self.port = port
+
+    @property
+    def endpoints(self) -> str:
+        return ",".join(f"127.0.0.1:{self.port + number}" for number in range(1, NODES + 1))
 
     def client(self, timeout: float = 30.0) -> Client:
         return Client(self.endpoints, timeout=timeout)
 
-    def process(self, node: str) -> int:
-        return int((self.directory / f"{node}.pid").read_text())
+    def pid(self, node: str) -> int:
+        """Of the node, as soon as it is known."""
+        file = self.directory / f"{node}.pid"
+        wait_until(lambda: file.exists() and file.read_text(), f"{node} is started")
+        return int(file.read_text())
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.pid(f"n{number}") for number in range(1, NODES + 1)]
 
     def signal(self, node: str, number: signal.Signals) -> None:
-        os.kill(self.process(node), number)
+        os.kill(self.pid(node), number)
 
     def leader(self, log: str) -> str:
         """Wait until ``log`` has one."""
@@ -73,52 +127,58 @@ class DevCluster:
         wait_until(look, f"{log} has a leader")
         return found[-1]
 
+    def page(self, node: str, path: str) -> tuple[int, str]:
+        """What a page of a node says; status 0 if nobody is there."""
+        address = f"http://127.0.0.1:{self.port + HTTP_ABOVE + int(node[1:])}{path}"
+        try:
+            with urllib.request.urlopen(address, timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_S)
+
 
 @contextmanager
-def dev_cluster(directory: Path, *options: str) -> Iterator[DevCluster]:
-    """Runs for as long as it is needed; nothing of it is left."""
+def dev_cluster(directory: Path, *options: str, port: int | None = None) -> Iterator[DevCluster]:
+    """Runs for as long as it is needed; nothing of it is left, whatever a test did to it."""
     with ExitStack() as stack:
-        endpoints = ""
-        for attempt in range(TRIES):
+        for _ in range(TRIES):
             # Somebody else may take a port between the look and the start.
-            place = directory / str(attempt)
-            process = stack.enter_context(_start(place, _free_ports(), options))
-            endpoints = _endpoints(process)
-            if endpoints:
+            at = port or free_ports()
+            process = stack.enter_context(_start(directory, at, options))
+            cluster = DevCluster(process, directory, at)
+            stack.callback(_end, cluster)
+            said = _first_line(process)
+            if said:
                 break
-        assert endpoints, "the cluster did not start"
-        stack.callback(_stop, process)
-        yield DevCluster(place, endpoints)
+        assert said == f"ready {cluster.endpoints}\n"
+        yield cluster
 
 
 def _start(directory: Path, port: int, options: tuple[str, ...]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "quorate", "dev", "--dir", str(directory)]
-    command += ["--nodes", str(NODES), "--port", str(port), *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=plain_environment())
+    place = ("--dir", directory, "--nodes", str(NODES), "--port", str(port))
+    return subprocess.Popen(
+        command("dev", *place, *options),
+        stdout=subprocess.PIPE,
+        text=True,
+        env=plain_environment(),
+    )
 
 
-def _endpoints(process: subprocess.Popen[str]) -> str:
-    """What stands after "ready"; nothing if the process ended instead."""
+def _first_line(process: subprocess.Popen[str]) -> str:
+    """Nothing if the process ended instead."""
     assert process.stdout is not None
     readable, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
     assert readable, "the cluster says nothing"
-    return process.stdout.readline().strip().removeprefix("ready ")
+    return process.stdout.readline()
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    assert process.wait(PATIENCE_S) == 0
-
-
-def _free_ports() -> int:
-    """A port whose neighbours, as ``dev`` uses them, are free. Those from 32768 up are not ours."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with ExitStack() as stack:
-            try:
-                for above in (*range(1, NODES + 1), *range(101, 101 + NODES)):
-                    probe = stack.enter_context(socket.socket())
-                    probe.bind(("127.0.0.1", port + above))
-            except OSError:
-                continue
-            return port
+def _end(cluster: DevCluster) -> None:
+    if cluster.process.poll() is None:
+        assert cluster.stop() == 0

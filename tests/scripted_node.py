@@ -84,9 +84,9 @@ class ScriptedNode:
     def count(self, request: type) -> int:
         return sum(isinstance(one, request) for one in self.asked)
 
-    async def until(self, request: type) -> None:
-        """Wait until such a request came."""
-        while not self.count(request):
+    async def until(self, request: type, times: int = 1) -> None:
+        """Wait until so many such requests came."""
+        while self.count(request) < times:
             self._came.clear()
             await self._came.wait()
 
@@ -171,10 +171,10 @@ def _encode(number: int, answer: Answer) -> bytes:
         return encode_failure(number, answer)
     if isinstance(answer, Receipt):
         offset, count, index, term, synced = answer
-        rows = [(number, 0, count)]
-        return encode_receipts(Receipts(Index(index), Term(term), offset, synced, rows))
+        answered = [(number, 1, 0, count)]
+        return encode_receipts(Receipts(Index(index), Term(term), offset, synced, answered))
     if isinstance(answer, Found):
-        rows = [(one.base_offset, one.count, one.size) for one in answer.entries]
+        rows = [(one.base_offset, one.count, one.size, one.append_time) for one in answer.entries]
         frames = b"".join(one.header + one.body for one in answer.entries)
         return encode_records(number, answer.first, answer.end, rows) + frames
     return encode_result(number, answer)

@@ -37,14 +37,19 @@ from quorate.errors import (
 )
 
 if TYPE_CHECKING:
-    from quorate.client.asynchronous import AsyncClient, AsyncLog, AsyncProducer
-    from quorate.client.blocking import Client, Log, Producer
+    from quorate import spark as spark
+    from quorate import testing as testing
+    from quorate.client.asynchronous import AsyncClient, AsyncLog
+    from quorate.client.blocking import Client, Log
+    from quorate.client.producer import AsyncProducer, Producer
     from quorate.client.results import ClusterStatus, Receipt, Record
+    from quorate.client.tickets import AsyncDelivery, Delivery
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "AsyncClient",
+    "AsyncDelivery",
     "AsyncLog",
     "AsyncProducer",
     "Behind",
@@ -52,6 +57,7 @@ __all__ = [
     "Client",
     "ClusterStatus",
     "Corrupt",
+    "Delivery",
     "DiskFull",
     "Duplicate",
     "EmptyBatch",
@@ -89,13 +95,17 @@ __all__ = [
 # Loaded when they are first asked for: whoever needs only a part of the package, such as a tool
 # that looks at files, needs no sockets for it.
 _CLIENT = {
-    **dict.fromkeys(("AsyncClient", "AsyncLog", "AsyncProducer"), "asynchronous"),
-    **dict.fromkeys(("Client", "Log", "Producer"), "blocking"),
+    **dict.fromkeys(("AsyncClient", "AsyncLog"), "asynchronous"),
+    **dict.fromkeys(("AsyncDelivery", "Delivery"), "tickets"),
+    **dict.fromkeys(("AsyncProducer", "Producer"), "producer"),
+    **dict.fromkeys(("Client", "Log"), "blocking"),
     **dict.fromkeys(("ClusterStatus", "Receipt", "Record"), "results"),
 }
 
 
 def __getattr__(name: str) -> object:
+    if name in ("spark", "testing"):
+        return import_module(f"{__name__}.{name}")
     if name not in _CLIENT:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(import_module(f"quorate.client.{_CLIENT[name]}"), name)

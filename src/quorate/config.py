@@ -14,6 +14,7 @@ __all__ = ["Config", "Limits", "Storage", "Timing"]
 
 KIB = 1024
 MIB = 1024 * KIB
+_TEN_YEARS_MS = 10 * 365 * 24 * 3_600_000
 
 
 def _bounded(default: int, low: int, high: int) -> int:
@@ -61,6 +62,11 @@ class Timing(_Section):
     watchdog_ms: int = _bounded(5000, 10, 600_000)
     # A linearizable read that no leader confirmed in this time is refused. JRaft: 2000.
     read_ms: int = _bounded(2000, 10, 600_000)
+    # What is staged is dropped when nothing was added to it for so long: a day.
+    staged_expiry_ms: int = _bounded(24 * 3_600_000, 1000, _TEN_YEARS_MS)
+    # An app that published nothing for so long is forgotten, and could publish its last batch a
+    # second time: 90 days.
+    app_expiry_ms: int = _bounded(90 * 24 * 3_600_000, 1000, _TEN_YEARS_MS)
 
     def __post_init__(self) -> None:
         _Section.__post_init__(self)
@@ -112,6 +118,13 @@ class Limits(_Section):
     log_memory_bytes: int = _bounded(32 * MIB, 0, 64 * 1024 * MIB)
     # Producers that a log remembers at once; more is TOO_MANY_PRODUCERS. Neither parent has any.
     producers: int = _bounded(10_000, 1, 1_000_000)
+    # Frames of chunks that are staged and not published, their bytes and their number; more is
+    # STAGE_FULL. Neither parent stages anything.
+    staged_bytes: int = _bounded(4096 * MIB, 1, 1024 * 1024 * MIB)
+    staged_chunks: int = _bounded(100_000, 1, 10_000_000)
+    # Apps whose last publish a log remembers, those that only stage included; one more is
+    # STAGE_FULL.
+    apps: int = _bounded(10_000, 1, 1_000_000)
     # Linearizable reads without an answer; more is BUSY. JRaft: ring of 16,384.
     pending_reads: int = _bounded(16_384, 1, 10_000_000)
 

@@ -15,7 +15,8 @@ same bytes. Nothing in it is local to a node, so replicas hold identical frames:
         32     8  base offset     of the first record; of the next one if there is none
         40     8  append time     microseconds, the leader's clock, never decreasing
         48     4  body CRC        CRC32C of the body
-        52     4  stamps          rows of producer stamps after the runs directory
+        52     4  stamps          rows after the runs directory: producer stamps, in a stage entry
+                                  the label, in a publish entry the chunks
         56     4  chain           CRC32C(chain of the entry before, bytes 0..56)
         60     4  header CRC      CRC32C of bytes 0..60
 
@@ -23,6 +24,11 @@ The body of a data entry is the runs directory, the stamps and the batches::
 
     row of a run, 8 bytes       bytes u32, records u32
     row of a stamp, 24 bytes    run u32, reserved u32 = 0, epoch u64, sequence u64
+
+A stage entry has the same shape with one batch, and a label in place of stamps. Its records take no
+offset: its count is 0. The entry that publishes it takes their offsets and begins with its chunks::
+
+    row of a chunk, 16 bytes    index u64, records u32, bytes of the frame u32
 
 The body enters the chain by its CRC, so (index, chain) stands for every byte up to there. The
 chain leaves itself and the header CRC out: a CRC run over its own value proves nothing.
@@ -49,6 +55,7 @@ __all__ = [
     "HEADER_BYTES",
     "RUNS_MAX",
     "RUN_BYTES",
+    "Chunk",
     "Entry",
     "EntryView",
     "Header",
@@ -60,10 +67,14 @@ __all__ = [
     "join_body",
     "make_entry",
     "pack_batches",
+    "pack_chunks",
     "pack_runs",
+    "pack_staged",
     "parse_header",
     "unpack_batches",
+    "unpack_chunks",
     "unpack_counts",
+    "unpack_label",
     "unpack_stamps",
     "view_entry",
 ]
@@ -85,6 +96,7 @@ _PROOF = struct.Struct("<II")
 _RUN = struct.Struct("<II")
 # The reserved half of a run's number is read with it: a run that is too high shows it.
 _STAMP = struct.Struct("<QQQ")
+_CHUNK = struct.Struct("<QII")
 _KINDS = {int(kind): kind for kind in EntryKind}
 
 
@@ -205,6 +217,8 @@ class EntryView(NamedTuple):
 
     header: Header
     frame: memoryview
+    # Of its records. What was staged has that of its publish, the header an earlier one.
+    append_time: int
 
     def batches(self) -> list[tuple[memoryview, int]]:
         """As :func:`unpack_batches` gives them, without a copy."""
@@ -213,12 +227,12 @@ class EntryView(NamedTuple):
         return _batches(body, header.runs, header.stamps, header.position.index)
 
 
-def view_entry(frame: memoryview) -> EntryView:
+def view_entry(frame: memoryview, append_time: int) -> EntryView:
     """The entry of a whole frame. Raises InvalidArgument unless both its CRCs hold."""
     header = _checked_header(frame)
     _kind(header)
     _check_body(header, frame[HEADER_BYTES:])
-    return EntryView(header, frame)
+    return EntryView(header, frame, append_time)
 
 
 def decode_entry(frame: bytes) -> Entry:
@@ -351,6 +365,45 @@ def unpack_stamps(entry: Entry) -> list[Stamp]:
     if runs and runs[-1] >= entry.runs:
         raise InvalidArgument(f"entry {entry.index}: a stamp names run {runs[-1]} of {entry.runs}")
     return stamps
+
+
+def pack_staged(batch: bytes, records: int, label: bytes) -> tuple[bytes, int]:
+    """The body of a stage entry, and how many rows its label takes."""
+    rows = -(-len(label) // _STAMP.size)
+    padding = bytes(rows * _STAMP.size - len(label))
+    return b"".join((_RUN.pack(len(batch), records), label, padding, batch)), rows
+
+
+def unpack_label(entry: Entry) -> bytes:
+    """The label of a stage entry, with its padding."""
+    end = _rows_end(len(entry.body), entry.runs, entry.stamps, entry.index)
+    return entry.body[entry.runs * _RUN.size : end]
+
+
+class Chunk(NamedTuple):
+    """A staged batch: where it lies, and how much it is."""
+
+    # Of the stage entry that holds it.
+    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    records: int
+    # Bytes of that entry's frame.
+    size: int
+
+
+def pack_chunks(chunks: Iterable[Chunk]) -> bytes:
+    """What the body of a publish entry begins with."""
+    return b"".join(starmap(_CHUNK.pack, chunks))
+
+
+def unpack_chunks(entry: Entry) -> tuple[list[Chunk], bytes]:
+    """The chunks that a publish entry gives offsets to, and the rest of its body."""
+    end = entry.stamps * _CHUNK.size
+    if end > len(entry.body):
+        raise InvalidArgument(
+            f"entry {entry.index}: {entry.stamps} chunks do not fit into {len(entry.body)} bytes"
+        )
+    rows = _CHUNK.iter_unpack(memoryview(entry.body)[:end])
+    return [*map(Chunk._make, rows)], entry.body[end:]
 
 
 def _rows_end(size: int, runs: int, stamps: int, index: Index) -> int:

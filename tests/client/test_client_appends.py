@@ -7,14 +7,9 @@ import asyncio
 import pytest
 from session_rig import LATER, RECEIPT, SOON, cluster, log_of, on_loop, stopped
 
-from quorate.client.administration import find_log
-from quorate.client.producer import open_producer
 from quorate.client.results import Receipt
 from quorate.errors import (
     Busy,
-    Duplicate,
-    Fenced,
-    InvalidArgument,
     NotLeader,
     OffsetMismatch,
     OutcomeUnknown,
@@ -22,7 +17,6 @@ from quorate.errors import (
     Timeout,
     TooLarge,
 )
-from quorate.wire.calls import OpenProducer, ProducerOpened
 from quorate.wire.handshake import Hello
 from quorate.wire.requests import Append
 from scripted_node import DROP, LOG, SILENCE
@@ -157,68 +151,3 @@ async def test_a_batch_over_the_nodes_limit_is_not_sent() -> None:
         with pytest.raises(TooLarge, match=r"limits\.batch_bytes of n1 is 1000"):
             await (await log_of(session)).append(bytes(1000))
         assert node.count(Append) == 0
-
-
-# -- a producer --------------------------------------------------------------------------------
-
-
-@on_loop
-async def test_a_producers_batch_is_sent_until_it_is_answered() -> None:
-    async with cluster("n1", "n2") as (session, nodes):
-        nodes[0].will(OpenProducer, DROP, ProducerOpened(5, 40))
-        nodes[1].will(OpenProducer, NotLeader("leader: n1"))
-        nodes[0].will(Append, DROP)
-        nodes[1].will(Append, OutcomeUnknown("deposed"), Receipt(90, 2, 30, 2, 3))
-        log = await log_of(session)
-        producer = await log.producer("loader")
-        assert producer.last_sequence == 40
-        opened = [one for node in nodes for one in node.asked if isinstance(one, OpenProducer)]
-        assert len({one.instance for one in opened}) == 1, "a repeat is known by its instance"
-        assert await producer.append_batch([b"a", b"b"]) == Receipt(90, 2, 30, 2, 3)
-        assert producer.last_sequence == 42
-        sent = [one for node in nodes for one in node.asked if isinstance(one, Append)]
-        assert {(one.producer, one.batch) for one in sent} == {(("loader", 5, 41), sent[0].batch)}
-        assert len(sent) >= 3
-
-
-@on_loop
-async def test_after_an_unknown_outcome_a_producer_must_be_opened_again() -> None:
-    async with cluster("n1") as (session, [node]):
-        node.will(OpenProducer, ProducerOpened(5, 0))
-        node.will(Append, DROP)
-        producer = await (await log_of(session)).producer("loader")
-        session.timeout = SOON
-        with pytest.raises(OutcomeUnknown):
-            await producer.append_batch([b"a"])
-        sent = node.count(Append)
-        with pytest.raises(InvalidArgument, match="open it again"):
-            await producer.append_batch([b"b"])
-        assert node.count(Append) == sent
-
-
-@on_loop
-async def test_a_producer_goes_on_after_a_refusal() -> None:
-    async with cluster("n1") as (session, [node]):
-        node.will(OpenProducer, ProducerOpened(5, 0))
-        node.will(Append, Busy("full"))
-        producer = await open_producer(session, (await find_log(session, "orders")), "loader")
-        session.timeout = SOON
-        with pytest.raises(Busy):
-            await producer.append(session, b"batch")
-        session.timeout = LATER
-        node.will(Append, RECEIPT)
-        assert await producer.append(session, b"batch") == RECEIPT
-        assert producer.last_sequence == 1
-
-
-@pytest.mark.parametrize("answer", [Fenced("epoch 9 is in force"), Duplicate("sequence 1 to 1")])
-@on_loop
-async def test_a_producer_after_a_doubt(answer: QuorateError) -> None:
-    """FENCED does not say what became of the first try; DUPLICATE does."""
-    async with cluster("n1") as (session, [node]):
-        node.will(OpenProducer, ProducerOpened(5, 0))
-        node.will(Append, DROP, answer)
-        producer = await (await log_of(session)).producer("loader")
-        expected = Duplicate if isinstance(answer, Duplicate) else OutcomeUnknown
-        with pytest.raises(expected):
-            await producer.append_batch([b"a"])

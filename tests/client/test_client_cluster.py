@@ -174,18 +174,6 @@ def test_a_fence_keeps_older_writers_out(log: quorate.Log) -> None:
     assert log.append(b"anybody").offset == 2
 
 
-def test_a_producer_goes_on_where_it_was(client: quorate.Client, log: quorate.Log) -> None:
-    first = log.producer("loader")
-    assert first.last_sequence == 0
-    assert first.append_batch([b"1", b"2"]).offset == 0
-    second = log.producer("loader")
-    assert second.last_sequence == 2
-    with pytest.raises(Fenced):
-        first.append_batch([b"3"])
-    assert second.append_batch([b"3"]).offset == 2
-    assert [record.value for record in log.read()] == [b"1", b"2", b"3"]
-
-
 # -- logs ----------------------------------------------------------------------------------------
 
 
@@ -275,19 +263,6 @@ def test_a_forked_process_has_connections_of_its_own(log: quorate.Log) -> None:
     assert [record.value for record in records] == [b"child", b"parent"]
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_producer_does_not_outlive_a_fork(log: quorate.Log) -> None:
-    """Parent and child would use the same sequences for different records."""
-    producer = log.producer("loader")
-
-    def use() -> None:
-        with pytest.raises(InvalidArgument, match="before the fork"):
-            producer.append_batch([b"v"])
-
-    assert in_a_fork(use) == 0
-    assert producer.append_batch([b"v"]).offset == 0
-
-
 def test_a_closed_client_says_so(cluster: DevCluster, log: quorate.Log) -> None:
     with cluster.client() as client:
         other = client.log(log.name)
@@ -307,9 +282,6 @@ def test_the_same_with_asyncio(cluster: DevCluster, log: quorate.Log) -> None:
                 b"%d" % number for number in range(200)
             ]
             assert await other.end_offset() == 200
-            producer = await other.producer("async")
-            assert (await producer.append_batch([b"a", b"b"])).offset == 200
-            assert producer.last_sequence == 2
 
     asyncio.run(use())
 
@@ -361,16 +333,6 @@ def test_a_killed_leader_loses_nothing_and_doubles_nothing(
     assert there <= fates.keys(), "nothing is there that nobody appended"
     assert {value for value, fate in fates.items() if fate == "acked"} <= there
     assert not {value for value, fate in fates.items() if fate == "failed"} & there
-
-
-def test_a_producer_is_exact_while_a_leader_dies(cluster: DevCluster, log: quorate.Log) -> None:
-    producer = log.producer("exact")
-    for number in range(200):
-        if number == 100:
-            cluster.signal(cluster.leader(log.name), signal.SIGKILL)
-        assert producer.append_batch([b"%d" % number]).offset == number
-    values = [record.value for record in log.read(linearizable=True)]
-    assert values == [b"%d" % number for number in range(200)]
 
 
 def test_a_reader_survives_the_node_that_it_reads_from(

@@ -29,7 +29,7 @@ UNREACHABLE = Unreachable("no node could be reached: h:1: Connection refused")
 
 
 def attempts(
-    effect: Effect, settling: type[QuorateError] | None = None, copies: int = 1
+    effect: Effect, settling: tuple[type[QuorateError], ...] = (), copies: int = 1
 ) -> Attempts:
     return Attempts(
         "append to orders", effect, 30.0, PATIENCE, random.Random(1),
@@ -65,7 +65,7 @@ def test_what_a_repeat_does_not_change_is_sent_again(effect: Effect, doubt: Exce
 
 @pytest.mark.parametrize("error", [Fenced("epoch 9"), TooLarge("8 MiB")])
 def test_after_a_doubt_no_refusal_is_a_failure(error: QuorateError) -> None:
-    tried = attempts(Effect.ONCE, Duplicate)
+    tried = attempts(Effect.ONCE, (Duplicate,))
     tried.failed(LOST)
     with pytest.raises(OutcomeUnknown, match=error.code):
         tried.failed(error)
@@ -73,7 +73,7 @@ def test_after_a_doubt_no_refusal_is_a_failure(error: QuorateError) -> None:
 
 @pytest.mark.parametrize("settling", [Duplicate, LogExists])
 def test_an_error_that_settles_the_doubt_is_raised(settling: type[QuorateError]) -> None:
-    tried = attempts(Effect.ONCE, settling)
+    tried = attempts(Effect.ONCE, (settling,))
     tried.failed(LOST)
     with pytest.raises(settling):
         tried.failed(settling("it is there"))

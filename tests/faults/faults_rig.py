@@ -157,10 +157,10 @@ class Raw:
     def append(self, log: int, batch: bytes) -> Receipt:
         self._request += 1
         self.send(encode_append(Append(self._request, log, batch)), batch)
-        index, term, base, synced, rows = decode_receipts(self.answer())
-        ((request, above, count),) = rows
+        receipts = decode_receipts(self.answer())
+        ((request, offset, count),) = receipts.answers()
         assert request == self._request
-        return Receipt(base + above, count, index, term, synced)
+        return Receipt(offset, count, receipts.index, receipts.term, receipts.synced)
 
     def find(self, name: str) -> int:
         """The incarnation of a log."""

@@ -16,7 +16,7 @@ from quorate.replica.shell import Replica
 from quorate.replica.writer import Writer
 from quorate.storage.directory import LOGS, DataDirectory, log_name
 from quorate.storage.vfs import RealFile, RealVfs
-from quorate.types import GroupId, NodeId
+from quorate.types import EntryKind, GroupId, NodeId
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -279,9 +279,10 @@ def values(fetched: Fetched) -> list[bytes]:
     """The batches in what was fetched. Raises InvalidArgument if a byte is not as it was made."""
     data = memoryview(b"".join(fetched.buffers))
     found, position = [], 0
-    for offset, count, size in fetched.rows:
+    for offset, count, size, time in fetched.rows:
         entry = decode_entry(bytes(data[position : position + size]))
-        assert (entry.base_offset, entry.count) == (offset, count)
+        if entry.kind is EntryKind.DATA:
+            assert (entry.base_offset, entry.count, entry.append_time) == (offset, count, time)
         found += [batch for batch, _ in unpack_batches(entry)]
         position += size
     assert position == len(data)

@@ -59,7 +59,7 @@ async def test_every_offset_leads_to_the_entry_that_holds_it(
         leader = await filled(cluster)
         for offset in range(0, len(BATCHES), 37):
             fetched = await leader.fetch(offset, 10 * KIB)
-            base, count, _ = fetched.rows[0]
+            base, count, *_ = fetched.rows[0]
             assert base <= offset < base + count
             assert (fetched.first_offset, fetched.end_offset) == (0, len(BATCHES))
             found = values(fetched)
@@ -75,7 +75,7 @@ async def test_as_much_as_was_asked_for_and_at_least_one_entry(
         leader = await filled(cluster)
         for bytes_max in (0, 1, 2 * KIB, 20 * KIB, 64 * KIB):
             fetched = await leader.fetch(1000, bytes_max)
-            size = sum(size for _, _, size in fetched.rows)
+            size = sum(size for _, _, size, _ in fetched.rows)
             assert size <= bytes_max or len(fetched.rows) == 1
             assert size == sum(map(len, fetched.buffers))
         assert len(fetched.rows) > 1

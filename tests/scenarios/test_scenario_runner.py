@@ -117,7 +117,7 @@ def test_same_logs_and_kept_receipts_are_looked_for(tmp_path: Path) -> None:
         ("deliver appends", "'appends' is neither a link such as n1->n2 nor one of: pre-vote"),
         ("deliver append", "nothing of that kind is on the table"),
         ("cut n1->n9", "unknown node n9"),
-        ("cluster nodes=3 limit=4", "unknown option limit=; known: append_bytes"),
+        ("cluster nodes=3 limit=4", "unknown option limit=; known: app_expiry_ms"),
         ("cluster nodes=3 append_entries=0", "limits.append_entries = 0 is not a whole number"),
         ("crash n1 power gone", "crash NODE... power lost|kept|torn"),
         ("restart n1", "n1 is up"),

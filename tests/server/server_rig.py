@@ -162,9 +162,11 @@ class WireClient:
     def frame_received(self, frame: Frame) -> None:
         if frame.kind is FrameKind.RECEIPTS:
             receipts = decode_receipts(frame)
-            self.receipt_rows.append(len(receipts.rows))
-            for row in receipts.rows:
-                self._waiting.pop(row[0]).set_result(receipts._replace(rows=[row]))
+            answers = list(receipts.answers())
+            self.receipt_rows.append(len(answers))
+            for request, offset, count in answers:
+                row = (request, 1, offset - receipts.base_offset, count)
+                self._waiting.pop(request).set_result(receipts._replace(rows=[row]))
         elif frame.kind is FrameKind.FAILURE:
             request, error = decode_failure(frame)
             self._waiting.pop(request).set_exception(error)
@@ -195,7 +197,7 @@ class WireClient:
     async def append(self, log: int, *values: bytes, **terms: Any) -> int:
         """The offset of the first record."""
         receipts = await self.begin_append(log, list(values), **terms)
-        return receipts.base_offset + receipts.rows[0][1]
+        return receipts.base_offset + receipts.rows[0][2]
 
     async def fetch(self, log: int, offset: int, bytes_max: int = 1 << 20, **rest: int) -> Records:
         number, future = self.expect()

@@ -10,8 +10,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from process_rig import DEADLINE_S, ENVIRONMENT, alive, dev, free_ports, quorate, until
 
+from dev_rig import (
+    PATIENCE_S,
+    alive,
+    command,
+    dev_cluster,
+    free_ports,
+    plain_environment,
+    wait_until,
+)
 from quorate import OutcomeUnknown
 from quorate.cli.main import main
 
@@ -19,53 +27,46 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from process_rig import Dev
+    from dev_rig import DevCluster
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
     """Tests that share it leave all nodes up."""
-    with dev(tmp_path_factory.mktemp("dev"), "--log", "orders", "--log", "bills") as running:
+    with dev_cluster(
+        tmp_path_factory.mktemp("dev"), "--log", "orders", "--log", "bills"
+    ) as running:
         yield running
-
-
-def leader(cluster: Dev, log: str) -> str:
-    """Who leads the log, as soon as that is known."""
-    while True:
-        with cluster.client() as client:
-            leaders = {one["name"]: one["leader"] for one in client.status()["logs"]}
-        if (found := leaders[log]) is not None:
-            return found
 
 
 # -- a cluster that runs -----------------------------------------------------------------------
 
 
-def test_its_logs_are_there_when_it_is_ready(cluster: Dev) -> None:
+def test_its_logs_are_there_when_it_is_ready(cluster: DevCluster) -> None:
     with cluster.client() as client:
         assert client.logs() == ["bills", "orders"]
 
 
-def test_nodes_are_real_processes_with_data_pid_and_log(cluster: Dev) -> None:
+def test_nodes_are_real_processes_with_data_pid_and_log(cluster: DevCluster) -> None:
     assert len(set(cluster.pids)) == 3
     for number, pid in enumerate(cluster.pids, 1):
-        command = (cluster.directory.parent / "/proc" / str(pid) / "cmdline").read_bytes()
-        assert b"serve" in command.split(b"\0")
+        arguments = (cluster.directory.parent / "/proc" / str(pid) / "cmdline").read_bytes()
+        assert b"serve" in arguments.split(b"\0")
         assert (cluster.directory / f"n{number}" / "identity").exists()
         assert "node ready" in (cluster.directory / f"n{number}.log").read_text()
 
 
-def test_pages_say_how_a_node_is(cluster: Dev) -> None:
+def test_pages_say_how_a_node_is(cluster: DevCluster) -> None:
     for node in ("n1", "n2", "n3"):
         assert cluster.page(node, "/livez") == (200, "alive\n")
         assert cluster.page(node, "/readyz") == (200, "ready\n")
         assert cluster.page(node, "/nothing")[0] == 404
 
 
-def test_metrics_have_the_promised_names(cluster: Dev) -> None:
+def test_metrics_have_the_promised_names(cluster: DevCluster) -> None:
     with cluster.client() as client:
         client.log("orders").append(b"counted")
-    leads = leader(cluster, "orders")
+    leads = cluster.leader("orders")
     status, text = cluster.page(leads, "/metrics")
     assert status == 200
     names = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if line[0] != "#"}
@@ -90,23 +91,28 @@ def test_metrics_have_the_promised_names(cluster: Dev) -> None:
     assert float(values["quorate_fsync_duration_seconds_count"]) >= 1
 
 
-def test_a_killed_leader_is_replaced_and_started_again(cluster: Dev) -> None:
+def test_a_killed_leader_is_replaced_and_started_again(cluster: DevCluster) -> None:
     with cluster.client() as client:
         log = client.log("orders")
         before = log.append_batch([b"a", b"b"])
-        leads = leader(cluster, "orders")
+        leads = cluster.leader("orders")
         killed = cluster.pid(leads)
         os.kill(killed, signal.SIGKILL)
         with suppress(OutcomeUnknown):  # it had reached the one who was killed, or not
             log.append(b"c")
         after = log.append(b"d")
         assert after.term > before.term
-        until(lambda: cluster.pid(leads) != killed and cluster.page(leads, "/readyz")[0] == 200)
+        wait_until(
+            lambda: cluster.pid(leads) != killed and cluster.page(leads, "/readyz")[0] == 200,
+            f"{leads} is back",
+        )
         values = [record.value for record in log.read(start=before.offset)]
         assert values in ([b"a", b"b", b"c", b"d"], [b"a", b"b", b"d"])
 
 
-def test_a_directory_in_use_is_left_alone(cluster: Dev, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_in_use_is_left_alone(
+    cluster: DevCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     pids = cluster.pids
     assert main(["dev", "--dir", str(cluster.directory), "--port", str(free_ports())]) == 1
     place = cluster.directory / "n1"
@@ -117,7 +123,7 @@ def test_a_directory_in_use_is_left_alone(cluster: Dev, capsys: pytest.CaptureFi
 
 
 def test_a_port_in_use_is_named(
-    cluster: Dev, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: DevCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for port, taken in ((cluster.port, cluster.port + 1), (cluster.port + 100, cluster.port + 101)):
         assert main(["dev", "--dir", str(tmp_path / "new"), "--port", str(port)]) == 1
@@ -130,16 +136,16 @@ def test_a_port_in_use_is_named(
 
 
 def test_whatever_ends_it_the_same_directory_resumes(tmp_path: Path) -> None:
-    with dev(tmp_path, "--log", "orders") as cluster:
+    with dev_cluster(tmp_path, "--log", "orders") as cluster:
         killed = cluster.pids
         with cluster.client() as client:
             client.log("orders").append_batch([b"a", b"b"])
         cluster.process.kill()
-        cluster.process.wait(DEADLINE_S)
-        until(lambda: not any(map(alive, killed)))
+        cluster.process.wait(PATIENCE_S)
+        wait_until(lambda: not any(map(alive, killed)), "the nodes are gone")
     # What could not be cleaned up is in nobody's way.
     assert len(list(tmp_path.glob("*.pid"))) == 3
-    again = dev(tmp_path, "--log", "orders", "--log", "more", port=cluster.port)
+    again = dev_cluster(tmp_path, "--log", "orders", "--log", "more", port=cluster.port)
     with again as cluster, cluster.client() as client:
         pids = cluster.pids
         assert set(pids).isdisjoint(killed)
@@ -159,9 +165,9 @@ def test_whatever_ends_it_the_same_directory_resumes(tmp_path: Path) -> None:
 
 
 def test_a_node_that_ended_is_left_down_if_that_is_wanted(tmp_path: Path) -> None:
-    with dev(tmp_path, "--no-restart", "--log", "orders") as cluster:
+    with dev_cluster(tmp_path, "--no-restart", "--log", "orders") as cluster:
         os.kill(cluster.pid("n2"), signal.SIGKILL)
-        until(lambda: not (tmp_path / "n2.pid").exists())
+        wait_until(lambda: not (tmp_path / "n2.pid").exists(), "n2 is gone")
         with cluster.client() as client:
             assert client.log("orders").append(b"a").offset == 0
         assert not (tmp_path / "n2.pid").exists()
@@ -193,14 +199,14 @@ def test_a_node_that_cannot_start_ends_it_all(
 
 
 def test_without_a_directory_nothing_is_left(tmp_path: Path) -> None:
-    environment = {**ENVIRONMENT, "TMPDIR": str(tmp_path)}
-    command = quorate("dev", "--nodes", "1", "--port", str(free_ports()))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    environment = {**plain_environment(), "TMPDIR": str(tmp_path)}
+    dev = command("dev", "--nodes", "1", "--port", str(free_ports()))
+    with subprocess.Popen(dev, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("ready 127.0.0.1:")
         assert list(tmp_path.glob("quorate-dev-*/n1.pid"))
         process.send_signal(signal.SIGINT)
-        assert process.wait(DEADLINE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
     assert list(tmp_path.iterdir()) == []
 
 

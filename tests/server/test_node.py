@@ -21,7 +21,6 @@ from server_rig import (
 )
 
 from quorate.batch import Batch
-from quorate.entry import unpack_batches
 from quorate.errors import (
     Damaged,
     Fenced,
@@ -60,7 +59,7 @@ def values(records: Records) -> list[bytes]:
     return [
         record.value
         for _, _, entry in records.rows
-        for batch, _ in unpack_batches(entry)
+        for batch, _ in entry.batches()
         for record in Batch.parse(batch)
     ]
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from process_rig import DEADLINE_S, ENVIRONMENT, free_ports, quorate, until
 
+from dev_rig import PATIENCE_S, command, free_ports, plain_environment, wait_until
 from quorate import Client, OutcomeUnknown, QuorateError
 from quorate.cli.main import main
 from quorate.storage.manifest import MANIFEST, Manifest
@@ -40,13 +40,16 @@ def serving(file: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     with log.open("w") as output:
         process = subprocess.Popen(
             # It must not outlive the tests, however they end.
-            quorate("serve", file, "--parent", str(os.getpid()), *arguments),
+            command("serve", file, "--parent", str(os.getpid()), *arguments),
             stdin=subprocess.PIPE, stderr=output,
-            env=ENVIRONMENT, text=True,
+            env=plain_environment(), text=True,
         )  # fmt: skip
     with process:
         try:
-            until(lambda: "node serves" in log.read_text() or process.poll() is not None)
+            wait_until(
+                lambda: "node serves" in log.read_text() or process.poll() is not None,
+                "the node serves or ends",
+            )
             yield process
         finally:
             if process.poll() is None:
@@ -56,8 +59,8 @@ def serving(file: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 def refused(*arguments: str | Path) -> tuple[int, str]:
     """The status and the last line of a node that does not even start."""
     found = subprocess.run(
-        quorate("serve", *arguments), capture_output=True, text=True, env=ENVIRONMENT,
-        timeout=DEADLINE_S, check=False,
+        command("serve", *arguments), capture_output=True, text=True, env=plain_environment(),
+        timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert found.stdout == ""
     assert "Traceback" not in found.stderr
@@ -71,7 +74,7 @@ def test_a_signal_stops_it_in_good_order(how: signal.Signals, tmp_path: Path) ->
         with Client(f"127.0.0.1:{port}") as client:
             client.create_log("orders").append(b"a")
         process.send_signal(how)
-        assert process.wait(DEADLINE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
     assert list((tmp_path / "n1" / "logs").glob("*/clean"))
 
 
@@ -80,7 +83,7 @@ def test_it_ends_when_nobody_holds_its_input_any_more(tmp_path: Path) -> None:
     with serving(file) as process:
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(DEADLINE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_a_mistake_in_the_file_is_status_2(
@@ -122,7 +125,7 @@ def test_a_disk_that_fails_ends_it_and_the_next_start_waits(tmp_path: Path) -> N
             with pytest.raises(QuorateError) as outcome:
                 log.append(b"lost")
             assert isinstance(outcome.value, OutcomeUnknown)
-        assert process.wait(DEADLINE_S) == 1
+        assert process.wait(PATIENCE_S) == 1
     *told, last = file.with_suffix(".log").read_text().splitlines()
     assert last.startswith("error: DISK_FAILED: n1: flush ")
     assert "File too large" in last

@@ -50,11 +50,65 @@ async def test_answers_of_one_turn_leave_together(tmp_path: Path) -> None:
         async with WireClient.to(cluster.address("n1")) as client:
             futures = [client.begin_append(log, [b"a", b"b"]) for _ in range(100)]
             receipts = await asyncio.gather(*futures)
-            offsets = [one.base_offset + one.rows[0][1] for one in receipts]
+            offsets = [one.base_offset + one.rows[0][2] for one in receipts]
             assert offsets == list(range(0, 200, 2))
-            assert {one.rows[0][2] for one in receipts} == {2}
+            assert {one.rows[0][3] for one in receipts} == {2}
             assert sum(client.receipt_rows) == 100
             assert len(client.receipt_rows) < 50
+
+
+@in_loop
+async def test_neighbours_keep_their_order_whatever_is_between_them(tmp_path: Path) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log, other = await create(cluster, "orders"), await create(cluster, "other")
+        async with WireClient.to(cluster.address("n1")) as client:
+            futures = [
+                client.begin_append(log, [b"a", b"b"]),
+                client.begin_append(log, [b"c"]),
+                client.begin_batch(log, b"no batch at all"),
+                client.begin_append(log, [b"d"]),
+                client.begin_append(other, [b"elsewhere"]),
+                client.begin_append(log, [b"e"], expect_offset=4),
+                client.begin_append(log, [b"f"], expect_offset=4),
+                client.begin_append(log, [b"g"]),
+                client.begin_append(log, [b"h"]),
+            ]
+            codes = await outcomes(futures)
+            assert codes == [
+                "OK",
+                "OK",
+                "INVALID_ARGUMENT",
+                *["OK"] * 3,
+                "OFFSET_MISMATCH",
+                *["OK"] * 2,
+            ]
+            done = [future.result() for future in futures if future.exception() is None]
+            offsets = [one.base_offset + one.rows[0][2] for one in done]
+            assert offsets == [0, 2, 3, 0, 4, 5, 6]
+            records = await client.fetch(log, 0)
+            batches = [batch for _, _, entry in records.rows for batch, _ in entry.batches()]
+            found = [record.value for batch in batches for record in Batch.parse(batch)]
+            assert found == [b"a", b"b", b"c", b"d", b"e", b"g", b"h"]
+        assert service_of(cluster).pending_appends == 0
+        assert service_of(cluster).pending_bytes == 0
+
+
+@in_loop
+async def test_what_a_client_left_behind_when_it_went_is_not_counted_for_ever(
+    tmp_path: Path,
+) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log = await create(cluster, "orders")
+        for _ in range(20):
+            async with WireClient.to(cluster.address("n1")) as client:
+                for _ in range(50):
+                    client.begin_append(log, [b"a"])
+                await asyncio.sleep(0)
+                client.connection.abort()
+        async with WireClient.to(cluster.address("n1")) as client:
+            await client.append(log, b"last")
+        assert service_of(cluster).pending_appends == 0
+        assert service_of(cluster).pending_bytes == 0
 
 
 @in_loop

@@ -89,7 +89,8 @@ def test_bytes_left_over_are_refused(more: bytes) -> None:
         (0, b"QRSX", "not a state of version 1: b'QRSX' version 1"),
         (4, b"\2\0", "not a state of version 1: b'QRST' version 2"),
         (7, b"\1", "bytes that nobody writes"),
-        (28, b"\1", "bytes that nobody writes"),
+        (28, b"\1", "cannot be read"),
+        (28, b"\2", "cannot be read"),
         (32, b"\xff", "cannot be read: 'utf-8' codec can't decode"),
         # So many producers, so many runs: the bytes are not there, and nothing is made for them.
         (24, b"\xff\xff\xff\xff", "cannot be read"),

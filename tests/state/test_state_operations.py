@@ -15,7 +15,10 @@ from quorate.state.operations import (
     INSTANCE_BYTES,
     NAME_BYTES_MAX,
     WINDOW_MAX,
+    DropReason,
+    DropStaged,
     ExpireProducers,
+    ForgetApps,
     OpenProducer,
     Operation,
     SetFence,
@@ -41,6 +44,12 @@ GOLDEN: list[tuple[Operation, EntryKind, str]] = [
     (SetFence(None, "w2"), EntryKind.FENCE, "01010002 7732 0000"),
     (SetFence("w3", None), EntryKind.FENCE, "01010200 7733 0000"),
     (SetFence(None, None), EntryKind.FENCE, "01010000 00000000"),
+    (
+        DropStaged(DropReason.EXPIRED, (4, 9)),
+        EntryKind.STAGE,
+        "01010300 02000000 0400000000000000 0900000000000000",
+    ),
+    (ForgetApps((5,)), EntryKind.STAGE, "01020000 01000000 0500000000000000"),
 ]
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
@@ -57,6 +66,15 @@ operations: st.SearchStrategy[Operation] = st.one_of(
         st.sets(st.integers(1, 2**64 - 1), min_size=1, max_size=9),
     ),
     st.builds(SetFence, st.none() | names, st.none() | names),
+    st.builds(
+        lambda reason, firsts: DropStaged(reason, tuple(sorted(firsts))),
+        st.sampled_from(DropReason),
+        st.sets(st.integers(1, 2**64 - 1), min_size=1, max_size=9),
+    ),
+    st.builds(
+        lambda indexes: ForgetApps(tuple(sorted(indexes))),
+        st.sets(st.integers(1, 2**64 - 1), min_size=1, max_size=9),
+    ),
 )
 
 
@@ -164,6 +182,13 @@ def test_a_fence_outside_its_limits_is_refused(
         (EntryKind.FENCE, "01010100 6c000000 0000000000000000", "bytes that nobody writes"),
         (EntryKind.FENCE, "01010100 6c0000", "bytes that nobody writes"),
         (EntryKind.PRODUCER, "01020100 01000000 0100000000000000", "bytes that nobody writes"),
+        (EntryKind.STAGE, "01010000 01000000 0100000000000000", "reason is 0"),
+        (EntryKind.STAGE, "01010400 01000000 0100000000000000", "reason is 4"),
+        (EntryKind.STAGE, "01010100 00000000", "number of attempts is 0"),
+        (EntryKind.STAGE, "01010100 ffffffff", "number of attempts is 4294967295"),
+        (EntryKind.STAGE, "01020000 ffffffff", "number of apps is 4294967295"),
+        (EntryKind.STAGE, "01020100 01000000 0100000000000000", "bytes that nobody writes"),
+        (EntryKind.PUBLISH, "01010100 01000000 0100000000000000", "is not known"),
     ],
 )
 def test_a_body_that_nobody_writes_is_refused(kind: EntryKind, body: str, message: str) -> None:
@@ -173,7 +198,7 @@ def test_a_body_that_nobody_writes_is_refused(kind: EntryKind, body: str, messag
 
 @FUZZ
 @given(
-    kind=st.sampled_from([EntryKind.PRODUCER, EntryKind.FENCE]),
+    kind=st.sampled_from([EntryKind.PRODUCER, EntryKind.FENCE, EntryKind.STAGE]),
     start=st.sampled_from([b"", b"\1\1", b"\1\2\0\0\1\0\0\0", b"\1\1\1\0", b"\1\1\2\2"]),
     rest=st.binary(max_size=64),
 )

@@ -381,3 +381,52 @@ def test_a_huge_claim_allocates_nothing(place: int, claim: bytes) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 64 * 1024
+
+
+# -- one record with nothing but a value -------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [*range(18), 100, 4096])
+def test_a_single_value_is_encoded_as_any_other_batch(size: int) -> None:
+    value = bytes(range(256))[:size].ljust(size, b"x")
+    data = encode_batch([value], times=5)
+    # A memory view is good for a value, too, and takes the way of all batches.
+    assert data == encode_batch([memoryview(value)], times=5)  # type: ignore[list-item]
+    assert batch_count(data) == 1
+    assert list(Batch.parse(data)) == [(5, None, value, ())]
+
+
+@pytest.mark.parametrize("time", [-(1 << 63), -1, 0, (1 << 63) - 1])
+def test_a_single_value_has_any_time(time: int) -> None:
+    assert next(iter(Batch.parse(encode_batch([b"v"], times=time)))).timestamp == time
+
+
+def test_a_single_value_of_another_type_or_time_is_refused_as_ever() -> None:
+    with pytest.raises(InvalidArgument, match=r"values\[0\] is not bytes: 'text'"):
+        encode_batch(["text"], times=5)  # type: ignore[list-item]
+    with pytest.raises(InvalidArgument, match="times"):
+        encode_batch([b"v"], times=1 << 63)
+
+
+def test_every_flipped_bit_of_a_single_value_is_found() -> None:
+    data = encode_batch([b"some value"], times=5)
+    for bit in range(8 * len(data)):
+        spoiled = bytearray(data)
+        spoiled[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(InvalidArgument):
+            batch_count(bytes(spoiled))
+
+
+def test_a_single_value_is_refused_as_any_batch_even_if_its_crc_holds() -> None:
+    data = encode_batch([b"some value"], times=5)
+    for place in range(8, len(data)):
+        changed = bytearray(data)
+        changed[place] ^= 1
+        changed[4:8] = crc32c(bytes(changed[8:]), crc32c(b"QRBA")).to_bytes(4, "little")
+        try:
+            expected = Batch.parse(bytes(changed)).count
+        except InvalidArgument:
+            with pytest.raises(InvalidArgument):
+                batch_count(bytes(changed))
+        else:
+            assert batch_count(bytes(changed)) == expected

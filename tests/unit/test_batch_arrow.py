@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core_rig import FUZZ
-from quorate.arrow import SCHEMA, record_batch
+from quorate.arrow import SCHEMA, offset_column, record_batch
 from quorate.batch import Batch, Record, encode_batch
 from quorate.errors import InvalidArgument
 
@@ -34,6 +34,10 @@ def seen(records: pa.RecordBatch) -> list[Record]:
     stamps = records.column("timestamp").cast(pa.int64()).to_pylist()
     columns = (stamps, *(records.column(name).to_pylist() for name in ("key", "value")), headers)
     return [Record(*row) for row in zip(*columns, strict=True)]
+
+
+def wrapped(batch: Batch) -> pa.RecordBatch:
+    return record_batch(batch, offset_column(7, 7 + batch.count), 2000)
 
 
 def buffers(column: pa.Array) -> list[pa.Buffer]:
@@ -67,8 +71,10 @@ def test_arrow_sees_the_records_that_python_sees(
             headers=headers and headers[:count],
         )
     )
-    records = record_batch(batch)
+    records = wrapped(batch)
     assert seen(records) == list(batch)
+    assert records.column("offset").to_pylist() == list(range(7, 7 + count))
+    assert records.column("append_time").cast(pa.int64()).to_pylist() == [2000] * count
     assert records.schema == SCHEMA
 
 
@@ -76,20 +82,29 @@ def test_the_columns_have_the_documented_types() -> None:
     assert [(field.name, str(field.type)) for field in SCHEMA] == [
         ("key", "binary"),
         ("value", "binary"),
+        ("offset", "int64"),
         ("timestamp", "timestamp[us, tz=UTC]"),
         ("headers", "list<item: struct<key: string, value: binary>>"),
+        ("append_time", "timestamp[us, tz=UTC]"),
     ]
 
 
 def test_every_column_lies_in_the_memory_of_the_batch() -> None:
     whole = pa.py_buffer(FULL)
-    for column in record_batch(Batch.parse(FULL)).columns:
-        assert buffers(column)
-        assert all(inside(buffer, whole) for buffer in buffers(column))
+    records = wrapped(Batch.parse(FULL))
+    for name in ("key", "value", "timestamp", "headers"):
+        assert buffers(records.column(name))
+        assert all(inside(buffer, whole) for buffer in buffers(records.column(name)))
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 1), (5, 5), (1 << 40, (1 << 40) + 20_000)])
+def test_offsets_are_counted(start: int, stop: int) -> None:
+    assert offset_column(start, stop).to_pylist() == list(range(start, stop))
+    assert offset_column(start, stop).type == pa.int64()
 
 
 def test_what_is_left_out_is_null_or_without_pairs() -> None:
-    records = record_batch(Batch.parse(encode_batch([b"x", b"y"])))
+    records = wrapped(Batch.parse(encode_batch([b"x", b"y"])))
     assert records.column("key").null_count == 2
     assert records.column("timestamp").null_count == 2
     assert records.column("headers").null_count == 0
@@ -100,7 +115,7 @@ def test_what_is_left_out_is_null_or_without_pairs() -> None:
 def test_a_batch_that_lies_askew_is_read_and_its_values_are_not_copied(shift: int) -> None:
     memory = bytes(shift) + FULL
     batch = Batch.parse(memoryview(memory)[shift:])
-    records = record_batch(batch)
+    records = wrapped(batch)
     assert seen(records) == list(Batch.parse(FULL))
     offsets, data = buffers(records.column("value"))
     assert offsets.address % 8 == 0
@@ -108,7 +123,7 @@ def test_a_batch_that_lies_askew_is_read_and_its_values_are_not_copied(shift: in
 
 
 def test_the_records_keep_the_memory_alive() -> None:
-    records = record_batch(Batch.parse(bytearray(FULL)))
+    records = wrapped(Batch.parse(bytearray(FULL)))
     assert seen(records) == list(Batch.parse(FULL))
 
 
@@ -121,7 +136,7 @@ def test_memory_that_changed_after_parsing_is_refused(row: int, lie: bytes) -> N
     start = int.from_bytes(memory[40 + 8 * row : 44 + 8 * row], "little")
     memory[start + 4 : start + 8] = lie
     with pytest.raises(InvalidArgument, match="batch has changed since it was parsed"):
-        record_batch(batch)
+        wrapped(batch)
 
 
 def test_a_name_that_changed_after_parsing_is_refused() -> None:
@@ -130,4 +145,4 @@ def test_a_name_that_changed_after_parsing_is_refused() -> None:
     place = memory.index(b"trace")
     memory[place : place + 1] = b"\xff"
     with pytest.raises(InvalidArgument, match="batch has changed since it was parsed"):
-        record_batch(batch)
+        wrapped(batch)

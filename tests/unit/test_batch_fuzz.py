@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_rig import FUZZ
-from quorate.arrow import record_batch
+from quorate.arrow import offset_column, record_batch
 from quorate.batch import Batch, batch_count, encode_batch
 from quorate.errors import InvalidArgument
 
@@ -68,7 +68,7 @@ def accepted(data: bytes) -> bool:
     records = list(batch)
     assert len(records) == count
     assert [batch.record(place) for place in range(count)] == records
-    arrow = record_batch(batch)
+    arrow = record_batch(batch, offset_column(0, count), 0)
     arrow.validate(full=True)
     assert arrow.column("value").to_pylist() == [record.value for record in records]
     assert arrow.column("key").to_pylist() == [record.key for record in records]

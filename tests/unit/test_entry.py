@@ -12,17 +12,23 @@ from hypothesis import strategies as st
 from core_rig import FUZZ, chain, end
 from quorate.entry import (
     CHAINED_BYTES,
+    COUNT_MAX,
     HEADER_BYTES,
     RUNS_MAX,
+    Chunk,
     Entry,
     Stamp,
     chain_holds,
     decode_entry,
     make_entry,
     pack_batches,
+    pack_chunks,
+    pack_staged,
     parse_header,
     unpack_batches,
+    unpack_chunks,
     unpack_counts,
+    unpack_label,
     unpack_stamps,
 )
 from quorate.errors import InvalidArgument
@@ -327,3 +333,47 @@ def test_an_entry_without_stamps_has_none() -> None:
     noop = make_entry(ORIGIN, Term(1), EntryKind.NOOP)
     assert unpack_stamps(noop) == []
     assert unpack_counts(noop) == ()
+
+
+# -- staged batches ------------------------------------------------------------------------------
+
+
+def test_a_staged_batch_lies_where_a_data_entry_has_it() -> None:
+    body, rows = pack_staged(b"the batch", 3, b"a label of more than one row")
+    entry = make_entry(ORIGIN, Term(1), EntryKind.STAGE, body, runs=1, stamps=rows)
+    assert rows == 2
+    assert unpack_batches(entry) == [(b"the batch", 3)]
+    assert unpack_counts(entry) == (3,)
+    assert unpack_label(entry) == b"a label of more than one row".ljust(48, b"\0")
+
+
+@FUZZ
+@given(st.binary(max_size=40), st.integers(0, COUNT_MAX), st.binary(min_size=1, max_size=60))
+def test_every_staged_batch_comes_out_as_it_went_in(
+    batch: bytes, records: int, label: bytes
+) -> None:
+    body, rows = pack_staged(batch, records, label)
+    entry = make_entry(ORIGIN, Term(1), EntryKind.STAGE, body, runs=1, stamps=rows)
+    assert unpack_batches(entry) == [(batch, records)]
+    assert unpack_label(entry).startswith(label)
+    assert unpack_label(entry)[len(label) :].strip(b"\0") == b""
+
+
+def test_a_label_that_does_not_fit_is_refused() -> None:
+    entry = make_entry(ORIGIN, Term(1), EntryKind.STAGE, bytes(31), runs=1, stamps=1)
+    with pytest.raises(InvalidArgument, match="1 runs and 1 stamps do not fit into 31 bytes"):
+        unpack_label(entry)
+
+
+def test_chunks_come_out_as_they_went_in() -> None:
+    chunks = [Chunk(Index(7), 3, 200), Chunk(Index(2**64 - 1), COUNT_MAX, 2**32 - 1)]
+    body = pack_chunks(chunks) + b"the rest"
+    assert body[:16].hex() == "070000000000000003000000c8000000"
+    entry = make_entry(ORIGIN, Term(1), EntryKind.PUBLISH, body, stamps=2)
+    assert unpack_chunks(entry) == (chunks, b"the rest")
+
+
+def test_chunks_that_do_not_fit_are_refused() -> None:
+    entry = make_entry(ORIGIN, Term(1), EntryKind.PUBLISH, bytes(31), stamps=2)
+    with pytest.raises(InvalidArgument, match="2 chunks do not fit into 31 bytes"):
+        unpack_chunks(entry)

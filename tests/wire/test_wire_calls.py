@@ -53,6 +53,30 @@ ROUND_TRIPS: dict[type[Call[Any]], tuple[st.SearchStrategy[Any], st.SearchStrate
         st.builds(calls.SetFence, ids, st.none() | names, st.none() | names),
         st.builds(calls.FenceSet, numbers),
     ),
+    calls.StageChunk: (
+        st.builds(calls.StageChunk, ids, names, ids, numbers, ms, ids, ms),
+        st.builds(calls.ChunkStaged, numbers, st.booleans()),
+    ),
+    calls.Publish: (
+        st.builds(
+            calls.Publish,
+            ids,
+            names,
+            numbers,
+            st.lists(st.builds(calls.PublishPart, ms, ids, ms, numbers), max_size=3),
+            st.binary(min_size=32, max_size=32),
+            st.none() | names,
+        ),
+        st.builds(calls.Published, numbers, numbers, numbers, numbers, numbers),
+    ),
+    calls.AbortStaged: (
+        st.builds(calls.AbortStaged, ids, names, numbers, st.none() | ids),
+        st.builds(calls.Aborted, numbers, numbers),
+    ),
+    calls.LastPublished: (
+        st.builds(calls.LastPublished, ids, names),
+        st.builds(calls.LastFound, st.none() | numbers, numbers, numbers, numbers, st.binary()),
+    ),
     calls.Status: (
         st.builds(calls.Status),
         st.builds(calls.NodeStatus, names, names, nodes, st.lists(statuses, max_size=2)),
@@ -77,12 +101,24 @@ def test_every_call_and_its_answer_come_back_as_they_were(
 ) -> None:
     asked, answers = ROUND_TRIPS[kind]
     call, found = data.draw(asked), data.draw(answers)
-    assert decode_call(only(encode_call(request, call))) == (request, call)
+    batch = b"batch" if kind is calls.StageChunk else b""
+    encoded = encode_call(request, call, len(batch)) + batch
+    assert decode_call(only(encoded)) == (request, call)
     assert decode_result(only(encode_result(request, found)), call) == found
 
 
 def test_every_call_is_here_and_among_the_samples() -> None:
     assert ROUND_TRIPS.keys() == {type(call) for call, _ in RESULTS} == set(Call.__subclasses__())
+
+
+@pytest.mark.parametrize(
+    "call", [call for call, _ in RESULTS], ids=lambda call: type(call).__name__
+)
+def test_a_chunk_has_a_batch_behind_it_and_no_other_call_has(call: Call[Any]) -> None:
+    wrong = b"" if isinstance(call, calls.StageChunk) else b"batch"
+    encoded = encode_call(1, call, len(wrong)) + wrong
+    with pytest.raises(InvalidArgument, match="a chunk to be staged has a bulk part"):
+        decode_call(only(encoded))
 
 
 def asked(fields: object) -> Frame:

@@ -28,7 +28,7 @@ from quorate.wire.frames import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WITH_BULK = [FrameKind.PEER, FrameKind.APPEND, FrameKind.RECORDS]
+WITH_BULK = [FrameKind.PEER, FrameKind.APPEND, FrameKind.RECORDS, FrameKind.CALL]
 WIDE = FrameLimits(4 << 20, 4 << 20)
 
 
@@ -153,7 +153,7 @@ def refusal(data: bytes, limits: FrameLimits = LIMITS) -> str:
         (2, b"\2", "VERSION_MISMATCH: frame version 2, this release speaks 1"),
         (3, b"\x63", "INVALID_ARGUMENT: frame kind 99 is not known to this release"),
         (3, b"\0", "INVALID_ARGUMENT: frame kind 0 is not known to this release"),
-        (3, b"\x14", "INVALID_ARGUMENT: frame CALL has no bulk part; this one has 4 bytes"),
+        (3, b"\x15", "INVALID_ARGUMENT: frame RESULT has no bulk part; this one has 4 bytes"),
         (4, b"\1\0\1\0", "TOO_LARGE: frame APPEND: control part of 65537 bytes, limit 65536"),
         (8, b"\xff" * 4, "TOO_LARGE: frame APPEND: bulk part of 4294967295 bytes, limit 1048576"),
         (12, b"\0" * 4, "INVALID_ARGUMENT: frame APPEND: CRC does not match"),

@@ -47,7 +47,7 @@ def name(sample: Sample) -> str:
 def reading(frame: Frame, sample: Sample) -> object:
     """All that receivers do with a frame before they act on it."""
     found, _ = read(frame, sample.call)
-    if frame.kind is FrameKind.APPEND:
+    if frame.kind is FrameKind.APPEND or (frame.kind is FrameKind.CALL and frame.bulk):
         batch_count(frame.bulk)
     return found
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core_rig import FUZZ, chain
+from quorate.entry import decode_entry
 from quorate.errors import InvalidArgument, NotLeader, QuorateError, error_for
 from quorate.testing.wire_samples import frames
 from quorate.types import Index, Term
@@ -17,7 +18,6 @@ from quorate.wire.requests import (
     Append,
     Fetch,
     Receipts,
-    Records,
     Stamp,
     decode_append,
     decode_failure,
@@ -77,7 +77,7 @@ def test_every_fetch_comes_back_as_it_was(fetch: Fetch) -> None:
         u64.map(Term),
         u64,
         u32,
-        st.lists(st.tuples(u32, u32, u32), max_size=20),
+        st.lists(st.tuples(u32, st.integers(1, 3000), u32, u32), max_size=20),
     )
 )
 def test_receipts_come_back_as_they_were(receipts: Receipts) -> None:
@@ -85,20 +85,20 @@ def test_receipts_come_back_as_they_were(receipts: Receipts) -> None:
 
 
 @FUZZ
-@given(u32, u64, u64, st.lists(st.tuples(u64, u32), max_size=5))
+@given(u32, u64, u64, st.lists(st.tuples(u64, u32, u64), max_size=5))
 def test_records_come_back_as_they_were(
-    request: int, first: int, end: int, facts: list[tuple[int, int]]
+    request: int, first: int, end: int, facts: list[tuple[int, int, int]]
 ) -> None:
     entries = chain(*([3] * len(facts)))
     rows = [
-        (offset, count, entry.size) for (offset, count), entry in zip(facts, entries, strict=True)
+        (offset, count, entry.size, time)
+        for (offset, count, time), entry in zip(facts, entries, strict=True)
     ]
     bulk = b"".join(entry.header + entry.body for entry in entries)
     found = decode_records(only(encode_records(request, first, end, rows) + bulk))
-    expected = [
-        (offset, count, entry) for (offset, count), entry in zip(facts, entries, strict=True)
-    ]
-    assert found == Records(request, first, end, expected)
+    assert found[:3] == (request, first, end)
+    assert [(*row[:2], row[2].append_time) for row in found.rows] == facts
+    assert [decode_entry(bytes(entry.frame)) for *_, entry in found.rows] == list(entries)
 
 
 @FUZZ

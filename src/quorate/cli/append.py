@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from quorate.cli.options import ClientOptions
-    from quorate.client.blocking import Log, Producer
+    from quorate.client.producer import Producer
     from quorate.client.results import Receipt
 
     Header = tuple[str, bytes]
@@ -90,12 +90,13 @@ def append(
     job = _Job(options, key_separator, headers)
     with options.client() as client:
         log = client.log(name)
-        target: Log | Producer = log
+        act: Callable[..., Receipt] = log.append_batch
         lines = _lines(file)
         if producer is not None:
-            target = log.producer(producer)
-            job.skipped = sum(1 for _ in islice(lines, target.last_sequence))
-        job.run(log.name, target, _batches(lines, size))
+            opened = log.producer(producer)
+            act = partial(_deliver, opened)
+            job.skipped = sum(1 for _ in islice(lines, opened.last_sequence))
+        job.run(log.name, act, _batches(lines, size))
     if not options.as_json:
         click.echo(job.summary())
 
@@ -115,11 +116,11 @@ class _Job:
         self._first: int | None = None
         self._last = 0
 
-    def run(self, name: str, target: Log | Producer, batches: Iterator[list[bytes]]) -> None:
+    def run(self, name: str, act: Callable[..., Receipt], batches: Iterator[list[bytes]]) -> None:
         with Counter("appended", printing=self._options.as_json) as counter:
             for lines in batches:
                 try:
-                    receipt = _surely(partial(target.append_batch, **self._terms(lines)))
+                    receipt = _surely(partial(act, **self._terms(lines)))
                 except QuorateError:
                     if done := self.skipped + self._appended:
                         click.echo(f"lines 1 to {done} are in the log", err=True)
@@ -151,6 +152,10 @@ class _Job:
         if self.skipped:
             text += f"; the log had {count(self.skipped, 'line')} already"
         return text
+
+
+def _deliver(producer: Producer, **terms: Any) -> Receipt:
+    return producer.send_batch(**terms).result()
 
 
 def _surely(act: Callable[[], Receipt]) -> Receipt:

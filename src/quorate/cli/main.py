@@ -17,6 +17,7 @@ import click
 
 from quorate import __version__
 from quorate.cli.append import append
+from quorate.cli.bench import bench
 from quorate.cli.dev import dev
 from quorate.cli.documents import printable
 from quorate.cli.inspect import inspect
@@ -44,6 +45,7 @@ def quorate() -> None:
 
 
 quorate.add_command(append)
+quorate.add_command(bench)
 quorate.add_command(dev)
 quorate.add_command(inspect)
 quorate.add_command(log)

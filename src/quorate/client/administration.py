@@ -58,7 +58,7 @@ async def create_log(session: Session, name: str) -> Route:
 async def delete_log(session: Session, name: str) -> Route:
     """Done when a majority of nodes has dropped it. Which life of the log it was."""
     route = await find_log(session, name)
-    call = DeleteLog(name, wire_id(route.incarnation), _patience_ms(session))
+    call = DeleteLog(name, route.wire, _patience_ms(session))
     catalog = session.routing.catalog
     await session.change(catalog, f"delete {name}", call, Effect.ONCE)
     session.routing.dropped(route.incarnation)

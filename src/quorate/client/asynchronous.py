@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from quorate.batch import encode_batch
+from quorate.client.accumulator import BATCH_BYTES, LINGER_MS, MEMORY_BYTES, Settings
 from quorate.client.administration import (
     cluster_status,
     create_log,
@@ -13,26 +14,32 @@ from quorate.client.administration import (
     find_log,
     list_logs,
 )
-from quorate.client.producer import open_producer
-from quorate.client.reading import Reader
+from quorate.client.prefetch import Prefetch
+from quorate.client.producer import AsyncProducer
+from quorate.client.reading import Reader, records_of
 from quorate.client.retries import Effect
 from quorate.client.routing import Routing, parse_endpoints
-from quorate.client.session import Session, wire_id
+from quorate.client.sender import open_sender
+from quorate.client.session import Session
 from quorate.wire.calls import OffsetAt, SetFence
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
-    from quorate.client.producer import Producer
-    from quorate.client.reading import Start
+    import pyarrow as pa
+
+    from quorate.client.reading import Piece, Start
     from quorate.client.results import ClusterStatus, Receipt, Record
     from quorate.client.routing import Route
+    from quorate.client.submission import Submission
 
     Header = tuple[str, bytes]
 
-__all__ = ["AsyncClient", "AsyncLog", "AsyncProducer"]
+__all__ = ["AsyncClient", "AsyncLog", "encode_records"]
+
+Item = TypeVar("Item")
 
 
 class AsyncClient:
@@ -142,7 +149,26 @@ class AsyncLog:
         is never sent a second time.
         """
         batch = encode_records(values, keys, headers, timestamps)
+        if expect_offset is None and fence is None:
+            return await self._session.submit(self._route, batch)
         return await self._session.append(self._route, batch, expect_offset, fence)
+
+    def submit(
+        self,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Sequence[Header]] | None = None,
+        timestamps: Sequence[int] | int | None = None,
+    ) -> Submission:
+        """Send what :meth:`append_batch` appends, and go on. Await the submission for its receipt.
+
+        Many can be under way at once, each at the price of a request and no task. Those that were
+        sent to one leader are appended in the order of the calls; one that has to be repeated comes
+        later. For a guaranteed order, and to be sure that each is there once, open a producer.
+        """
+        batch = encode_records(values, keys, headers, timestamps)
+        return self._session.submit(self._route, batch)
 
     def read(
         self,
@@ -158,15 +184,36 @@ class AsyncLog:
         it ends at the end that the log had at the beginning; with ``follow`` it waits there for
         more. With ``linearizable`` everything acknowledged before the call is seen.
         """
-        return self._records(
-            Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
-        )
+        reader = Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
+        return self._each(reader, records_of)
 
-    async def _records(self, reader: Reader) -> AsyncIterator[Record]:
-        while (pieces := await reader.next(self._session)) is not None:
-            for piece in pieces:
-                for record in piece.records():
-                    yield record
+    def read_arrow(
+        self,
+        start: Start = 0,
+        stop: int | None = None,
+        follow: bool = False,
+        *,
+        linearizable: bool = False,
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The same as Arrow record batches: one for each stored batch, over the memory in which it
+        came. Needs pyarrow: ``pip install 'quorate[arrow]'``.
+        """
+        # Not everybody has it, nor waits for it gladly.
+        from quorate.client.arrow_reading import record_batches_of
+
+        reader = Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
+        return self._each(reader, record_batches_of)
+
+    async def _each(
+        self, reader: Reader, decode: Callable[[list[Piece]], Iterator[Item]]
+    ) -> AsyncIterator[Item]:
+        prefetch = Prefetch(reader)
+        try:
+            while (pieces := await prefetch.next(self._session)) is not None:
+                for item in decode(pieces):
+                    yield item
+        finally:
+            prefetch.stop(self._session)
 
     async def first_offset(self) -> int:
         """The first offset that is kept."""
@@ -178,7 +225,7 @@ class AsyncLog:
 
     async def offset_at(self, timestamp_us: int) -> int:
         """The first offset with an append time at or after ``timestamp_us``; the end if none."""
-        call = OffsetAt(wire_id(self._route.incarnation), timestamp_us)
+        call = OffsetAt(self._route.wire, timestamp_us)
         found = await self._session.ask(self._route, f"offset in {self.name}", call)
         return found.offset
 
@@ -187,41 +234,26 @@ class AsyncLog:
 
         ``expect`` is the fence that is set now, None if none is; otherwise FENCED.
         """
-        call = SetFence(wire_id(self._route.incarnation), fence, expect)
+        call = SetFence(self._route.wire, fence, expect)
         await self._session.change(self._route, f"fence of {self.name}", call, Effect.TWICE)
 
-    async def producer(self, name: str) -> AsyncProducer:
-        """Open a producer, whose batches are appended exactly once.
-
-        Whoever had it open before is FENCED.
-        """
-        return AsyncProducer(self._session, await open_producer(self._session, self._route, name))
-
-
-class AsyncProducer:
-    """An open producer of one log. One batch at a time."""
-
-    def __init__(self, session: Session, producer: Producer) -> None:
-        self._session = session
-        self._producer = producer
-
-    @property
-    def last_sequence(self) -> int:
-        """Records that are in the log under this name: the sequence of the last one."""
-        return self._producer.last_sequence
-
-    async def append_batch(
+    async def producer(
         self,
-        values: Sequence[bytes],
+        name: str,
         *,
-        keys: Sequence[bytes | None] | None = None,
-        headers: Sequence[Sequence[Header]] | None = None,
-        timestamps: Sequence[int] | int | None = None,
+        linger_ms: float = LINGER_MS,
+        batch_bytes: int = BATCH_BYTES,
+        memory_bytes: int = MEMORY_BYTES,
         fence: str | None = None,
-    ) -> Receipt:
-        """Append records together. It is sent until there is an answer, and is in the log once."""
-        batch = encode_records(values, keys, headers, timestamps)
-        return await self._producer.append(self._session, batch, fence)
+    ) -> AsyncProducer:
+        """Open a producer, whose records are in the log once and in order.
+
+        Whoever had it open before is FENCED. A record waits for up to ``linger_ms`` to share a
+        batch of about ``batch_bytes`` with others. What waits and is on its way takes up to
+        ``memory_bytes``; then sending has to wait. Its appends show ``fence``.
+        """
+        settings = Settings(linger_ms, batch_bytes, memory_bytes)
+        return AsyncProducer(await open_sender(self._session, self._route, name, settings, fence))
 
 
 def encode_records(

@@ -11,8 +11,10 @@ import asyncio
 import os
 import threading
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from quorate.client.accumulator import BATCH_BYTES, LINGER_MS, MEMORY_BYTES, Settings
 from quorate.client.administration import (
     cluster_status,
     create_log,
@@ -21,9 +23,11 @@ from quorate.client.administration import (
     list_logs,
 )
 from quorate.client.asynchronous import AsyncLog, encode_records
-from quorate.client.producer import open_producer
-from quorate.client.reading import Reader
+from quorate.client.prefetch import Prefetch
+from quorate.client.producer import Producer
+from quorate.client.reading import Reader, records_of
 from quorate.client.routing import Routing, parse_endpoints
+from quorate.client.sender import open_sender
 from quorate.client.session import Session, checked_timeout
 from quorate.errors import InvalidArgument
 
@@ -32,14 +36,15 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from quorate.client.producer import Producer as Opened
-    from quorate.client.reading import Start
+    import pyarrow as pa
+
+    from quorate.client.reading import Piece, Start
     from quorate.client.results import ClusterStatus, Receipt, Record
     from quorate.client.routing import Route
 
     Header = tuple[str, bytes]
 
-__all__ = ["Client", "Log", "Producer"]
+__all__ = ["Client", "Log"]
 
 # How often a call that waits looks whether there is still somebody to wait for.
 LOOK_S = 1.0
@@ -120,6 +125,12 @@ class Client:
                 made.discard()
         return worker.run(work)
 
+    def _tell(self, word: Callable[[Session], None]) -> None:
+        """Let the session know, if there is one in this process."""
+        worker = self._workers.get(os.getpid())
+        if worker is not None:
+            worker.tell(word)
+
 
 class Log:
     """One log of a cluster, in one of its lives: deleted and made again, it is another one."""
@@ -197,12 +208,35 @@ class Log:
         more. With ``linearizable`` everything acknowledged before the call is seen.
         """
         reader = Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
-        return self._records(reader)
+        return self._each(reader, records_of)
 
-    def _records(self, reader: Reader) -> Iterator[Record]:
-        while (pieces := self._client._run(reader.next)) is not None:
-            for piece in pieces:
-                yield from piece.records()
+    def read_arrow(
+        self,
+        start: Start = 0,
+        stop: int | None = None,
+        follow: bool = False,
+        *,
+        linearizable: bool = False,
+    ) -> pa.RecordBatchReader:
+        """The same as Arrow record batches: one for each stored batch, over the memory in which it
+        came. Needs pyarrow: ``pip install 'quorate[arrow]'``.
+        """
+        # Not everybody has it, nor waits for it gladly.
+        from quorate.client.arrow_reading import reader_of, record_batches_of
+
+        reader = Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
+        return reader_of(self._each(reader, record_batches_of))
+
+    def _each(
+        self, reader: Reader, decode: Callable[[list[Piece]], Iterator[Result]]
+    ) -> Iterator[Result]:
+        prefetch = Prefetch(reader)
+        try:
+            while (pieces := self._client._run(prefetch.next)) is not None:
+                yield from decode(pieces)
+        finally:
+            # Also by the garbage collector, in any thread: nobody may wait here.
+            self._client._tell(prefetch.stop)
 
     def first_offset(self) -> int:
         """The first offset that is kept."""
@@ -227,43 +261,26 @@ class Log:
             lambda session: AsyncLog(session, self._route).set_fence(fence, expect=expect)
         )
 
-    def producer(self, name: str) -> Producer:
-        """Open a producer, whose batches are appended exactly once.
-
-        Whoever had it open before is FENCED.
-        """
-        opened = self._client._run(lambda session: open_producer(session, self._route, name))
-        return Producer(self._client, opened)
-
-
-class Producer:
-    """An open producer of one log. One batch at a time."""
-
-    def __init__(self, client: Client, opened: Opened) -> None:
-        self._client = client
-        self._opened = opened
-        self._process = os.getpid()
-
-    @property
-    def last_sequence(self) -> int:
-        """Records that are in the log under this name: the sequence of the last one."""
-        return self._opened.last_sequence
-
-    def append_batch(
+    def producer(
         self,
-        values: Sequence[bytes],
+        name: str,
         *,
-        keys: Sequence[bytes | None] | None = None,
-        headers: Sequence[Sequence[Header]] | None = None,
-        timestamps: Sequence[int] | int | None = None,
+        linger_ms: float = LINGER_MS,
+        batch_bytes: int = BATCH_BYTES,
+        memory_bytes: int = MEMORY_BYTES,
         fence: str | None = None,
-    ) -> Receipt:
-        """Append records together. It is sent until there is an answer, and is in the log once."""
-        if os.getpid() != self._process:
-            # Two processes would use the same sequences for different records.
-            raise InvalidArgument(f"producer {self._opened.name} was opened before the fork")
-        batch = encode_records(values, keys, headers, timestamps)
-        return self._client._run(lambda session: self._opened.append(session, batch, fence))
+    ) -> Producer:
+        """Open a producer, whose records are in the log once and in order.
+
+        Whoever had it open before is FENCED. A record waits for up to ``linger_ms`` to share a
+        batch of about ``batch_bytes`` with others. What waits and is on its way takes up to
+        ``memory_bytes``; then sending has to wait. Its appends show ``fence``.
+        """
+        settings = Settings(linger_ms, batch_bytes, memory_bytes)
+        sender = self._client._run(
+            lambda session: open_sender(session, self._route, name, settings, fence)
+        )
+        return Producer(self._client, sender)
 
 
 class _Worker:
@@ -305,6 +322,11 @@ class _Worker:
         except KeyboardInterrupt:
             future.cancel()
             raise
+
+    def tell(self, word: Callable[[Session], None]) -> None:
+        """Call ``word`` there; wait for nothing."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(word, self._session)
 
     def close(self) -> None:
         self.run(_wind_up)

@@ -56,6 +56,11 @@ class Pool:
         told = "; ".join(f"{address}: {reason(error)}" for address, error in failures)
         raise Unreachable(f"no node could be reached: {told}")
 
+    def connected(self, address: str) -> Requests | None:
+        """The connection to ``address``, if it takes appends at this moment."""
+        requests = self._open.get(address)
+        return requests if requests is not None and requests.direct else None
+
     async def connect(self, address: str) -> Requests:
         if self._closed:
             raise InvalidArgument("the client is closed")

@@ -1,69 +1,257 @@
-"""A producer: a name under which records are counted, so that a repeat is known as one.
+"""Producers: records are sent one by one, travel in batches, and are in the log once.
 
-One batch is under way at a time. Its first record has the sequence after the last one; a leader
-takes that sequence once, however often it is sent.
+Two faces of the same :class:`~quorate.client.sender.Sender`: one for asyncio, one for everybody
+else, which any thread may use.
 """
 
 from __future__ import annotations
 
-import secrets
+import asyncio
+import os
+import threading
+import time
+from functools import partial
 from typing import TYPE_CHECKING
 
-from quorate.client.retries import Effect
-from quorate.client.session import wire_id
-from quorate.errors import InvalidArgument, QuorateError
-from quorate.wire.calls import OpenProducer
-from quorate.wire.requests import Stamp
+from quorate.client.tickets import AsyncDelivery, Delivery
+from quorate.errors import InvalidArgument, QuorateError, Timeout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from quorate.client.blocking import Client
     from quorate.client.results import Receipt
-    from quorate.client.routing import Route
-    from quorate.client.session import Session
+    from quorate.client.sender import Sender
+    from quorate.client.tickets import Ticket
 
-__all__ = ["Producer", "open_producer"]
+    Header = tuple[str, bytes]
+    Added = tuple[Ticket, int]
 
-INSTANCE_BYTES = 16
-# Batches of which a log remembers where they went: one is under way.
-WINDOW = 16
-# A producer that was idle for so long is forgotten.
-EXPIRY_US = 7 * 24 * 3600 * 1_000_000
+__all__ = ["AsyncProducer", "Producer"]
+
+
+class AsyncProducer:
+    """An open producer of one log. Close it, or use it in an ``async with`` statement::
+
+    async with await log.producer("loader-7") as producer:
+        delivery = await producer.send(b"hello")
+        receipt = await delivery
+    """
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+        self._records = sender.records
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self.close()
+        except QuorateError as problem:
+            if error is None:
+                raise
+            _note(error, problem)
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record that is known to be in the log under this name."""
+        return self._sender.window.last_sequence
+
+    async def send(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] | None = None,
+        timestamp: int | None = None,
+    ) -> AsyncDelivery:
+        """Send one record. It waits only if there is no room; await what it gives to know more.
+
+        TIMEOUT if no room was found: nothing was sent.
+        """
+        added = self._records.add(value, key, headers, timestamp)
+        if added is None:
+            added = await self._added(partial(self._records.add, value, key, headers, timestamp))
+        return await self._delivery(*added)
+
+    async def send_batch(
+        self,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Sequence[Header]] | None = None,
+        timestamps: Sequence[int] | int | None = None,
+    ) -> AsyncDelivery:
+        """Send records together: all of them or none are in the log, at consecutive offsets."""
+        add = partial(self._records.add_batch, values, keys, headers, timestamps)
+        return await self._delivery(*(add() or await self._added(add)))
+
+    async def send_and_wait(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] | None = None,
+        timestamp: int | None = None,
+    ) -> Receipt:
+        """Send one record, at once, and wait for its receipt."""
+        delivery = await self.send(value, key=key, headers=headers, timestamp=timestamp)
+        self._records.hurry()
+        return await delivery
+
+    async def flush(self) -> None:
+        """Wait until all that was sent before is in the log. Raises the first delivery error."""
+        await self._sender.flush()
+
+    async def close(self) -> None:
+        """Flush, and take nothing more. Raises the first delivery error."""
+        await self._sender.close()
+
+    async def _delivery(self, ticket: Ticket, place: int) -> AsyncDelivery:
+        if ticket.data:
+            # The batch is full. It leaves while the next one is gathered.
+            await asyncio.sleep(0)
+        return AsyncDelivery(ticket, place)
+
+    async def _added(self, add: Callable[[], Added | None]) -> Added:
+        timeout = self._sender.timeout
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    room = asyncio.Event()
+                    self._records.when_room(room.set)
+                    await room.wait()
+                    if (added := add()) is not None:
+                        return added
+        except TimeoutError:
+            raise _no_room(self._sender, timeout) from None
 
 
 class Producer:
-    """An open producer. Nothing but data: what it sends goes through a session."""
+    """An open producer of one log. Any thread may use it, but no forked process.
 
-    def __init__(self, route: Route, name: str, epoch: int, last_sequence: int) -> None:
-        self.name = name
-        self.epoch = epoch
-        # Of the last record that is in the log under this name; 0 before the first.
-        self.last_sequence = last_sequence
-        self._route = route
-        # The fate of a batch is open: what comes after it can have no sequence.
-        self._doubtful = False
+    Close it, or use it in a ``with`` statement::
 
-    async def append(self, session: Session, batch: bytes, fence: str | None = None) -> Receipt:
-        """Append a batch, exactly once."""
-        if self._doubtful:
-            raise InvalidArgument(
-                f"producer {self.name}: a batch is under way or its fate is open; open it again"
-            )
-        stamp = Stamp(self.name, self.epoch, self.last_sequence + 1)
-        self._doubtful = True
+        with log.producer("loader-7") as producer:
+            delivery = producer.send(b"hello")
+            receipt = delivery.result()
+    """
+
+    def __init__(self, client: Client, sender: Sender) -> None:
+        self._client = client
+        self._sender = sender
+        self._records = sender.records
+        self._process = os.getpid()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
-            receipt = await session.append(self._route, batch, fence=fence, stamp=stamp)
-        except QuorateError as error:
-            # Nothing was logged, so the sequence is still free.
-            self._doubtful = not error.retriable
-            raise
-        self._doubtful = False
-        self.last_sequence += receipt.count
-        return receipt
+            self.close()
+        except QuorateError as problem:
+            if error is None:
+                raise
+            _note(error, problem)
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record that is known to be in the log under this name."""
+        return self._sender.window.last_sequence
+
+    def send(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] | None = None,
+        timestamp: int | None = None,
+    ) -> Delivery:
+        """Send one record. It waits only if there is no room; what it gives knows more later.
+
+        TIMEOUT if no room was found: nothing was sent.
+        """
+        if os.getpid() != self._process:
+            self._check_process()
+        added = self._records.add(value, key, headers, timestamp)
+        if added is None:
+            added = self._added(partial(self._records.add, value, key, headers, timestamp))
+        return Delivery(*added)
+
+    def send_batch(
+        self,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Sequence[Header]] | None = None,
+        timestamps: Sequence[int] | int | None = None,
+    ) -> Delivery:
+        """Send records together: all of them or none are in the log, at consecutive offsets."""
+        self._check_process()
+        add = partial(self._records.add_batch, values, keys, headers, timestamps)
+        return Delivery(*(add() or self._added(add)))
+
+    def send_and_wait(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] | None = None,
+        timestamp: int | None = None,
+    ) -> Receipt:
+        """Send one record, at once, and wait for its receipt."""
+        delivery = self.send(value, key=key, headers=headers, timestamp=timestamp)
+        self._records.hurry()
+        return delivery.result()
+
+    def flush(self) -> None:
+        """Wait until all that was sent before is in the log. Raises the first delivery error."""
+        self._check_process()
+        self._client._run(lambda _: self._sender.flush())
+
+    def close(self) -> None:
+        """Flush, and take nothing more. Raises the first delivery error."""
+        self._check_process()
+        self._client._run(lambda _: self._sender.close())
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            # Two processes would use the same sequences for different records.
+            name = self._sender.window.name
+            raise InvalidArgument(f"producer {name} was opened before the fork: open it again")
+
+    def _added(self, add: Callable[[], Added | None]) -> Added:
+        timeout = self._sender.timeout
+        deadline = time.monotonic() + timeout
+        while True:
+            room = threading.Event()
+            self._records.when_room(room.set)
+            if not room.wait(deadline - time.monotonic()):
+                raise _no_room(self._sender, timeout)
+            if (added := add()) is not None:
+                return added
 
 
-async def open_producer(session: Session, route: Route, name: str) -> Producer:
-    """Open ``name``, which ends whoever else has it open."""
-    instance = secrets.token_bytes(INSTANCE_BYTES)
-    call = OpenProducer(wire_id(route.incarnation), name, instance, WINDOW, EXPIRY_US)
-    what = f"open producer {name} of {route.name}"
-    opened = await session.change(route, what, call, Effect.ONCE)
-    return Producer(route, name, opened.epoch, opened.last_sequence)
+def _no_room(sender: Sender, timeout: float) -> Timeout:
+    return Timeout(
+        f"producer {sender.window.name}: no room in {timeout:g} s; what was sent before takes all "
+        f"of memory_bytes"
+    )
+
+
+def _note(error: BaseException, problem: QuorateError) -> None:
+    """Whatever went wrong first is what the caller gets; the other is not lost."""
+    error.add_note(f"and the producer was closed with {problem.code}: {problem}")

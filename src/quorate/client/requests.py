@@ -14,6 +14,7 @@ from quorate.client.retries import Lost, Unreachable
 from quorate.errors import Corrupt, InvalidArgument, TooLarge
 from quorate.wire.calls import decode_result, encode_call
 from quorate.wire.frames import FrameKind
+from quorate.wire.plain import encode_plain
 from quorate.wire.requests import (
     Append,
     Fetch,
@@ -26,6 +27,7 @@ from quorate.wire.requests import (
 )
 
 if TYPE_CHECKING:
+    from quorate.client.submission import Submission
     from quorate.net.connection import Connection
     from quorate.wire.calls import Call
     from quorate.wire.frames import Frame
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["Requests"]
 
 NUMBERS = 1 << 32
+# So much is written without waiting for more.
+WRITE_BYTES = 32 << 10
 Result = TypeVar("Result")
 _Decode = Callable[["Frame"], Any]
 
@@ -56,12 +60,19 @@ class Requests:
     def __init__(self, connection: Connection, welcome: Welcome) -> None:
         self.welcome = welcome
         # Done once the connection has ended.
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
         self._connection = connection
         self._waiting: dict[int, _Waiting] = {}
+        # Appends that nobody waits for here, the oldest first, and who is told if one was refused
+        # or is lost: it may have to be sent to another node.
+        self._submitted: dict[int, Submission] = {}
+        self._failed: Callable[[Submission, Requests, Exception], None] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
         self._number = 0
         # Frames of the next write.
         self._out: list[bytes] = []
+        self._out_bytes = 0
         # Done when the connection takes more; None while it does.
         self._room: asyncio.Future[None] | None = None
         connection.handler = self
@@ -88,14 +99,17 @@ class Requests:
 
     async def append(self, append: Append) -> Receipt:
         """``append`` gets its number here. Raises TooLarge before anything is sent."""
-        size, limit = len(append.batch), self.welcome.batch_bytes
-        if size > limit:
-            raise TooLarge(f"a batch of {size} bytes; limits.batch_bytes of {self.node} is {limit}")
+        self._check_size(append.batch)
         number, future = self._expect(FrameKind.RECEIPTS, _nothing)
         append = append._replace(request=number)
         self._send(encode_append(append), append.batch)
         receipt: Receipt = await self._answered(number, future)
         return receipt
+
+    def _check_size(self, batch: bytes) -> None:
+        size, limit = len(batch), self.welcome.batch_bytes
+        if size > limit:
+            raise TooLarge(f"a batch of {size} bytes; limits.batch_bytes of {self.node} is {limit}")
 
     async def fetch(self, fetch: Fetch) -> Records:
         number, future = self._expect(FrameKind.RECORDS, decode_records)
@@ -103,31 +117,78 @@ class Requests:
         records: Records = await self._answered(number, future)
         return records
 
-    async def call(self, call: Call[Result]) -> Result:
+    async def call(self, call: Call[Result], batch: bytes = b"") -> Result:
+        """``batch`` is for the one call that has one."""
+        self._check_size(batch)
         number, future = self._expect(FrameKind.RESULT, lambda frame: decode_result(frame, call))
-        self._send(encode_call(number, call))
+        self._send(encode_call(number, call, len(batch)), batch)
         result: Result = await self._answered(number, future)
         return result
 
-    def _expect(self, kind: FrameKind, decode: _Decode) -> tuple[int, asyncio.Future[Any]]:
+    @property
+    def direct(self) -> bool:
+        """Whether an append can be submitted: it leaves at once."""
+        return self._room is None and not self._connection.closed
+
+    def submit(
+        self, submission: Submission, failed: Callable[[Submission, Requests, Exception], None]
+    ) -> None:
+        """Send an append that asks for nothing special; ``failed`` is told if it has no receipt.
+
+        All that are submitted on one connection have the same time, so the first expires first.
+        """
+        number = self._next_number()
+        deadline_ms = max(1, int(1000 * (submission.deadline - self._loop.time())))
+        log = submission.route.wire
+        self._send(encode_plain(number, log, submission.batch, deadline_ms))
+        self._submitted[number] = submission
+        self._failed = failed
+        if self._expiry is None:
+            self._expiry = self._loop.call_at(submission.deadline, self._expire)
+
+    def _expire(self) -> None:
+        """Give up what had no answer in its time."""
+        self._expiry = None
+        for number, submission in list(self._submitted.items()):
+            if submission.deadline > self._loop.time():
+                self._expiry = self._loop.call_at(submission.deadline, self._expire)
+                return
+            del self._submitted[number]
+            self._lost(submission, Lost("no answer came in time"))
+
+    def _lost(self, submission: Submission, error: Exception) -> None:
+        assert self._failed is not None  # for the type checker: set by whoever submitted
+        self._failed(submission, self, error)
+
+    def _next_number(self) -> int:
         if not self.open:
             raise Unreachable(f"the connection to {self.node} has ended")
-        while self._number in self._waiting:
-            self._number = (self._number + 1) % NUMBERS
-        number, self._number = self._number, (self._number + 1) % NUMBERS
-        future = asyncio.get_running_loop().create_future()
+        number = self._number
+        while number in self._waiting or number in self._submitted:
+            number = (number + 1) % NUMBERS
+        self._number = (number + 1) % NUMBERS
+        return number
+
+    def _expect(self, kind: FrameKind, decode: _Decode) -> tuple[int, asyncio.Future[Any]]:
+        number = self._next_number()
+        future = self._loop.create_future()
         self._waiting[number] = _Waiting(future, kind, decode)
         return number, future
 
     def _send(self, *buffers: bytes) -> None:
-        """Whatever is asked until the loop comes round leaves in one write."""
+        """Whatever is asked until the loop comes round leaves in one write; of much, the first part
+        leaves at once, so that the node works on it meanwhile."""
         if not self._out:
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._loop.call_soon(self._flush)
         self._out += buffers
+        self._out_bytes += sum(map(len, buffers))
+        if self._out_bytes > WRITE_BYTES:
+            self._flush()
 
     def _flush(self) -> None:
-        out, self._out = self._out, []
-        self._connection.send(out)
+        if self._out:
+            out, self._out, self._out_bytes = self._out, [], 0
+            self._connection.send(out)
 
     async def _answered(self, number: int, future: asyncio.Future[Any]) -> Any:
         try:
@@ -142,32 +203,46 @@ class Requests:
             self._receipts(frame)
         elif frame.kind is FrameKind.FAILURE:
             failure = decode_failure(frame)
-            self._answer(failure.request, failure.error)
+            submission = self._submitted.pop(failure.request, None)
+            if submission is not None:
+                self._lost(submission, failure.error)
+            else:
+                self._answer(failure.request, failure.error)
         else:
             self._result(frame)
 
     def closed(self, error: Exception | None) -> None:
         self.ended.set_result(None)
         why = f": {error}" if error is not None and str(error) else ""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        submitted, self._submitted = self._submitted, {}
+        for submission in submitted.values():
+            self._lost(submission, Lost(f"the connection to {self.node} ended{why}"))
         for number in list(self._waiting):
             self._answer(number, Lost(f"the connection to {self.node} ended{why}"))
         self.writable(True)
 
     def writable(self, yes: bool) -> None:
         if not yes and self._room is None:
-            self._room = asyncio.get_running_loop().create_future()
+            self._room = self._loop.create_future()
         elif yes and self._room is not None:
             room, self._room = self._room, None
             if not room.done():
                 room.set_result(None)
 
     def _receipts(self, frame: Frame) -> None:
-        index, term, base, synced, rows = decode_receipts(frame)
-        for number, above, count in rows:
+        receipts = decode_receipts(frame)
+        index, term, _, synced, _ = receipts
+        submitted = self._submitted
+        for number, offset, count in receipts.answers():
+            submission = submitted.pop(number, None)
+            if submission is not None:
+                submission.appended(offset, count, index, term, synced)
+                continue
             waiting = self._waiting.get(number)
             if waiting is not None and waiting.kind is FrameKind.RECEIPTS:
-                receipt = Receipt(base + above, count, index, term, synced)
-                self._answer(number, receipt)
+                self._answer(number, Receipt(offset, count, index, term, synced))
 
     def _result(self, frame: Frame) -> None:
         number = request_of(frame)

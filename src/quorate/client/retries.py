@@ -16,6 +16,8 @@ from quorate.errors import Corrupt, OutcomeUnknown, QuorateError, Timeout
 if TYPE_CHECKING:
     from random import Random
 
+    Settling = type[QuorateError] | tuple[type[QuorateError], ...]
+
 __all__ = ["Attempts", "Effect", "Lost", "Patience", "Unreachable"]
 
 
@@ -76,7 +78,7 @@ class Attempts:
         patience: Patience,
         draw: Random,
         *,
-        settling: type[QuorateError] | None = None,
+        settling: Settling = (),
         copies: int = 1,
         wait_s: float = 0.0,
     ) -> None:
@@ -89,7 +91,7 @@ class Attempts:
         self.answer_s = None if effect is Effect.TWICE else patience.answer_s + wait_s
         # A request is out, and no answer to it came.
         self.sent = False
-        # The error that leaves no doubt about an earlier attempt.
+        # The errors that leave no doubt about an earlier attempt.
         self._settling = settling
         # Replicas whose copy may be whole.
         self._copies = copies
@@ -146,7 +148,7 @@ class Attempts:
             raise self._unknown() from None
 
     def _settles(self, error: QuorateError) -> bool:
-        return self._settling is not None and isinstance(error, self._settling)
+        return isinstance(error, self._settling)
 
     def _unknown(self) -> OutcomeUnknown:
         if isinstance(self._doubt, OutcomeUnknown):

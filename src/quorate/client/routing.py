@@ -5,6 +5,7 @@ Sans-IO, and nothing but data: it outlives its connections, and a fork.
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -46,13 +47,22 @@ class Route:
     nodes: list[str]
     # Where writes go; None if nobody is known to lead: then the nodes are tried one by one.
     leader: str | None = None
-    # Where reads go; None is the leader.
+    # Where reads go that ask for the newest; None is the leader.
     reader: str | None = None
+    # Rises with every reader, so that they read from different nodes. It begins anywhere: clients
+    # that start together do not meet at one node either.
+    turn: int = field(default_factory=lambda: random.randrange(1 << 16))
     # The highest end that this client has seen, or was told by a receipt. Reads never show less.
     session_end: int = 0
+    # How the incarnation travels.
+    wire: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.wire = self.incarnation.to_bytes(16, "little")
 
     def saw(self, end: int) -> None:
-        self.session_end = max(self.session_end, end)
+        if end > self.session_end:
+            self.session_end = end
 
     def redirected(self, asked: str, message: str) -> bool:
         """``asked`` does not lead. Whether it named somebody else whom it pays to ask at once."""
@@ -77,6 +87,11 @@ class Route:
     def failed_to_read(self, node: str) -> None:
         others = self._from(node)[1:]
         self.reader = others[0] if others else None
+
+    def next_replica(self) -> str:
+        """Whom the next reader may ask for what every replica will have."""
+        self.turn += 1
+        return sorted(self.nodes)[self.turn % len(self.nodes)]
 
     def to_write(self) -> list[str]:
         """The nodes, the one to begin with first."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from quorate.client.pool import Pool
 from quorate.client.retries import Attempts, Effect, Lost, Patience, Unreachable
+from quorate.client.submission import Submission
 from quorate.errors import (
     Behind,
     Corrupt,
@@ -27,10 +28,12 @@ from quorate.wire.calls import FindLog, ReadEnds
 from quorate.wire.requests import Append, Fetch
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
+    from typing import Any
 
     from quorate.client.requests import Requests
     from quorate.client.results import Receipt
+    from quorate.client.retries import Settling
     from quorate.client.routing import Route, Routing
     from quorate.wire.calls import Call, Ends
     from quorate.wire.requests import Records, Stamp
@@ -68,9 +71,27 @@ class Session:
         self.patience = patience
         self.pool = Pool(routing, patience)
         self._draw = random.Random()
+        # What readers asked for before they needed it.
+        self._ahead: set[asyncio.Task[Any]] = set()
+        # Appends that were submitted and did not arrive with the first attempt.
+        self._going_on: set[asyncio.Task[None]] = set()
+        # The one loop that it is used on, once it was used.
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def close(self) -> None:
+        for task in self._ahead:
+            task.cancel()
+        await asyncio.gather(*self._ahead, return_exceptions=True)
         await self.pool.close()
+
+    def ahead(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Begin with ``work``, for whoever will want it; it ends with the session."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._ahead.add(task)
+        task.add_done_callback(self._ahead.discard)
+        # Perhaps nobody will.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
 
     # -- operations ----------------------------------------------------------------------------
 
@@ -101,11 +122,62 @@ class Session:
         what: str,
         call: Call[Result],
         effect: Effect,
-        settling: type[QuorateError] | None = None,
+        settling: Settling = (),
+        *,
+        batch: bytes = b"",
     ) -> Result:
-        """Something that only the leader of ``route`` does."""
+        """Something that only the leader of ``route`` does; ``batch`` goes with the call."""
         attempts = self._attempts(route, what, effect, settling=settling)
-        return await self._carry_out(attempts, route, lambda at: at.call(call))
+        return await self._carry_out(attempts, route, lambda at: at.call(call, batch))
+
+    def submit(self, route: Route, batch: bytes) -> Submission:
+        """Append a batch without waiting. It leaves at once if the leader is known and takes more;
+        otherwise, and if it is refused, it goes the way of :meth:`append`."""
+        # To ask for the loop is a system call, which would be a third of all that is done here.
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        submission = Submission(route, batch, loop.time() + self.timeout, loop)
+        at = self._leader_at(route)
+        if at is None or len(batch) > at.welcome.batch_bytes:
+            self._go_on(submission)
+        else:
+            at.submit(submission, self._refused)
+        return submission
+
+    def _leader_at(self, route: Route) -> Requests | None:
+        leader = route.leader
+        address = self.routing.met.get(leader) if leader is not None else None
+        at = self.pool.connected(address) if address is not None else None
+        return at if at is not None and at.node == leader else None
+
+    def _refused(self, submission: Submission, at: Requests, error: Exception) -> None:
+        self._go_on(submission, at, error)
+
+    def _go_on(
+        self, submission: Submission, at: Requests | None = None, error: Exception | None = None
+    ) -> None:
+        """Let it have its further attempts; ``error`` is what came of the first."""
+        task = asyncio.get_running_loop().create_task(self._append_on(submission, at, error))
+        self._going_on.add(task)
+        task.add_done_callback(self._going_on.discard)
+
+    async def _append_on(
+        self, submission: Submission, at: Requests | None, error: Exception | None
+    ) -> None:
+        route, batch, deadline = submission.route, submission.batch, submission.deadline
+        try:
+            if error is not None:
+                attempts = self._appending(route, Effect.TWICE)
+                await asyncio.sleep(await self._failed(attempts, route, at, error))
+            left = deadline - asyncio.get_running_loop().time()
+            submission.appended(*await self.append(route, batch, timeout=left))
+        except QuorateError as problem:
+            submission.failed(problem)
+
+    def _appending(self, route: Route, effect: Effect, timeout: float | None = None) -> Attempts:
+        what = f"append to {route.name}"
+        return self._attempts(route, what, effect, settling=Duplicate, timeout=timeout)
 
     async def append(
         self,
@@ -114,12 +186,14 @@ class Session:
         expect_offset: int | None = None,
         fence: str | None = None,
         stamp: Stamp | None = None,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109  # kept by the attempts
     ) -> Receipt:
         """Without a stamp it is sent a second time only if the first one was refused."""
         effect = Effect.TWICE if stamp is None else Effect.ONCE
-        attempts = self._attempts(route, f"append to {route.name}", effect, settling=Duplicate)
+        attempts = self._appending(route, effect, timeout)
         clock = asyncio.get_running_loop().time
-        deadline = clock() + self.timeout
+        deadline = clock() + attempts.timeout
 
         def send(at: Requests) -> Awaitable[Receipt]:
             left_ms = max(1, int(1000 * (deadline - clock())))
@@ -138,7 +212,7 @@ class Session:
             if ends.end < route.session_end:
                 raise Behind(f"{at.node} is at {ends.end}, this client saw {route.session_end}")
 
-        call = ReadEnds(wire_id(route.incarnation), barrier)
+        call = ReadEnds(route.wire, barrier)
         ends = await self.ask(route, f"ends of {route.name}", call, check)
         route.saw(ends.end)
         return ends
@@ -148,18 +222,23 @@ class Session:
 
         At the end of the log a replica waits for ``wait_s`` before it says so.
         """
-        wait_ms = int(1000 * wait_s)
-
-        async def ask(at: Requests) -> Records:
-            records = await at.fetch(
-                Fetch(0, route.incarnation, offset, FETCH_BYTES, wait_ms, route.session_end)
-            )
-            if not _dense(records, offset):
-                raise Corrupt(f"{at.node}: what it gave from offset {offset} on has a gap")
-            return records
-
+        ask = _fetch(route, offset, int(1000 * wait_s), route.session_end)
         attempts = self._attempts(route, f"read of {route.name}", Effect.NONE, wait_s=wait_s)
         records = await self._carry_out(attempts, route, ask)
+        route.saw(records.end_offset)
+        return records
+
+    async def fetch_from(self, node: str, route: Route, offset: int) -> Records | None:
+        """The same of one replica, which may lag; None unless it has the record at ``offset``,
+        whole, and answers."""
+        attempts = self._attempts(route, f"read of {route.name}", Effect.NONE)
+        try:
+            at = await self.pool.reach(self.routing.addresses([node]))
+            if at.node != node:
+                return None
+            records = await self._answer(attempts, at, _fetch(route, offset, 0, offset + 1))
+        except (Lost, Unreachable, QuorateError):
+            return None
         route.saw(records.end_offset)
         return records
 
@@ -171,13 +250,14 @@ class Session:
         what: str,
         effect: Effect,
         *,
-        settling: type[QuorateError] | None = None,
+        settling: Settling = (),
         wait_s: float = 0.0,
+        timeout: float | None = None,
     ) -> Attempts:
         return Attempts(
             what,
             effect,
-            self.timeout + wait_s,
+            max(0.0, (self.timeout if timeout is None else timeout) + wait_s),
             self.patience,
             self._draw,
             settling=settling,
@@ -251,12 +331,26 @@ class Session:
             found = await at.call(FindLog(route.name))
         except (Lost, Unreachable, QuorateError):
             return error
-        if found.incarnation == wire_id(route.incarnation):
+        if found.incarnation == route.wire:
             return error
         return LogRecreated(
             f"{route.name} was deleted and made again: {route.incarnation:032x} is "
             f"{int.from_bytes(found.incarnation, 'little'):032x} now"
         )
+
+
+def _fetch(
+    route: Route, offset: int, wait_ms: int, session_end: int
+) -> Callable[[Requests], Awaitable[Records]]:
+    async def ask(at: Requests) -> Records:
+        records = await at.fetch(
+            Fetch(0, route.incarnation, offset, FETCH_BYTES, wait_ms, session_end)
+        )
+        if not _dense(records, offset):
+            raise Corrupt(f"{at.node}: what it gave from offset {offset} on has a gap")
+        return records
+
+    return ask
 
 
 def _passes(error: Exception) -> bool:

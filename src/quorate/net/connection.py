@@ -10,6 +10,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from quorate.errors import Busy, InvalidArgument, QuorateError, ReplicaHalted, Timeout
@@ -111,6 +112,10 @@ class Connection(asyncio.Protocol):
     def limits(self, limits: FrameLimits) -> None:
         self._framer.limits = limits
 
+    def take_short(self, shortcut: Callable[[bytes, int], int]) -> None:
+        """Let ``shortcut`` deal with frames that lie whole in a read; see :class:`Framer`."""
+        self._framer.shortcut = partial(self._guarded, shortcut)
+
     @property
     def buffered(self) -> int:
         """Bytes that are queued here because the system did not take them yet."""
@@ -206,6 +211,10 @@ class Connection(asyncio.Protocol):
                 self._handler.frame_received(frame)
             if self._closing:
                 break
+
+    def _guarded(self, shortcut: Callable[[bytes, int], int], chunk: bytes, start: int) -> int:
+        self._whole = True
+        return len(chunk) if self._closing else shortcut(chunk, start)
 
     def _guard(self, act: Callable[..., None], *arguments: object) -> None:
         """Run what belongs to the handler: what it raises ends this connection only."""

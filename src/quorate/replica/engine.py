@@ -9,18 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quorate.entry import COUNT_MAX
-from quorate.errors import (
-    Busy,
-    Corrupt,
-    DiskFailed,
-    DiskFull,
-    EmptyBatch,
-    NoQuorum,
-    NotLeader,
-    QuorateError,
-    TooLarge,
-)
+from quorate.errors import Busy, Corrupt, DiskFailed, NoQuorum, QuorateError
 from quorate.raft.core import Core
 from quorate.raft.log import LogStart
 from quorate.raft.messages import Append, Envelope, Message, StateHash
@@ -43,7 +32,9 @@ from quorate.replica.exchange import (
     Read,
     ReadAnswer,
     Room,
+    Stage,
 )
+from quorate.replica.gate import Gate
 from quorate.replica.proposals import Proposals
 from quorate.state.state import State
 from quorate.storage.checkpoint import Checkpoint
@@ -55,11 +46,12 @@ if TYPE_CHECKING:
 
     from quorate.config import Config
     from quorate.raft.output import Output
+    from quorate.replica.exchange import Request
     from quorate.storage.recovered import Recovered
 
 __all__ = ["Engine"]
 
-# How often a leader looks for producers that expired.
+# How often a leader looks for what expired.
 EXPIRY_LOOK_MS = 10_000
 
 
@@ -67,8 +59,9 @@ class Engine:
     """One replica: core, waiting callers and replicated state, and the rule of what waits."""
 
     __slots__ = (
-        "_agreement", "_allowance", "_boot", "_checkpointed", "_expired_at", "_group", "_handlers",
-        "_proposals", "_ticked_at", "applied", "config", "core", "durability", "node", "state",
+        "_agreement", "_allowance", "_boot", "_checkpointed", "_expired_at", "_gate", "_group",
+        "_handlers", "_proposals", "_ticked_at", "applied", "config", "core", "durability", "node",
+        "state",
     )  # fmt: skip
 
     def __init__(
@@ -122,11 +115,13 @@ class Engine:
         self._proposals = Proposals(self.core, config)
         self._expired_at = 0
         self._allowance = Allowance(self.durability, config.storage.reserve_bytes)
+        self._gate = Gate(self.core, config, self._proposals, self._allowance)
         self._ticked_at = now_ms
         self._handlers: dict[type[Input], Callable[[Any, Effects], None]] = {
             Deliver: self._on_deliver,
-            Propose: self._on_propose,
-            Operate: self._on_operate,
+            Propose: self._on_request,
+            Stage: self._on_request,
+            Operate: self._on_request,
             Read: self._on_read,
             Flushed: self._on_flushed,
             Room: self._on_room,
@@ -280,16 +275,8 @@ class Engine:
         else:
             self.core.read(item.token)
 
-    def _on_propose(self, item: Propose, effects: Effects) -> None:
-        problem = self._refuse_batch(item) or self._refuse_proposal(item, len(item.batch))
-        self._take(item, problem, effects)
-
-    def _on_operate(self, item: Operate, effects: Effects) -> None:
-        self._take(item, self._refuse_proposal(item, 0), effects)
-
-    def _take(
-        self, item: Propose | Operate, problem: QuorateError | None, effects: Effects
-    ) -> None:
+    def _on_request(self, item: Request, effects: Effects) -> None:
+        problem = self._gate.refusal(item)
         # Whoever proposes to a leader elected in this very turn has nothing to do with those
         # who waited for the one before.
         self._proposals.end_lost_leadership(effects.answers)
@@ -298,48 +285,8 @@ class Engine:
         else:
             self._proposals.take(item)
 
-    # -- proposals -----------------------------------------------------------------------------
-
-    def _refuse_batch(self, item: Propose) -> QuorateError | None:
-        """What is wrong with the batch as it is."""
-        limit = self.config.limits.batch_bytes
-        size = len(item.batch)
-        if item.count < 1:
-            return EmptyBatch("a batch has at least one record")
-        if item.count > COUNT_MAX:
-            return TooLarge(f"batch of {item.count} records, limit {COUNT_MAX}")
-        if size > limit:
-            return TooLarge(f"batch of {size} bytes, limit {limit} (limits.batch_bytes)")
-        expected, term = item.expected_term, self.core.standing.term
-        if self.core.leader is not None and expected not in (None, term):
-            return NotLeader(f"term is {term}, expected {expected}; leader: {self.node}")
-        return None
-
-    def _refuse_proposal(self, item: Propose | Operate, size: int) -> QuorateError | None:
-        """Every answer of this function means: nothing was logged."""
-        limits = self.config.limits
-        leader = self.core.leader
-        if leader is None:
-            known = self.core.standing.leader or "none"
-            return NotLeader(f"{self.node} does not lead; leader: {known}")
-        arrived, arrived_bytes = self._proposals.arrived
-        if not leader.has_room or not self._allowance.takes(arrived_bytes + size, arrived + 1):
-            return DiskFull(
-                f"no room for {size} bytes on the disks of a majority, {self.node} included; make "
-                f"room (storage.disk_usage_max, storage.segment_bytes)"
-            )
-        if self.pending_appends >= limits.pending_appends:
-            return Busy(f"{limits.pending_appends} appends wait already (limits.pending_appends)")
-        if self.pending_bytes + size > limits.pending_bytes:
-            return Busy(f"{self.pending_bytes} bytes wait already (limits.pending_bytes)")
-        if leader.uncommitted_bytes + arrived_bytes + size > limits.uncommitted_bytes:
-            return Busy(
-                f"{leader.uncommitted_bytes} bytes are not committed yet (limits.uncommitted_bytes)"
-            )
-        return None
-
     def _expire(self) -> None:
-        """Now and then look for producers that were idle for too long."""
+        """Now and then look for what was idle for too long."""
         standing = self.core.standing
         if standing.clock >= self._expired_at:
             self._expired_at = standing.clock + standing.ticks(EXPIRY_LOOK_MS)

@@ -6,16 +6,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.errors import QuorateError
-from quorate.state.judge import PLAIN, AppendTerms, Opened
+from quorate.state.judge import PLAIN, AppendTerms, Opened, Staged
+from quorate.state.labels import Publish
 
 if TYPE_CHECKING:
     from quorate.raft.messages import Envelope
     from quorate.raft.output import Event
+    from quorate.state.labels import Abort, Label
     from quorate.state.operations import OpenProducer, SetFence
     from quorate.storage.flusher import Flush
     from quorate.types import Index, NodeId, Term
 
+    # What clients ask for, each with an entry of its own.
+    Operation = OpenProducer | SetFence | Publish | Abort
+
 __all__ = [
+    "Aborted",
     "Answer",
     "Deliver",
     "Effects",
@@ -30,9 +36,14 @@ __all__ = [
     "Read",
     "ReadAnswer",
     "Receipt",
+    "Request",
     "Result",
     "Room",
+    "Stage",
 ]
+
+# Of a chunk's row in a publish entry.
+_CHUNK_BYTES = 16
 
 
 @dataclass(slots=True)
@@ -60,13 +71,43 @@ class Propose:
     # As an entry's body begins with; empty for a single batch.
     rows: bytes = b""
 
+    @property
+    def size(self) -> int:
+        """Bytes that it holds of the limits."""
+        return len(self.batch)
+
+
+@dataclass(slots=True)
+class Stage:
+    """A client's batch of ``count`` records that nobody is to see yet."""
+
+    token: int
+    label: Label
+    batch: bytes
+    count: int
+
+    @property
+    def size(self) -> int:
+        return len(self.batch)
+
 
 @dataclass(slots=True)
 class Operate:
-    """Something else that a client wants logged: a producer opened, a fence set."""
+    """Something else that a client wants logged: a producer opened, a fence set, what is staged
+    published or dropped."""
 
     token: int
-    operation: OpenProducer | SetFence
+    operation: Operation
+
+    @property
+    def size(self) -> int:
+        """Most are small; the rows of a publish may be a megabyte."""
+        operation = self.operation
+        return _CHUNK_BYTES * operation.chunks if isinstance(operation, Publish) else 0
+
+
+# What a client wants logged.
+Request = Propose | Stage | Operate
 
 
 @dataclass(slots=True)
@@ -112,7 +153,7 @@ class LinkRefused:
     peer: NodeId
 
 
-Input = Deliver | Propose | Operate | Read | Flushed | Room | FlushFailed | LinkClosed | LinkRefused
+Input = Deliver | Request | Read | Flushed | Room | FlushFailed | LinkClosed | LinkRefused
 
 
 class Receipt(NamedTuple):
@@ -138,7 +179,15 @@ class FenceChanged(NamedTuple):
     index: Index  # type: ignore[assignment]  # nobody calls tuple's own
 
 
-Result = Receipt | ReadAnswer | Opened | FenceChanged | QuorateError
+class Aborted(NamedTuple):
+    """Nothing of it is staged after the entry at ``index``."""
+
+    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    # How many attempts were dropped.
+    attempts: int
+
+
+Result = Receipt | ReadAnswer | Opened | FenceChanged | Staged | Aborted | QuorateError
 
 
 class Answer(NamedTuple):

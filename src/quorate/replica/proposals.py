@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from quorate.entry import COUNT_MAX, RUN_BYTES, RUNS_MAX, Stamp, join_body, pack_runs
 from quorate.errors import Busy, NotLeader, OutcomeUnknown, QuorateError, StateDiverged, check
 from quorate.replica.agreement import COMPARED_EVERY
-from quorate.replica.exchange import Answer, FenceChanged, Operate, Propose, Receipt
-from quorate.state.judge import Opened, is_final, judge_append, judge_fence, judge_open
-from quorate.state.operations import ExpireProducers, OpenProducer, encode_operation
+from quorate.replica.drafts import Draft, draft, draft_expiries, draft_room
+from quorate.replica.exchange import Aborted, Answer, Propose, Receipt, Stage
+from quorate.state.judge import Staged, is_final, judge_append
 from quorate.state.producers import Run
 from quorate.types import EntryKind, Index, Term
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from quorate.config import Config
     from quorate.raft.core import Core
     from quorate.raft.leader import Leader
-    from quorate.replica.exchange import Result
+    from quorate.replica.drafts import Prepared
+    from quorate.replica.exchange import Operate, Request, Result
     from quorate.state.state import State
 
 __all__ = ["Proposals"]
@@ -46,14 +47,15 @@ class _Logged(NamedTuple):
     # Bytes that it holds of the limits.
     size: int
     # The receipt but for what only the commit tells, or the whole answer.
-    answer: Run | Opened | FenceChanged
+    answer: Prepared
 
 
 class _Refused(NamedTuple):
-    """A final refusal that is not certain yet."""
+    """An answer that nothing was logged for and that is not certain yet: a final refusal, or that
+    there is nothing to do."""
 
     token: int
-    problem: QuorateError
+    answer: QuorateError | Aborted
     # The newest entry that it rests on.
     index: Index  # type: ignore[assignment]  # nobody calls tuple's own
 
@@ -70,7 +72,7 @@ class Proposals:
         self._core = core
         self._config = config
         # Not in the log yet: a failure of these is final.
-        self._arrived: deque[Propose | Operate] = deque()
+        self._arrived: deque[Request] = deque()
         self._arrived_bytes = 0
         # In the log, in its order: without a commit their fate is unknown.
         self._logged: deque[_Logged] = deque()
@@ -104,10 +106,10 @@ class Proposals:
         """How many are not in the log yet, and their bytes."""
         return len(self._arrived), self._arrived_bytes
 
-    def take(self, item: Propose | Operate) -> None:
+    def take(self, item: Request) -> None:
         """``item`` passed every limit: it will be judged in its turn."""
         self._arrived.append(item)
-        self._arrived_bytes += _size(item)
+        self._arrived_bytes += item.size
 
     # -- leading and not -----------------------------------------------------------------------
 
@@ -155,7 +157,7 @@ class Proposals:
     def _log_some(
         self, leader: Leader, ahead: State, applied: Index, answers: list[Answer]
     ) -> None:
-        """One entry: as many of the batches at hand as share it, or one operation."""
+        """One entry: as many of the batches at hand as share it, or what has one to itself."""
         limit = self._config.limits.entry_bytes
         batches: list[bytes] = []
         rows: list[bytes] = []
@@ -165,10 +167,11 @@ class Proposals:
         size = count = runs = 0
         while self._arrived:
             item = self._arrived[0]
-            if isinstance(item, Operate):
+            if not isinstance(item, Propose):
                 if not runs:
                     self._arrived.popleft()
-                    self._operate(item, ahead, applied, answers)
+                    self._arrived_bytes -= item.size
+                    self._log_alone(item, ahead, applied, answers)
                 break
             more = len(item.rows) // RUN_BYTES or 1
             if runs and (
@@ -204,42 +207,41 @@ class Proposals:
 
     def _append(
         self, kind: EntryKind, body: bytes, count: int = 0, runs: int = 0, stamps: int = 0
-    ) -> None:
+    ) -> Index:
         entry = self._core.append(kind, body, count, runs, stamps)
         assert self._ahead is not None  # for the type checker
         if kind is not EntryKind.DATA:
             self._ahead.apply(entry)
         if entry.index % COMPARED_EVERY == 0:
             self._digests.append((entry.index, self._ahead.digest()))
+        return entry.index
 
-    def _operate(self, item: Operate, ahead: State, applied: Index, answers: list[Answer]) -> None:
-        operation = item.operation
-        answer: Opened | FenceChanged
-        index = Index(self._core.standing.log.last_index + 1)
-        if isinstance(operation, OpenProducer):
-            verdict = judge_open(ahead, operation, self._config.limits.producers)
-            known = ahead.producers.get(operation.name)
-            answer = Opened(index, known.last_sequence if known is not None else 0)
+    def _log_alone(
+        self, item: Stage | Operate, ahead: State, applied: Index, answers: list[Answer]
+    ) -> None:
+        limits, log = self._config.limits, self._core.standing.log
+        if isinstance(item, Stage):
+            for dropped in draft_room(item, ahead, limits):
+                self._append(*dropped)
+        made = draft(item, ahead, limits, log.last_index, self._core.standing.term)
+        if isinstance(made, Draft):
+            index = self._append(*made.entry)
+            self._logged.append(_Logged(index, item.token, item.size, made.answer))
+            self._logged_bytes += item.size
         else:
-            verdict = judge_fence(ahead, operation)
-            answer = FenceChanged(index)
-        if verdict is not None:
-            self._settle(item.token, verdict, Index(index - 1), applied, answers)
-            return
-        self._append(*encode_operation(operation))
-        self._logged.append(_Logged(index, item.token, 0, answer))
+            self._settle(item.token, made, log.last_index, applied, answers)
 
     def expire(self) -> None:
-        """Drop the producers that were idle for too long: by an entry, so that all agree."""
+        """Drop what was idle for too long: by entries, so that all agree."""
         if self._ahead is not None and self._core.leader is not None:
-            expired = self._ahead.expired(self._core.leader.append_time)
-            if expired:
-                self._append(*encode_operation(ExpireProducers(expired)))
+            now_us = self._core.leader.append_time
+            for entry in draft_expiries(self._ahead, now_us, self._config.timing):
+                self._append(*entry)
 
     def _settle(
         self,
         token: int,
-        verdict: Run | Opened | QuorateError,
+        verdict: Prepared | QuorateError,
         newest: Index,
         applied: Index,
         answers: list[Answer],
@@ -248,13 +250,13 @@ class Proposals:
 
         The verdict rests on everything up to the entry ``newest``.
         """
-        if isinstance(verdict, QuorateError):
-            if is_final(verdict):
+        if isinstance(verdict, QuorateError | Aborted):
+            if isinstance(verdict, Aborted) or is_final(verdict):
                 self._confirm(_Refused(token, verdict, newest), answers)
             else:
                 answers.append(Answer(token, verdict))
             return
-        index = verdict.index if isinstance(verdict, Run) else newest
+        index = verdict.index if isinstance(verdict, Run | Staged) else newest
         logged = _Logged(Index(index), token, 0, verdict)
         if index <= applied:
             answers.append(Answer(token, self._result(logged)))
@@ -310,7 +312,7 @@ class Proposals:
         if self._confirmed:
             ready = [item for item in self._confirmed if item.index <= applied]
             self._confirmed = [item for item in self._confirmed if item.index > applied]
-            answers.extend(Answer(item.token, item.problem) for item in ready)
+            answers.extend(Answer(item.token, item.answer) for item in ready)
 
     def _result(self, logged: _Logged) -> Result:
         answer = logged.answer
@@ -320,7 +322,3 @@ class Proposals:
         assert leader is not None  # for the type checker: only a leader has proposals
         index = Index(answer.index)
         return Receipt(answer.offset, answer.count, index, Term(answer.term), leader.synced(index))
-
-
-def _size(item: Propose | Operate) -> int:
-    return len(item.batch) if isinstance(item, Propose) else 0

@@ -1,5 +1,8 @@
 """Reading one replica: stored frames by offset, waiting for what is not there yet, offsets by time.
 
+An offset leads to the entry that takes it. If that is a publish, the records lie in the stage
+entries that it names, and those are given in its place, with its offsets and its append time.
+
 What is in memory is answered at once. A disk may take its time, so it is read in a pool of threads,
 and only what is settled: nobody writes there any more.
 """
@@ -11,28 +14,31 @@ import errno
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from quorate.entry import parse_header
+from quorate.entry import decode_entry, parse_header, unpack_chunks
 from quorate.errors import Behind, Busy, Corrupt, NotLeader, OffsetOutOfRange, Trimmed
 from quorate.types import EntryKind, Index
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from concurrent.futures import Executor
 
-    from quorate.entry import Entry
+    from quorate.entry import Chunk, Entry
     from quorate.replica.engine import Engine
     from quorate.replica.exchange import ReadAnswer
     from quorate.storage.log import SegmentLog
     from quorate.storage.vfs import Buffer
 
-    # (offset of the first record, records, bytes of the frame) of each entry
-    Rows = list[tuple[int, int, int]]
+    # (offset of the first record, records, bytes of the frame, append time) of each entry
+    Rows = list[tuple[int, int, int, int]]
 
 __all__ = ["Fetched", "Reader"]
 
 Result = TypeVar("Result")
 
 TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+# What is read before it is known whether the entry at hand is a publish: what stands behind one is
+# seldom wanted.
+PEEK_BYTES = 64 << 10
 
 
 class Fetched(NamedTuple):
@@ -165,10 +171,17 @@ class Reader:
         """Frames from ``offset`` on, which is below the end."""
         known = self._in_memory
         if known and offset >= self._entry(known.start).base_offset:
-            return self._read_memory(known, offset, bytes_max)
-        # What lies behind an entry that this disk lost is settled and yet not applied.
-        last = min(self._engine.settled, self._engine.applied)
-        return await self._in_thread(_read_disk, self._log, offset, last, bytes_max)
+            found, missing = self._read_memory(known, offset, bytes_max)
+            if missing:
+                indexes = [index for _, index in missing]
+                frames = await self._in_thread(_read_frames, self._log, indexes)
+                for (place, _), frame in zip(missing, frames, strict=True):
+                    found.buffers[place] = frame
+        else:
+            # What lies behind an entry that this disk lost is settled and yet not applied.
+            last = min(self._engine.settled, self._engine.applied)
+            found = await self._in_thread(_read_disk, self._log, offset, last, bytes_max)
+        return found.rows, found.buffers
 
     def _entry(self, index: int) -> Entry:
         """An entry that is in memory."""
@@ -179,17 +192,37 @@ class Reader:
         """The applied entries that are in memory."""
         return range(self._engine.core.standing.log.first_in_memory, self._engine.applied + 1)
 
-    def _read_memory(self, known: range, offset: int, bytes_max: int) -> tuple[Rows, list[Buffer]]:
+    def _read_memory(
+        self, known: range, offset: int, bytes_max: int
+    ) -> tuple[_Found, list[tuple[int, Index]]]:
+        """What is found, and what must be read from disk: (place in the buffers, index) of each.
+
+        Chunks may have left memory before their publish came.
+        """
         # The last one that begins there or before: those without records begin there, too.
         place = bisect_right(known, offset, key=lambda index: self._entry(index).base_offset) - 1
+        index = Index(known[place])
         log = self._engine.core.standing.log
-        rows: Rows = []
-        buffers: list[Buffer] = []
-        for entry in log.slice(Index(known[place]), len(known) - place, bytes_max):
-            if entry.kind is EntryKind.DATA:
-                rows.append((entry.base_offset, entry.count, entry.size))
-                buffers += (entry.header, entry.body)
-        return rows, buffers
+        found = _Found(offset, bytes_max)
+        missing: list[tuple[int, Index]] = []
+        while index < known.stop:
+            for entry in log.slice(index, known.stop - index, bytes_max):
+                index = Index(entry.index + 1)
+                if entry.kind is EntryKind.DATA:
+                    row = entry.base_offset, entry.count, entry.size, entry.append_time
+                    if found.takes(*row):
+                        found.buffers += (entry.header, entry.body)
+                elif entry.kind is EntryKind.PUBLISH:
+                    for chunk in found.chunks(entry):
+                        if chunk.index in known:
+                            staged = self._entry(chunk.index)
+                            found.buffers += (staged.header, staged.body)
+                        else:
+                            missing.append((len(found.buffers), chunk.index))
+                            found.buffers.append(b"")
+                if found.full:
+                    return found, missing
+        return found, missing
 
     async def _in_thread(self, read: Callable[..., Result], *arguments: object) -> Result:
         """What ``read`` finds on disk. Whoever stops waiting for it does not stop the thread."""
@@ -223,6 +256,44 @@ class Reader:
             self._busy -= 1
 
 
+class _Found:
+    """Frames that hold the records from an offset on, as many as may be given at once."""
+
+    __slots__ = ("_room", "buffers", "full", "offset", "rows")
+
+    def __init__(self, offset: int, bytes_max: int) -> None:
+        # Of the next record that is wanted.
+        self.offset = offset
+        self.rows: Rows = []
+        self.buffers: list[Buffer] = []
+        self._room = bytes_max
+        # Nothing more is taken.
+        self.full = False
+
+    def takes(self, offset: int, count: int, size: int, append_time: int) -> bool:
+        """Whether a frame goes with the others: its bytes must follow. The first always does."""
+        if self.full or offset + count <= self.offset:
+            return False
+        self._room -= size
+        self.full = self._room <= 0
+        if self._room < 0 and self.rows:
+            return False
+        self.rows.append((offset, count, size, append_time))
+        self.offset = offset + count
+        return True
+
+    def chunks(self, publish: Entry) -> Iterator[Chunk]:
+        """Those of a publish that are wanted: the bytes of each must follow before the next."""
+        offset = publish.base_offset
+        chunks, _ = unpack_chunks(publish)
+        for chunk in chunks:
+            if self.takes(offset, chunk.records, chunk.size, publish.append_time):
+                yield chunk
+            if self.full:
+                return
+            offset += chunk.records
+
+
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
@@ -231,18 +302,33 @@ def _wake(future: asyncio.Future[None]) -> None:
 # -- in a thread -------------------------------------------------------------------------------
 
 
-def _read_disk(
-    log: SegmentLog, offset: int, last: Index, bytes_max: int
-) -> tuple[Rows, list[Buffer]]:
-    rows: Rows = []
-    buffers: list[Buffer] = []
-    for frame in log.frames(log.index_at_offset(offset), Index(last + 1), bytes_max):
-        header = parse_header(frame)
-        assert header is not None  # for the type checker: it was proved when it was read
-        if header.kind == EntryKind.DATA:
-            rows.append((header.base_offset, header.count, len(frame)))
-            buffers.append(frame)
-    return rows, buffers
+def _read_disk(log: SegmentLog, offset: int, last: Index, bytes_max: int) -> _Found:
+    """Frames of entries up to ``last``. Those that take no offset are passed over."""
+    found = _Found(offset, bytes_max)
+    index, step = log.index_at_offset(offset), min(bytes_max, PEEK_BYTES)
+    while index <= last and not found.full:
+        for frame in log.frames(index, Index(last + 1), step):
+            index = Index(index + 1)
+            header = parse_header(frame)
+            assert header is not None  # for the type checker: it was proved when it was read
+            if header.kind == EntryKind.DATA:
+                row = header.base_offset, header.count, len(frame), header.append_time
+                if found.takes(*row):
+                    found.buffers.append(frame)
+            else:
+                if header.kind == EntryKind.PUBLISH:
+                    for chunk in found.chunks(decode_entry(bytes(frame))):
+                        found.buffers += _read_frames(log, [chunk.index])
+                # Go on where the next record is: much may have been staged before it.
+                index = max(index, log.index_at_offset(found.offset))
+                break
+        step = bytes_max
+    return found
+
+
+def _read_frames(log: SegmentLog, indexes: list[Index]) -> list[Buffer]:
+    """The frames of these entries."""
+    return [log.frames(index, Index(index + 1), 1)[0] for index in indexes]
 
 
 def _disk_offset_at(log: SegmentLog, time_us: int, last: Index) -> int | None:

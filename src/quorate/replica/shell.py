@@ -30,7 +30,9 @@ from quorate.replica.exchange import (
     Read,
     ReadAnswer,
     Receipt,
+    Request,
     Room,
+    Stage,
 )
 from quorate.replica.opening import plan_opening
 from quorate.replica.reader import Reader
@@ -45,13 +47,13 @@ if TYPE_CHECKING:
     from quorate.config import Config
     from quorate.raft.messages import Envelope
     from quorate.raft.output import Event
-    from quorate.replica.exchange import Effects, FenceChanged, Input, Result
+    from quorate.replica.exchange import Effects, Input, Operation, Result
     from quorate.replica.opening import OpenedReplica
     from quorate.replica.reader import Fetched
     from quorate.replica.status import ReplicaStatus
     from quorate.replica.writer import Writer
-    from quorate.state.judge import AppendTerms, Opened
-    from quorate.state.operations import OpenProducer, SetFence
+    from quorate.state.judge import AppendTerms, Staged
+    from quorate.state.labels import Label
     from quorate.storage.checkpoint import Checkpoint
     from quorate.storage.directory import DataDirectory
     from quorate.types import GroupId, Index, NodeId
@@ -149,17 +151,25 @@ class Replica:
     def link_refused(self, peer: NodeId) -> None:
         self._give(LinkRefused(peer))
 
-    def propose(self, batch: bytes, count: int, terms: AppendTerms, callback: Callback) -> None:
-        """Append a batch of ``count`` records; ``callback`` gets a Receipt or an error."""
+    def propose(
+        self,
+        batch: bytes,
+        count: int,
+        terms: AppendTerms,
+        callback: Callback,
+        rows: bytes = b"",
+    ) -> None:
+        """Append a batch of ``count`` records, or several with their ``rows``; ``callback`` gets a
+        Receipt or an error."""
         if self._ended is not None:
             self._refuse(callback)
             return
         self._token += 1
         self._appends[self._token] = callback
-        self._give(Propose(self._token, batch, count, None, terms))
+        self._give(Propose(self._token, batch, count, None, terms, rows))
 
-    def operate(self, operation: OpenProducer | SetFence, callback: Callback) -> None:
-        """Log an operation; ``callback`` gets Opened, FenceChanged or an error."""
+    def operate(self, operation: Operation, callback: Callback) -> None:
+        """Log an operation; ``callback`` gets what belongs to it, or an error."""
         if self._ended is not None:
             self._refuse(callback)
             return
@@ -181,10 +191,21 @@ class Replica:
         self.propose(batch, count, terms, partial(_finish, future))
         return await future  # type: ignore[no-any-return]  # a receipt, or it raises
 
-    async def operation(self, operation: OpenProducer | SetFence) -> Opened | FenceChanged:
+    async def stage(self, label: Label, batch: bytes, count: int) -> Staged:
+        """Log a batch of ``count`` records that nobody is to see yet."""
+        if self._ended is not None:
+            raise self._refusal
+        future = self._loop.create_future()
+        self._token += 1
+        self._appends[self._token] = partial(_finish, future)
+        self._give(Stage(self._token, label, batch, count))
+        return await future  # type: ignore[no-any-return]  # that, or it raises
+
+    async def operation(self, operation: Operation) -> Result:
+        """What belongs to the operation, or it raises."""
         future = self._loop.create_future()
         self.operate(operation, partial(_finish, future))
-        return await future  # type: ignore[no-any-return]  # of these two, or it raises
+        return await future  # type: ignore[no-any-return]  # a result that is no error
 
     async def barrier(self) -> ReadAnswer:
         """Everything acknowledged before the call is applied here when it returns."""
@@ -324,7 +345,7 @@ class Replica:
         self._ended = why
         self._ticker.cancel()
         self._reader.stop(str(self._refusal))
-        given = {item.token for item in self._inbox if isinstance(item, Propose | Operate)}
+        given = {item.token for item in self._inbox if isinstance(item, Request)}
         self._inbox.clear()
         for token, callback in self._appends.items():
             if token in given:

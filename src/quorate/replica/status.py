@@ -37,6 +37,8 @@ class ReplicaStatus(NamedTuple):
     last: Index
     # Entries that this disk lost.
     damaged: int
+    # Frames of chunks that are staged and not published.
+    staged_bytes: int
     # Only a leader knows them.
     peers: tuple[PeerStatus, ...]
 
@@ -54,6 +56,7 @@ def status_of(engine: Engine, first_offset: int) -> ReplicaStatus:
         standing.persisted,
         standing.log.last_index,
         len(standing.hollow),
+        engine.state.staging.bytes,
         _peers(engine),
     )
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from quorate.errors import InvalidArgument
+from quorate.replica.exchange import Aborted, FenceChanged, Receipt
 from quorate.server.catalog import INCARNATION_BYTES
 from quorate.state import operations
 from quorate.state.judge import Opened
+from quorate.state.labels import Abort, Label, Part, Publish
 from quorate.types import Role
 from quorate.wire import calls as wire
 from quorate.wire.calls import (
@@ -62,6 +64,9 @@ class Calls:
             wire.OffsetAt: self._offset_at,
             wire.OpenProducer: self._open_producer,
             wire.SetFence: self._set_fence,
+            wire.Publish: self._publish,
+            wire.AbortStaged: self._abort,
+            wire.LastPublished: self._last_published,
             wire.Status: self._status,
         }
 
@@ -126,8 +131,37 @@ class Calls:
     async def _set_fence(self, call: wire.SetFence) -> FenceSet:
         replica = await self._replica(call.log)
         changed = await replica.operation(operations.SetFence(call.fence, call.expect))
-        assert not isinstance(changed, Opened)  # the answer to a fence
+        assert isinstance(changed, FenceChanged)  # the answer to a fence
         return FenceSet(changed.index)
+
+    async def stage(self, call: wire.StageChunk, batch: bytes, count: int) -> wire.ChunkStaged:
+        """The one call with a batch; its ``count`` records were looked at."""
+        label = Label(call.app, call.run, call.batch_id, call.partition, call.attempt, call.number)
+        replica = await self._replica(call.log)
+        return wire.ChunkStaged(*await replica.stage(label, batch, count))
+
+    async def _publish(self, call: wire.Publish) -> wire.Published:
+        parts = tuple(
+            Part(part.partition, part.attempt, part.chunks, part.records) for part in call.parts
+        )
+        publish = Publish(call.app, call.batch_id, parts, call.digest, call.fence)
+        receipt = await (await self._replica(call.log)).operation(publish)
+        assert isinstance(receipt, Receipt)  # the answer to a publish
+        return wire.Published(*receipt)
+
+    async def _abort(self, call: wire.AbortStaged) -> wire.Aborted:
+        abort = Abort(call.app, call.batch_id, call.attempt)
+        aborted = await (await self._replica(call.log)).operation(abort)
+        assert isinstance(aborted, Aborted)  # the answer to an abort
+        return wire.Aborted(*aborted)
+
+    async def _last_published(self, call: wire.LastPublished) -> wire.LastFound:
+        replica = await self._replica(call.log)
+        await replica.barrier()
+        app = replica.engine.state.staging.app(call.app)
+        if app is None:
+            return wire.LastFound()
+        return wire.LastFound(app.batch_id, app.offset, app.count, app.index, app.digest)
 
     # -- the cluster ---------------------------------------------------------------------------
 
@@ -149,7 +183,7 @@ def _status_of(hosted: Hosted) -> LogStatus:
         status.end_offset,
         status.committed,
         status.last,
-        0,
+        status.staged_bytes,
         [ReplicaStatus(*peer) for peer in status.peers],
     )
 

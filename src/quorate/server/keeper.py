@@ -329,7 +329,7 @@ def _values(fetched: Fetched, start: int) -> Iterator[bytes]:
     """The values of all records from offset ``start`` on."""
     data = b"".join(fetched.buffers)
     position = 0
-    for offset, _, size in fetched.rows:
+    for offset, _, size, _ in fetched.rows:
         entry = decode_entry(data[position : position + size])
         position += size
         records = (record for batch, _ in unpack_batches(entry) for record in Batch.parse(batch))

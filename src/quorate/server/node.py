@@ -41,8 +41,8 @@ __all__ = ["Node"]
 
 log = logging.getLogger(__name__)
 
-# Everything in a client's request that is not a batch.
-CLIENT_CONTROL_BYTES = 64 << 10
+# Everything in a client's request that is not a batch: a publish may name 65,536 parts.
+CLIENT_CONTROL_BYTES = 4 << 20
 PEER_CONTROL_BYTES = 1 << 20
 # How long a start waits until a majority can be reached.
 MEET_S = 1.0
@@ -309,6 +309,6 @@ def _measure(hosted: Hosted) -> LogMetrics:
         status.end_offset,
         status.role is Role.LEADER,
         {peer.node: max(0, status.committed - (peer.match or 0)) for peer in status.peers},
-        0,
+        status.staged_bytes,
         status.damaged,
     )

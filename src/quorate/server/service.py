@@ -8,14 +8,17 @@ take turns, one frame each.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from quorate.batch import Batch
-from quorate.errors import Busy, TooLarge
+from quorate.batch import Batch, batch_count
+from quorate.errors import Busy, QuorateError, TooLarge
 from quorate.server.calls import Calls
 from quorate.server.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from quorate.metrics import Metrics
     from quorate.net.connection import Connection
     from quorate.server.keeper import Keeper
@@ -26,8 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["Service"]
 
 # What clients may have done in one pass of the loop: some milliseconds' work.
-PASS_FRAMES = 1024
+PASS_FRAMES = 4096
 PASS_BYTES = 4 << 20
+# Appends of one connection that are proposed together.
+TOGETHER_BYTES = 256 << 10
 # Answers that wait in memory for clients that do not read; more reads are BUSY.
 UNSENT_BYTES_MAX = 256 << 20
 
@@ -52,6 +57,7 @@ class Service:
         self._batch_bytes = limits.batch_bytes
         self._appends_max = limits.pending_appends
         self._bytes_max = limits.pending_bytes
+        self.together_bytes = min(TOGETHER_BYTES, limits.batch_bytes)
         # Appends of all sessions without an answer.
         self.pending_appends = 0
         self.pending_bytes = 0
@@ -84,12 +90,21 @@ class Service:
 
     def grants(self, size: int) -> bool:
         """Whether a frame of ``size`` bytes may be worked on now."""
-        if self._frames_left <= 0 or self._bytes_left <= 0:
+        if self.frames_left <= 0:
             return False
-        self._frames_left -= 1
+        self.spend(1, size)
+        return True
+
+    @property
+    def frames_left(self) -> int:
+        """How many may be worked on in this pass."""
+        return self._frames_left if self._bytes_left > 0 else 0
+
+    def spend(self, frames: int, size: int) -> None:
+        """So much of this pass is used."""
+        self._frames_left -= frames
         self._bytes_left -= size
         self._end_pass()
-        return True
 
     def wait(self, session: Session) -> None:
         """``session`` has frames that were not granted: it has its turn in the next pass."""
@@ -137,12 +152,31 @@ class Service:
                 f"limits.pending_bytes)"
             )
 
+    def takes(self, session: Session, appends: int, size: int) -> bool:
+        """Whether all of these are within every limit: none of them would be refused."""
+        return (
+            self.pending_appends + appends <= self._appends_max
+            and self.pending_bytes + size <= self._bytes_max
+            and session.pending_appends + appends <= self._appends_max // 2
+            and session.pending_bytes + size <= self._bytes_max // 2
+        )
+
+    def count_some(self, batches: Sequence[bytes]) -> list[int]:
+        """The records of each batch, up to the first with which something is wrong."""
+        counts: list[int] = []
+        # What is wrong finds out whoever takes it by itself.
+        with suppress(QuorateError):
+            counts.extend(map(self.count_records, batches))
+        return counts
+
     def count_records(self, data: bytes) -> int:
         """The records of a batch, all of which is checked. Raises what is wrong with it."""
-        batch = Batch.parse(data)
         limit = self._record_bytes
         # A record is shorter than its batch, so only a long batch can have a long one.
-        if len(data) > limit and (size := _too_long(batch, limit)) is not None:
+        if len(data) <= limit:
+            return batch_count(data)
+        batch = Batch.parse(data)
+        if (size := _too_long(batch, limit)) is not None:
             raise TooLarge(f"record of {size} bytes, limit {limit} (limits.record_bytes)")
         return batch.count
 

@@ -10,14 +10,17 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
+from itertools import accumulate, repeat
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from quorate.entry import pack_runs
 from quorate.errors import Busy, InvalidArgument, QuorateError
 from quorate.replica.exchange import Receipt
 from quorate.state.judge import PLAIN, AppendTerms, ProducerStamp, check_terms
-from quorate.wire.calls import decode_call, encode_result
+from quorate.wire.calls import StageChunk, decode_call, encode_result
 from quorate.wire.frames import FrameKind
+from quorate.wire.plain import PLAIN_BYTES, split_plain
 from quorate.wire.requests import (
     Append,
     Fetch,
@@ -57,8 +60,8 @@ class Session:
     """The handler of one client's connection."""
 
     __slots__ = (
-        "_handlers", "_out", "_queue", "_receipts", "_service", "_tasks", "clogged", "connection",
-        "pending_appends", "pending_bytes",
+        "_handlers", "_out", "_queue", "_receipts", "_service", "_tasks", "clogged",
+        "connection", "pending_appends", "pending_bytes",
     )  # fmt: skip
 
     def __init__(self, service: Service, connection: Connection) -> None:
@@ -74,13 +77,14 @@ class Session:
         self._queue: deque[Frame] = deque()
         # What the next write carries.
         self._out: list[Buffer] = []
-        self._receipts: list[tuple[int, Receipt]] = []
+        self._receipts: list[tuple[_Appends, Receipt]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._handlers: dict[FrameKind, Callable[[Frame], None]] = {
             FrameKind.APPEND: self._on_append,
             FrameKind.FETCH: self._on_fetch,
             FrameKind.CALL: self._on_call,
         }
+        connection.take_short(self._take_crowd)
 
     # -- what the connection tells -------------------------------------------------------------
 
@@ -153,6 +157,58 @@ class Session:
         else:
             self._begin(append.request, self._append_later(append))
 
+    def _take_crowd(self, chunk: bytes, start: int) -> int:
+        """Propose plain appends that came together as one, from ``start`` of a read on. Where the
+        first frame begins that is left to the way of all frames: there it gets its own answer."""
+        service = self._service
+        while not self._queue and not self.clogged:
+            crowd = split_plain(chunk, start, service.frames_left, service.together_bytes)
+            if crowd is None:
+                break
+            hosted = service.replicas.get(int.from_bytes(crowd.log, "little"))
+            counts = service.count_some(crowd.batches)
+            batches = crowd.batches[: len(counts)]
+            size = sum(map(len, batches))
+            if hosted is None or not batches or not service.takes(self, len(batches), size):
+                break
+            service.spend(len(batches), size)
+            start += size + len(batches) * PLAIN_BYTES
+            rows = pack_runs(zip(map(len, batches), counts, strict=True))
+            requests = crowd.requests[: len(batches)]
+            self._hand_in(hosted, requests, counts, b"".join(batches), PLAIN, rows)
+        return start
+
+    def _hand_in(
+        self,
+        hosted: Hosted,
+        requests: list[int],
+        counts: list[int],
+        batch: bytes,
+        terms: AppendTerms,
+        rows: bytes = b"",
+    ) -> None:
+        appends = _Appends(hosted, requests, counts, len(batch), perf_counter())
+        self._expect(len(requests), len(batch))
+        callback = partial(self._appended, appends)
+        hosted.replica.propose(batch, sum(counts), terms, callback, rows)
+
+    def _count(self, batch: bytes) -> int:
+        """The records of a batch that may be proposed. Raises why it may not."""
+        service = self._service
+        try:
+            service.check_append(self, len(batch))
+            return service.count_records(batch)
+        except QuorateError as error:
+            service.metrics.append_errors[error.code] += 1
+            raise
+
+    def _expect(self, appends: int, size: int) -> None:
+        """So much more has no answer yet."""
+        self.pending_appends += appends
+        self.pending_bytes += size
+        self._service.pending_appends += appends
+        self._service.pending_bytes += size
+
     async def _append_later(self, append: Append) -> None:
         """The log is not known here. That is said only behind a barrier."""
         hosted = await self._service.keeper.hosted(append.log)
@@ -163,41 +219,34 @@ class Session:
 
     def _propose(self, append: Append, hosted: Hosted) -> None:
         request, _, batch, expect_offset, fence, producer, _ = append
-        size = len(batch)
-        service = self._service
+        count = self._count(batch)
+        stamp = ProducerStamp(*producer) if producer is not None else None
+        terms = AppendTerms(stamp, fence, expect_offset)
         try:
-            service.check_append(self, size)
-            count = service.count_records(batch)
-            terms = PLAIN
-            if expect_offset is not None or fence is not None or producer is not None:
-                stamp = ProducerStamp(*producer) if producer is not None else None
-                terms = AppendTerms(stamp, fence, expect_offset)
-                check_terms(terms)
+            check_terms(terms)
         except QuorateError as error:
-            service.metrics.append_errors[error.code] += 1
+            self._service.metrics.append_errors[error.code] += 1
             raise
-        self.pending_appends += 1
-        self.pending_bytes += size
-        service.pending_appends += 1
-        service.pending_bytes += size
-        callback = partial(self._appended, request, size, perf_counter(), hosted.name)
-        hosted.replica.propose(batch, count, terms, callback)
+        self._hand_in(hosted, [request], [count], batch, terms)
 
-    def _appended(self, request: int, size: int, started: float, name: str, result: Result) -> None:
+    def _appended(self, appends: _Appends, result: Result) -> None:
         service = self._service
-        self.pending_appends -= 1
-        self.pending_bytes -= size
-        service.pending_appends -= 1
-        service.pending_bytes -= size
+        self._settle(appends)
         if type(result) is Receipt:
-            service.metrics.append_duration.observe(perf_counter() - started)
-            service.metrics.appended_records[name] += result[1]
+            took = perf_counter() - appends.started
+            service.metrics.append_duration.observe(took, len(appends.requests))
+            service.metrics.appended_records[appends.hosted.name] += result.count
             if not self._out and not self._receipts:
                 service.flush_soon(self)
-            self._receipts.append((request, result))
+            self._receipts.append((appends, result))
         elif isinstance(result, QuorateError):
-            service.metrics.append_errors[result.code] += 1
-            self._fail(request, result)
+            service.metrics.append_errors[result.code] += len(appends.requests)
+            for request in appends.requests:
+                self._fail(request, result)
+
+    def _settle(self, appends: _Appends) -> None:
+        """They have an answer, or need none any more."""
+        self._expect(-len(appends.requests), -appends.size)
 
     def _on_fetch(self, frame: Frame) -> None:
         fetch = decode_fetch(frame)
@@ -220,7 +269,19 @@ class Session:
 
     def _on_call(self, frame: Frame) -> None:
         request, call = decode_call(frame)
-        self._begin(request, self._call(request, call))
+        if isinstance(call, StageChunk):
+            count = self._count(frame.bulk)
+            self._begin(request, self._stage(request, call, frame.bulk, count))
+        else:
+            self._begin(request, self._call(request, call))
+
+    async def _stage(self, request: int, call: StageChunk, batch: bytes, count: int) -> None:
+        self._expect(1, len(batch))
+        try:
+            staged = await self._service.calls.stage(call, batch, count)
+            self._send(encode_result(request, staged))
+        finally:
+            self._expect(-1, -len(batch))
 
     async def _call(self, request: int, call: Call[Any]) -> None:
         self._send(encode_result(request, await self._service.calls.answer(call)))
@@ -261,17 +322,37 @@ class Session:
         self._service.queued_bytes -= sum(map(len, buffers))
         if self._receipts:
             receipts, self._receipts = self._receipts, []
-            buffers += map(encode_receipts, _runs(receipts))
+            buffers += [appends.answered(receipt) for appends, receipt in receipts]
         self.connection.send(buffers)
 
 
-def _runs(receipts: list[tuple[int, Receipt]]) -> list[Receipts]:
-    """Neighbours of the same entry as one."""
-    runs: list[Receipts] = []
-    run = None
-    for request, (offset, count, index, term, synced) in receipts:
-        if run is None or run.index != index or run.synced != synced or offset < run.base_offset:
-            run = Receipts(index, term, offset, synced, [])
-            runs.append(run)
-        run.rows.append((request, offset - run.base_offset, count))
-    return runs
+class _Appends:
+    """Appends of one connection to one log that are proposed together, so that a thousand of them
+    cost a turn as much as one."""
+
+    __slots__ = ("counts", "hosted", "requests", "size", "started")
+
+    def __init__(
+        self, hosted: Hosted, requests: list[int], counts: list[int], size: int, started: float
+    ) -> None:
+        self.hosted = hosted
+        self.requests = requests
+        # Records of each.
+        self.counts = counts
+        # Bytes of all.
+        self.size = size
+        self.started = started
+
+    def answered(self, receipt: Receipt) -> bytes:
+        """The frame that tells them where they went."""
+        offset, _, index, term, synced = receipt
+        return encode_receipts(Receipts(index, term, offset, synced, self._rows()))
+
+    def _rows(self) -> list[tuple[int, int, int, int]]:
+        requests, counts = self.requests, self.counts
+        first, each, many = requests[0], counts[0], len(requests)
+        if counts.count(each) == many and requests == list(range(first, first + many)):
+            return [(first, many, 0, each)]
+        starts = accumulate(counts, initial=0)
+        rows = zip(requests, repeat(1), starts, counts, strict=False)
+        return list(rows)

@@ -3,17 +3,28 @@
 Numbers are little-endian and unsigned::
 
     head, 32 bytes        magic "QRST", version u16, length of fence u8, 0 u8, end u64,
-                          append time u64, producers u32, 0 u32
+                          append time u64, producers u32, 1 if there is staging else 0 u32
     fence
     each producer:
       56 bytes            epoch u64, last sequence u64, expiry u64, active u64, instance 16 bytes,
                           window u32, runs u16, length of name u8, 0 u8
       name
       each run, 40 bytes  sequence, count, offset, index, term: u64 each
+    staging, if any, 8 bytes    apps u32, attempts u32
+    each app:
+      88 bytes            batch id, offset, count, index, term, append time: u64 each, digest 32
+                          bytes, length of name u8, 0 7 bytes
+      name
+    each attempt:
+      64 bytes            batch id u64, append time u64, partition u32, chunks u32, run 16 bytes,
+                          attempt 16 bytes, length of name u8, 0 7 bytes
+      name of its app
+      each chunk          as in a publish entry
     digest u64
 
 The fence and the names are padded with zeros to a multiple of 8 bytes. Producers stand in rising
-order of epoch, runs in rising order of sequence. What no log can lead to is refused.
+order of epoch, runs in rising order of sequence, apps in rising order of index, attempts in that of
+their first chunks. What no log can lead to is refused.
 """
 
 from __future__ import annotations
@@ -21,9 +32,12 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from quorate.entry import Chunk, pack_chunks
 from quorate.errors import InvalidArgument
+from quorate.state.labels import Label
 from quorate.state.operations import OpenProducer
 from quorate.state.producers import Producer, Producers, Run
+from quorate.state.staging import App, Attempt, Staging
 from quorate.types import Index, Term
 
 __all__ = ["Contents", "decode_contents", "encode_contents"]
@@ -34,6 +48,10 @@ VERSION = 1
 _HEAD = struct.Struct("<4sHBBQQII")
 _PRODUCER = struct.Struct("<QQQQ16sIHBB")
 _RUN = struct.Struct("<QQQQQ")
+_STAGING = struct.Struct("<II")
+_APP = struct.Struct("<QQQQQQ32sB7x")
+_ATTEMPT = struct.Struct("<QQII16s16sB7x")
+_CHUNK = struct.Struct("<QII")
 _DIGEST = struct.Struct("<Q")
 
 
@@ -44,18 +62,27 @@ class Contents(NamedTuple):
     append_time: int
     fence: str | None
     producers: Producers
+    staging: Staging
 
 
 def encode_contents(contents: Contents, digest: int) -> bytes:
-    end, append_time, fence, producers = contents
+    end, append_time, fence, producers, staging = contents
     label = (fence or "").encode()
+    staged = staging != Staging()
     parts = [
-        _HEAD.pack(MAGIC, VERSION, len(label), 0, end, append_time, len(producers), 0),
+        _HEAD.pack(MAGIC, VERSION, len(label), 0, end, append_time, len(producers), staged),
         _padded(label),
         *map(_encode_producer, producers),
+        *(_encode_staging(staging) if staged else ()),
         _DIGEST.pack(digest),
     ]
     return b"".join(parts)
+
+
+def _encode_staging(staging: Staging) -> list[bytes]:
+    apps, attempts = staging.apps(), [*staging.attempts()]
+    head = _STAGING.pack(len(apps), len(attempts))
+    return [head, *map(_encode_app, apps), *map(_encode_attempt, attempts)]
 
 
 def _encode_producer(producer: Producer) -> bytes:
@@ -65,6 +92,20 @@ def _encode_producer(producer: Producer) -> bytes:
         epoch, last_sequence, expiry_us, active_us, instance, window, len(runs), len(label), 0
     )
     return head + _padded(label) + b"".join(_RUN.pack(*run) for run in runs)
+
+
+def _encode_app(app: App) -> bytes:
+    name, batch_id, digest, offset, count, index, term, active_us = app
+    label = name.encode()
+    head = _APP.pack(batch_id, offset, count, index, term, active_us, digest, len(label))
+    return head + _padded(label)
+
+
+def _encode_attempt(attempt: Attempt) -> bytes:
+    app, run, batch_id, partition, attempt_id, chunks, active_us = attempt
+    label = app.encode()
+    head = _ATTEMPT.pack(batch_id, active_us, partition, len(chunks), run, attempt_id, len(label))
+    return head + _padded(label) + pack_chunks(chunks)
 
 
 def _padded(label: bytes) -> bytes:
@@ -81,11 +122,11 @@ def decode_contents(data: bytes) -> tuple[Contents, int]:
 
 
 def _read_contents(data: bytes) -> tuple[Contents, int]:
-    magic, version, length, _, end, append_time, count, _ = _HEAD.unpack_from(data)
+    magic, version, length, _, end, append_time, count, staged = _HEAD.unpack_from(data)
     if (magic, version) != (MAGIC, VERSION):
         raise InvalidArgument(f"not a state of version {VERSION}: {magic!r} version {version}")
     label, position = _read_label(data, _HEAD.size, length)
-    contents = Contents(end, append_time, label or None, Producers())
+    contents = Contents(end, append_time, label or None, Producers(), Staging())
     epoch = 0
     for _ in range(count):
         producer, position = _read_producer(data, position)
@@ -94,6 +135,8 @@ def _read_contents(data: bytes) -> tuple[Contents, int]:
         _check_producer(producer, contents)
         contents.producers.add(producer)
         epoch = producer.epoch
+    if staged:
+        position = _read_staging(data, position, contents)
     (digest,) = _DIGEST.unpack_from(data, position)
     if position + _DIGEST.size != len(data):
         raise InvalidArgument(f"state ends at byte {position + _DIGEST.size}, not {len(data)}")
@@ -142,3 +185,63 @@ def _check_producer(producer: Producer, contents: Contents) -> None:
         )
     if len(runs) > window or offset > contents.end or active_us > contents.append_time:
         raise InvalidArgument(f"state of producer {name!r}: more than the log can have led to")
+
+
+def _read_staging(data: bytes, position: int, contents: Contents) -> int:
+    """Add what stands at ``position``; where it ends."""
+    apps, attempts = _STAGING.unpack_from(data, position)
+    position += _STAGING.size
+    last = 0
+    for _ in range(apps):
+        last, position = _read_app(data, position, contents, last)
+    last = 0
+    for _ in range(attempts):
+        last, position = _read_attempt(data, position, contents, last)
+    return position
+
+
+def _read_app(data: bytes, position: int, contents: Contents, last: int) -> tuple[int, int]:
+    """Add the app at ``position``, whose publish comes after ``last``: its publish and its end."""
+    batch_id, offset, count, index, term, active_us, digest, length = _APP.unpack_from(
+        data, position
+    )
+    name, end = _read_label(data, position + _APP.size, length)
+    app = App(name, batch_id, digest, offset, count, Index(index), Term(term), active_us)
+    if contents.staging.app(name) is not None or index <= last:
+        raise InvalidArgument(f"state has app {name!r} twice or out of order")
+    if not name or offset + count > contents.end or active_us > contents.append_time:
+        raise InvalidArgument(f"state of app {name!r}: more than the log can have led to")
+    contents.staging.put_app(app)
+    return index, end
+
+
+def _read_attempt(data: bytes, position: int, contents: Contents, last: int) -> tuple[int, int]:
+    """Add the attempt at ``position``, which began after ``last``: where it began and its end."""
+    batch_id, active_us, partition, count, run, attempt_id, length = _ATTEMPT.unpack_from(
+        data, position
+    )
+    name, start = _read_label(data, position + _ATTEMPT.size, length)
+    end = start + count * _CHUNK.size
+    if end > len(data):
+        raise InvalidArgument(f"state lacks some of the {count} chunks of app {name!r}")
+    chunks = tuple(map(Chunk._make, _CHUNK.iter_unpack(memoryview(data)[start:end])))
+    Label(name, run, batch_id, partition, attempt_id, 0)  # refuses what nobody could ask for
+    attempt = Attempt(name, run, batch_id, partition, attempt_id, chunks, active_us)
+    _check_attempt(attempt, contents, last)
+    contents.staging.add(attempt)
+    return attempt.first, end
+
+
+def _check_attempt(attempt: Attempt, contents: Contents, last: int) -> None:
+    """Refuse what no entries lead to."""
+    staging, app = contents.staging, attempt.app
+    indexes = [chunk.index for chunk in attempt.chunks]
+    if not indexes or indexes != sorted(set(indexes)) or not all(c.records for c in attempt.chunks):
+        raise InvalidArgument(f"state of app {app!r}: chunks that do not follow each other")
+    if indexes[0] <= last or staging.attempt(*attempt.key) is not None:
+        raise InvalidArgument(f"state has an attempt of {app!r} twice or out of order")
+    published = staging.app(app)
+    if published is not None and published.batch_id >= attempt.batch_id:
+        raise InvalidArgument(f"state of app {app!r}: staged for a batch that is published")
+    if attempt.active_us > contents.append_time:
+        raise InvalidArgument(f"state of app {app!r}: more than the log can have led to")

@@ -21,26 +21,39 @@ from quorate.errors import (
     OffsetMismatch,
     OutOfSequence,
     QuorateError,
+    ReplayMismatch,
+    StageExpired,
+    StageFull,
     TooManyProducers,
     UnknownProducer,
 )
 from quorate.state.operations import check_name
+from quorate.state.producers import Run
 
 if TYPE_CHECKING:
+    from quorate.config import Limits
+    from quorate.entry import Chunk
+    from quorate.state.labels import Label, Part, Publish
     from quorate.state.operations import OpenProducer, SetFence
-    from quorate.state.producers import Producer, Run
+    from quorate.state.producers import Producer
+    from quorate.state.staging import Attempt
     from quorate.state.state import State
+    from quorate.types import Index
 
 __all__ = [
     "PLAIN",
     "AppendTerms",
     "Opened",
     "ProducerStamp",
+    "Staged",
     "check_terms",
+    "chunks_of",
     "is_final",
     "judge_append",
     "judge_fence",
     "judge_open",
+    "judge_publish",
+    "judge_stage",
 ]
 
 
@@ -75,6 +88,14 @@ class Opened(NamedTuple):
     last_sequence: int
 
 
+class Staged(NamedTuple):
+    """The answer to a chunk: the entry that has it, or the one that published its batch."""
+
+    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    # The batch, or a later one, is visible: nothing was staged.
+    published: bool = False
+
+
 def check_terms(terms: AppendTerms) -> None:
     """Raise InvalidArgument for terms that no state could accept: answered at once."""
     producer, fence, expect_offset = terms
@@ -106,7 +127,7 @@ def judge_append(state: State, count: int, terms: AppendTerms) -> Run | QuorateE
         if verdict is not None:
             return verdict
     if fence != state.fence:
-        return Fenced(f"the log has {_fence(state.fence)}, the append shows {_fence(fence)}")
+        return _fenced(state, fence)
     if expect_offset is not None and expect_offset != state.end:
         return OffsetMismatch(f"the log ends at offset {state.end}, expected {expect_offset}")
     return None
@@ -175,6 +196,115 @@ def judge_fence(state: State, operation: SetFence) -> QuorateError | None:
     if operation.expect != state.fence:
         return Fenced(f"the log has {_fence(state.fence)}, expected was {_fence(operation.expect)}")
     return None
+
+
+# -- staging -------------------------------------------------------------------------------------
+
+
+def judge_stage(
+    state: State, label: Label, records: int, size: int, limits: Limits
+) -> Staged | QuorateError | None:
+    """``size`` is that of the batch. STAGE_FULL is the last thing to be found out."""
+    staging = state.staging
+    published = staging.app(label.app)
+    if published is not None and label.batch_id <= published.batch_id:
+        return Staged(published.index, published=True)
+    known = staging.attempt(label.app, label.batch_id, label.partition, label.attempt)
+    if known is not None and known.run != label.run:
+        return InvalidArgument(f"{_described(label)}: its attempt belongs to another run")
+    number = len(known.chunks) if known is not None else 0
+    if label.number > number:
+        return OutOfSequence(f"{_described(label)}: its attempt goes on with chunk {number}")
+    if known is not None and label.number < number:
+        return _judge_repeated_chunk(known.chunks[label.number], label, records)
+    if staging.bytes + size > limits.staged_bytes:
+        return StageFull(
+            f"{staging.bytes} bytes are staged already (limits.staged_bytes = "
+            f"{limits.staged_bytes})"
+        )
+    if staging.chunks >= limits.staged_chunks:
+        return StageFull(f"{staging.chunks} chunks are staged already (limits.staged_chunks)")
+    return _refuse_crowd(state, label.app, limits)
+
+
+def _judge_repeated_chunk(chunk: Chunk, label: Label, records: int) -> Staged | QuorateError:
+    if chunk.records == records:
+        return Staged(chunk.index)
+    return InvalidArgument(
+        f"{_described(label)}: it was staged with {chunk.records} records, not {records}"
+    )
+
+
+def _refuse_crowd(state: State, app: str, limits: Limits) -> QuorateError | None:
+    """Whether a log that remembers many apps may remember one more."""
+    staging = state.staging
+    if staging.knows(app) or staging.crowd < limits.apps:
+        return None
+    return StageFull(f"the log has {staging.crowd} apps, limit {limits.apps} (limits.apps)")
+
+
+def judge_publish(state: State, operation: Publish, limits: Limits) -> Run | QuorateError | None:
+    """A run says: it is published already, there. What is published is known again whatever came
+    after it."""
+    staging, batch_id = state.staging, operation.batch_id
+    app = staging.app(operation.app)
+    if app is not None and batch_id < app.batch_id:
+        return Duplicate(
+            f"app {app.name!r} has published batch {app.batch_id}; where {batch_id} is, is no "
+            f"longer known"
+        )
+    if app is not None and batch_id == app.batch_id:
+        if (operation.records, operation.digest) == (app.count, app.digest):
+            return Run(0, app.count, app.offset, app.index, app.term)
+        return ReplayMismatch(
+            f"app {app.name!r} has published batch {batch_id} with {app.count} records and digest "
+            f"{app.digest.hex()}; this one has {operation.records} and {operation.digest.hex()}"
+        )
+    if operation.fence != state.fence:
+        return _fenced(state, operation.fence)
+    runs = set()
+    for part in operation.parts:
+        attempt = staging.attempt(operation.app, batch_id, part.partition, part.attempt)
+        if attempt is None or len(attempt.chunks) < part.chunks:
+            return StageExpired(
+                f"batch {batch_id} of {operation.app!r}: of the {part.chunks} chunks of partition "
+                f"{part.partition} {len(attempt.chunks) if attempt is not None else 0} are staged: "
+                f"they were dropped, or never came"
+            )
+        if (len(attempt.chunks), attempt.records) != part[2:]:
+            return _other_part(attempt, part)
+        runs.add(attempt.run)
+    if len(runs) > 1:
+        return InvalidArgument(f"batch {batch_id} of {operation.app!r}: its parts are of two runs")
+    return _refuse_crowd(state, operation.app, limits)
+
+
+def chunks_of(state: State, operation: Publish) -> list[Chunk]:
+    """The staged chunks of a publish that a judge let pass, in its order."""
+    app, batch_id = operation.app, operation.batch_id
+    found = (
+        state.staging.attempt(app, batch_id, part.partition, part.attempt)
+        for part in operation.parts
+    )
+    return [chunk for attempt in found if attempt is not None for chunk in attempt.chunks]
+
+
+def _other_part(attempt: Attempt, part: Part) -> InvalidArgument:
+    return InvalidArgument(
+        f"partition {part.partition} has {len(attempt.chunks)} chunks with {attempt.records} "
+        f"records staged, the publish names {part.chunks} and {part.records}"
+    )
+
+
+def _described(label: Label) -> str:
+    return (
+        f"chunk {label.number} of partition {label.partition}, batch {label.batch_id} of "
+        f"{label.app!r}"
+    )
+
+
+def _fenced(state: State, shown: str | None) -> Fenced:
+    return Fenced(f"the log has {_fence(state.fence)}, the append shows {_fence(shown)}")
 
 
 def _fence(fence: str | None) -> str:

@@ -8,6 +8,8 @@ bytes, so that the batches of the entry behind stay aligned::
                         instance 16 bytes, name
     PRODUCER  expire    version u8, 2, 0, 0, number of epochs u32, epochs u64 each
     FENCE     set       version u8, 1, length of fence u8, length of expect u8, fence, expect
+    STAGE     drop      version u8, 1, reason u8, 0, number of attempts u32, attempts u64 each
+    STAGE     forget    version u8, 2, 0, 0, number of apps u32, publishes u64 each
 
 A length of 0 says: no fence. Every operation has one body: one that encodes otherwise is refused.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -26,17 +29,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "DROPS_MAX",
     "EPOCHS_MAX",
     "EXPIRY_US_MAX",
     "EXPIRY_US_MIN",
     "INSTANCE_BYTES",
     "NAME_BYTES_MAX",
     "WINDOW_MAX",
+    "DropReason",
+    "DropStaged",
     "ExpireProducers",
+    "ForgetApps",
     "OpenProducer",
     "Operation",
     "SetFence",
     "check_name",
+    "check_range",
     "decode_operation",
     "encode_operation",
 ]
@@ -51,12 +59,14 @@ EXPIRY_US_MIN = 1_000_000
 EXPIRY_US_MAX = 10 * 365 * 24 * 3600 * 1_000_000
 # Producers that one entry expires, so that applying it takes no long time; more wait for the next.
 EPOCHS_MAX = 256
+# Attempts that one entry drops, and apps that one forgets.
+DROPS_MAX = 65_536
 
 _OPEN = struct.Struct("<BBBBIQ16s")
-_EXPIRE = struct.Struct("<BBBBI")
 _SET = struct.Struct("<BBBB")
-_OPEN_CODE, _EXPIRE_CODE, _SET_CODE = 1, 2, 1
-_EPOCH_MAX = 2**64 - 1
+_NAMED = struct.Struct("<BBBBI")
+_OPEN_CODE, _EXPIRE_CODE, _SET_CODE, _DROP_CODE, _FORGET_CODE = 1, 2, 1, 1, 2
+_INDEX_MAX = 2**64 - 1
 
 
 def check_name(what: str, name: str) -> None:
@@ -69,9 +79,18 @@ def check_name(what: str, name: str) -> None:
         raise InvalidArgument(f"{what} has {size} bytes, not 1 to {NAME_BYTES_MAX}")
 
 
-def _check_range(what: str, value: int, low: int, high: int) -> None:
+def check_range(what: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
         raise InvalidArgument(f"{what} is {value}, not {low} to {high}")
+
+
+def _check_rising(what: str, indexes: tuple[int, ...], most: int) -> None:
+    """Entries that are named: at least one, each once."""
+    check_range(f"number of {what}s", len(indexes), 1, most)
+    check_range(what, indexes[0], 1, _INDEX_MAX)
+    check_range(what, indexes[-1], 1, _INDEX_MAX)
+    if any(one >= other for one, other in pairwise(indexes)):
+        raise InvalidArgument(f"{what}s are not in rising order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +111,8 @@ class OpenProducer:
             raise InvalidArgument(
                 f"producer instance has {len(self.instance)} bytes, not {INSTANCE_BYTES}"
             )
-        _check_range("producer window", self.window, 1, WINDOW_MAX)
-        _check_range("producer expiry in µs", self.expiry_us, EXPIRY_US_MIN, EXPIRY_US_MAX)
+        check_range("producer window", self.window, 1, WINDOW_MAX)
+        check_range("producer expiry in µs", self.expiry_us, EXPIRY_US_MIN, EXPIRY_US_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +123,7 @@ class ExpireProducers:
     epochs: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        _check_range("number of epochs", len(self.epochs), 1, EPOCHS_MAX)
-        _check_range("epoch", self.epochs[0], 1, _EPOCH_MAX)
-        _check_range("epoch", self.epochs[-1], 1, _EPOCH_MAX)
-        if any(one >= other for one, other in pairwise(self.epochs)):
-            raise InvalidArgument("epochs are not in rising order")
+        _check_rising("epoch", self.epochs, EPOCHS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +139,41 @@ class SetFence:
                 check_name(what, fence)
 
 
-Operation = OpenProducer | ExpireProducers | SetFence
+class DropReason(IntEnum):
+    """Why staged chunks were dropped. Numbers are part of the format and are never reused."""
+
+    # Their writer gave them up.
+    ABORTED = 1
+    # There was no room, and a newer run of the same app needed some.
+    REPLACED = 2
+    # Nothing was added to them for too long.
+    EXPIRED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DropStaged:
+    """Forget what some attempts have staged."""
+
+    reason: DropReason
+    # Each named by the index of its first chunk; rising, at least one.
+    attempts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _check_rising("attempt", self.attempts, DROPS_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetApps:
+    """Forget what apps published last that have published nothing for long."""
+
+    # Each named by the index of its last publish; rising, at least one.
+    publishes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _check_rising("publish", self.publishes, DROPS_MAX)
+
+
+Operation = OpenProducer | ExpireProducers | SetFence | DropStaged | ForgetApps
 
 
 def encode_operation(operation: Operation) -> tuple[EntryKind, bytes]:
@@ -135,12 +184,20 @@ def encode_operation(operation: Operation) -> tuple[EntryKind, bytes]:
             head = _OPEN.pack(VERSION, _OPEN_CODE, len(label), 0, window, expiry_us, instance)
             return EntryKind.PRODUCER, _padded(head + label)
         case ExpireProducers(epochs):
-            head = _EXPIRE.pack(VERSION, _EXPIRE_CODE, 0, 0, len(epochs))
-            return EntryKind.PRODUCER, head + struct.pack(f"<{len(epochs)}Q", *epochs)
+            return EntryKind.PRODUCER, _named(_EXPIRE_CODE, 0, epochs)
         case SetFence(fence, expect):
             labels = (fence or "").encode(), (expect or "").encode()
             head = _SET.pack(VERSION, _SET_CODE, *map(len, labels))
             return EntryKind.FENCE, _padded(head + labels[0] + labels[1])
+        case DropStaged(reason, attempts):
+            return EntryKind.STAGE, _named(_DROP_CODE, reason, attempts)
+        case ForgetApps(publishes):
+            return EntryKind.STAGE, _named(_FORGET_CODE, 0, publishes)
+
+
+def _named(code: int, detail: int, indexes: tuple[int, ...]) -> bytes:
+    head = _NAMED.pack(VERSION, code, detail, 0, len(indexes))
+    return head + struct.pack(f"<{len(indexes)}Q", *indexes)
 
 
 def _padded(body: bytes) -> bytes:
@@ -171,9 +228,23 @@ def _decode_open(body: bytes) -> OpenProducer:
 
 
 def _decode_expire(body: bytes) -> ExpireProducers:
-    *_, count = _EXPIRE.unpack_from(body)
-    _check_range("number of epochs", count, 1, EPOCHS_MAX)
-    return ExpireProducers(struct.unpack_from(f"<{count}Q", body, _EXPIRE.size))
+    return ExpireProducers(_unpack_named("epochs", body, EPOCHS_MAX)[1])
+
+
+def _decode_drop(body: bytes) -> DropStaged:
+    reason, attempts = _unpack_named("attempts", body, DROPS_MAX)
+    check_range("reason", reason, min(DropReason), max(DropReason))
+    return DropStaged(DropReason(reason), attempts)
+
+
+def _decode_forget(body: bytes) -> ForgetApps:
+    return ForgetApps(_unpack_named("apps", body, DROPS_MAX)[1])
+
+
+def _unpack_named(what: str, body: bytes, most: int) -> tuple[int, tuple[int, ...]]:
+    _, _, detail, _, count = _NAMED.unpack_from(body)
+    check_range(f"number of {what}", count, 1, most)
+    return detail, struct.unpack_from(f"<{count}Q", body, _NAMED.size)
 
 
 def _decode_set(body: bytes) -> SetFence:
@@ -191,4 +262,6 @@ _DECODERS: dict[tuple[int, ...], Callable[[bytes], Operation]] = {
     (EntryKind.PRODUCER, VERSION, _OPEN_CODE): _decode_open,
     (EntryKind.PRODUCER, VERSION, _EXPIRE_CODE): _decode_expire,
     (EntryKind.FENCE, VERSION, _SET_CODE): _decode_set,
+    (EntryKind.STAGE, VERSION, _DROP_CODE): _decode_drop,
+    (EntryKind.STAGE, VERSION, _FORGET_CODE): _decode_forget,
 }

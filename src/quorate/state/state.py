@@ -10,10 +10,20 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from quorate.entry import unpack_counts
 from quorate.errors import InvalidArgument, InvariantBroken
 from quorate.state.checkpoint import Contents, decode_contents, encode_contents
-from quorate.state.operations import ExpireProducers, OpenProducer, SetFence, decode_operation
+from quorate.state.labels import decode_label, decode_publication
+from quorate.state.operations import (
+    DropStaged,
+    ExpireProducers,
+    ForgetApps,
+    OpenProducer,
+    SetFence,
+    decode_operation,
+)
 from quorate.state.producers import Producers, Run, hash_item
+from quorate.state.staging import Staging
 from quorate.types import EntryKind
 
 if TYPE_CHECKING:
@@ -22,9 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["State"]
 
-_CONTROL = frozenset({EntryKind.NOOP, EntryKind.PRODUCER, EntryKind.FENCE})
+_CONTROL = frozenset({EntryKind.NOOP, EntryKind.PRODUCER, EntryKind.FENCE, EntryKind.STAGE})
 
-# What is hashed begins with its sort; a producer is 1, a run is 2.
+# What is hashed begins with its sort; those of producers and of staging are 1 to 5.
 _STATE_ITEM = 0
 _STATE = struct.Struct("<BQQB")
 _DIGEST_MASK = 2**64 - 1
@@ -33,7 +43,7 @@ _DIGEST_MASK = 2**64 - 1
 class State:
     """Everything that the entries up to some index add up to."""
 
-    __slots__ = ("append_time", "end", "fence", "producers")
+    __slots__ = ("append_time", "end", "fence", "producers", "staging")
 
     def __init__(self) -> None:
         # The offset that the next record takes.
@@ -43,25 +53,27 @@ class State:
         # What every append must show; None: no append may show any.
         self.fence: str | None = None
         self.producers = Producers()
+        self.staging = Staging()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, State) and self._contents() == other._contents()
 
     def _contents(self) -> Contents:
-        return Contents(self.end, self.append_time, self.fence, self.producers)
+        return Contents(self.end, self.append_time, self.fence, self.producers, self.staging)
 
     def copy(self) -> State:
         """Another state with the same contents; what it shares never changes."""
         other = State()
         other.end, other.append_time, other.fence = self.end, self.append_time, self.fence
-        other.producers = self.producers.copy()
+        other.producers, other.staging = self.producers.copy(), self.staging.copy()
         return other
 
     def digest(self) -> int:
         """64 bits that stand for the contents, whatever entries or checkpoint led to them."""
         fence = self.fence or ""
         fields = _STATE.pack(_STATE_ITEM, self.end, self.append_time, self.fence is not None)
-        return (hash_item(fields + fence.encode()) + self.producers.digest()) & _DIGEST_MASK
+        tables = self.producers.digest() + self.staging.digest()
+        return (hash_item(fields + fence.encode()) + tables) & _DIGEST_MASK
 
     def expired(self, now_us: int) -> tuple[int, ...]:
         """The epochs that an ExpireProducers may name in an entry with append time ``now_us``."""
@@ -82,10 +94,15 @@ class State:
                 f"entry {entry.index} has append time {entry.append_time}, "
                 f"the entry before it has {self.append_time}"
             )
-        if entry.kind is not EntryKind.DATA:
+        if entry.kind is EntryKind.DATA:
+            if entry.stamps:
+                self._apply_stamps(entry)
+        elif entry.kind is EntryKind.PUBLISH:
+            self._publish(entry)
+        elif entry.kind is EntryKind.STAGE and entry.runs:
+            self._stage(entry)
+        else:
             self._apply_control(entry)
-        elif entry.stamps:
-            self._apply_stamps(entry)
         self.end += entry.count
         self.append_time = entry.append_time
 
@@ -107,6 +124,22 @@ class State:
         except InvalidArgument as odd:
             raise InvariantBroken(str(odd)) from odd
 
+    def _stage(self, entry: Entry) -> None:
+        try:
+            label, counts = decode_label(entry), unpack_counts(entry)
+        except InvalidArgument as odd:
+            raise _unreadable(entry, odd) from odd
+        if entry.count or len(counts) != 1:
+            raise InvariantBroken(f"entry {entry.index} stages more or less than one batch")
+        self.staging.stage(label, counts[0], entry)
+
+    def _publish(self, entry: Entry) -> None:
+        try:
+            publication, chunks = decode_publication(entry)
+        except InvalidArgument as odd:
+            raise _unreadable(entry, odd) from odd
+        self.staging.publish(publication, chunks, entry)
+
     def _apply_control(self, entry: Entry) -> None:
         kind = entry.kind
         if kind not in _CONTROL:
@@ -123,9 +156,7 @@ class State:
         try:
             operation = decode_operation(entry.kind, entry.body)
         except InvalidArgument as odd:
-            raise InvariantBroken(
-                f"entry {entry.index} cannot be applied by this release: {odd}"
-            ) from odd
+            raise _unreadable(entry, odd) from odd
         match operation:
             case OpenProducer():
                 self.producers.open(operation, entry)
@@ -133,6 +164,10 @@ class State:
                 self.producers.expire(epochs, entry)
             case SetFence(fence, expect):
                 self._set_fence(fence, expect, entry)
+            case DropStaged(_, attempts):
+                self.staging.drop(attempts, entry)
+            case ForgetApps(publishes):
+                self.staging.forget(publishes, entry)
 
     def _set_fence(self, fence: str | None, expect: str | None, entry: Entry) -> None:
         if expect != self.fence:
@@ -153,9 +188,13 @@ class State:
         else, a single flipped bit included."""
         state = State()
         contents, digest = decode_contents(data)
-        state.end, state.append_time, state.fence, state.producers = contents
+        state.end, state.append_time, state.fence, state.producers, state.staging = contents
         if state.digest() != digest:
             raise InvalidArgument(f"state has digest {state.digest():#x}, not {digest:#x}")
         if state.encode() != data:
             raise InvalidArgument("state has bytes that nobody writes")
         return state
+
+
+def _unreadable(entry: Entry, odd: InvalidArgument) -> InvariantBroken:
+    return InvariantBroken(f"entry {entry.index} cannot be applied by this release: {odd}")

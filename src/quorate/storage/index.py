@@ -32,8 +32,8 @@ _HEAD = struct.Struct("<4sHHQQQQI")
 def encode_index(segment: Segment) -> bytes:
     """The file for ``segment``: four columns of 8 bytes an entry, then the offset rows.
 
-    An offset row names the entry that holds the records from an offset on. That entry may lie in
-    an earlier segment: a publish gives offsets to what was staged before it.
+    An offset row names the entry that takes offsets from there on. If that is a publish, the records
+    lie in the stage entries that it names: nobody has to read a body to make this file.
     """
     rows = segment.rows
     offset_rows = _offset_rows(rows, segment.next_offset)
@@ -48,7 +48,7 @@ def encode_index(segment: Segment) -> bytes:
 
 
 def _offset_rows(rows: Rows, next_offset: int) -> array[int]:
-    """(offset, entry index) of every entry that has records."""
+    """(offset, entry index) of every entry that takes offsets."""
     found = array("Q")
     ends = (*rows.offsets[1:], next_offset)
     for row, (offset, after) in enumerate(zip(rows.offsets, ends, strict=False)):

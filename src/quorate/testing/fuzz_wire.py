@@ -63,7 +63,7 @@ def _framed_anew(sample: Sample, random: Random) -> bytes:
     if pieces and random.random() < 0.4:
         place = int(random.random() * len(pieces))
         piece = spoil(pieces[place], random)
-        if sample.kind is not FrameKind.APPEND:  # a batch is looked at by whoever appends it
+        if sample.kind in (FrameKind.PEER, FrameKind.RECORDS):  # others look at batches
             seal_entry(piece, random)
         bulk = b"".join((*pieces[:place], piece, *pieces[place + 1 :]))
     return encode_frame(kind, control, len(bulk)) + bulk

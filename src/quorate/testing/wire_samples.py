@@ -102,6 +102,21 @@ RESULTS: tuple[tuple[calls.Call[Any], calls.Found], ...] = (
         calls.ProducerOpened(3, 120),
     ),
     (calls.SetFence(LOG_ID, "writer-3", None), calls.FenceSet(4)),
+    (
+        calls.StageChunk(LOG_ID, "query-1", STORAGE_ID, 5, 3, LOG_ID, 0),
+        calls.ChunkStaged(6, published=False),
+    ),
+    (
+        calls.Publish(
+            LOG_ID, "query-1", 5, [calls.PublishPart(3, LOG_ID, 1, 2)], bytes(range(32)), "writer-3"
+        ),
+        calls.Published(40, 2, 7, 4, 2),
+    ),
+    (calls.AbortStaged(LOG_ID, "query-1", 5, STORAGE_ID), calls.Aborted(8, 1)),
+    (
+        calls.LastPublished(LOG_ID, "query-1"),
+        calls.LastFound(5, 40, 2, 7, bytes(range(32))),
+    ),
     (calls.Status(), calls.NodeStatus("n2", NODES["n2"], NODES, [_STATUS])),
     (calls.AwaitCatalog(3, 2000), calls.CatalogReached(3)),
 )
@@ -150,11 +165,11 @@ def _handshakes() -> list[Sample]:
 def _requests() -> list[Sample]:
     batch = encode_batch([b"hello", b"world!"], keys=[b"k1", None])
     stamped = Append(8, LOG, batch, 42, "writer-3", Stamp("loader-7", 3, 121), 1000)
-    rows = [(entry.base_offset, entry.count, entry.size) for entry in ENTRIES]
+    rows = [(entry.base_offset, entry.count, entry.size, entry.append_time) for entry in ENTRIES]
     return [
         _sample(encode_append(Append(7, LOG, batch)), batch),
         _sample(encode_append(stamped), batch),
-        _sample(encode_receipts(Receipts(Index(2), Term(1), 40, 2, [(7, 0, 2), (8, 2, 1)]))),
+        _sample(encode_receipts(Receipts(Index(2), Term(1), 40, 2, [(7, 1, 0, 2), (8, 3, 2, 1)]))),
         _sample(encode_fetch(Fetch(9, LOG, 40, 1 << 20, 500, 43))),
         _sample(encode_records(9, 0, 43, rows), *(entry.header + entry.body for entry in ENTRIES)),
         _sample(encode_failure(10, NotLeader("leader: n2"))),
@@ -162,7 +177,11 @@ def _requests() -> list[Sample]:
 
 
 def _calls() -> list[Sample]:
-    asked = [_sample(encode_call(11, call)) for call, _ in RESULTS]
+    batch = encode_batch([b"hello", b"world!"])
+    asked = []
+    for call, _ in RESULTS:
+        bulk = (batch,) if isinstance(call, calls.StageChunk) else ()
+        asked.append(_sample(encode_call(11, call, sum(map(len, bulk))), *bulk))
     return asked + [_sample(encode_result(11, found), call=call) for call, found in RESULTS]
 
 
@@ -216,7 +235,7 @@ def read(frame: Frame, call: calls.Call[Any] | None = None) -> tuple[object, byt
             return (request, error.code, str(error)), encode_failure(request, error)
         case FrameKind.CALL:
             number, asked = decode_call(frame)
-            return (number, asked), encode_call(number, asked)
+            return (number, asked), encode_call(number, asked, len(frame.bulk)) + frame.bulk
         case FrameKind.RESULT if call is not None:
             found = decode_result(frame, call)
             number = int.from_bytes(frame.control[:4], "little")
@@ -239,7 +258,9 @@ def _read_refusal(frame: Frame) -> tuple[object, bytes]:
 
 def _read_records(frame: Frame) -> tuple[object, bytes]:
     records = decode_records(frame)
-    rows = [(offset, count, entry.size) for offset, count, entry in records.rows]
+    rows = [
+        (offset, count, len(entry.frame), entry.append_time)
+        for offset, count, entry in records.rows
+    ]
     front = encode_records(records.request, records.first_offset, records.end_offset, rows)
-    bulk = [entry.header + entry.body for *_, entry in records.rows]
-    return records, b"".join((front, *bulk))
+    return records, b"".join((front, *(entry.frame for *_, entry in records.rows)))

@@ -1,14 +1,16 @@
 """Requests that are rare: typed structures in MessagePack behind the request's number.
 
-A CALL names what it asks for by its tag; its RESULT is of the one type that belongs to it.
+A CALL names what it asks for by its tag; its RESULT is of the one type that belongs to it. One of
+them, the chunk to be staged, has a batch behind it as its bulk part.
 """
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
+from quorate.errors import InvalidArgument
 from quorate.wire.frames import Frame, FrameKind, encode_frame
 from quorate.wire.requests import pack_request, take_request
 from quorate.wire.shapes import (
@@ -17,15 +19,19 @@ from quorate.wire.shapes import (
     Name,
     Number,
     Shape,
+    Short,
     Time,
     decode_shape,
     encode_shape,
 )
 
 __all__ = [
+    "AbortStaged",
+    "Aborted",
     "AwaitCatalog",
     "Call",
     "CatalogReached",
+    "ChunkStaged",
     "CreateLog",
     "DeleteLog",
     "Done",
@@ -33,6 +39,8 @@ __all__ = [
     "FenceSet",
     "FindLog",
     "Found",
+    "LastFound",
+    "LastPublished",
     "ListLogs",
     "LogFound",
     "LogStatus",
@@ -42,9 +50,13 @@ __all__ = [
     "OffsetFound",
     "OpenProducer",
     "ProducerOpened",
+    "Publish",
+    "PublishPart",
+    "Published",
     "ReadEnds",
     "ReplicaStatus",
     "SetFence",
+    "StageChunk",
     "Status",
     "decode_call",
     "decode_result",
@@ -53,6 +65,7 @@ __all__ = [
 ]
 
 ResultT = TypeVar("ResultT")
+Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
 
 class Call(
@@ -165,6 +178,93 @@ class SetFence(Call[FenceSet], tag="set-fence"):
     expect: Name | None
 
 
+# -- staging -----------------------------------------------------------------------------------
+
+
+class ChunkStaged(Shape):
+    """With ``published`` nothing was staged: the batch, or a later one, is visible."""
+
+    index: Number
+    published: bool
+
+
+class StageChunk(Call[ChunkStaged], tag="stage"):
+    """A batch that nobody is to see yet: the bulk part. Answered as the first time if repeated."""
+
+    log: Id
+    app: Name
+    run: Id
+    batch_id: Number
+    partition: Short
+    attempt: Id
+    # From 0; the next one of its attempt.
+    number: Short
+
+
+class PublishPart(Shape, array_like=True, forbid_unknown_fields=True):
+    """What one attempt staged for its partition. A list, because there may be thousands."""
+
+    partition: Short
+    attempt: Id
+    chunks: Short
+    records: Number
+
+
+class Published(Shape):
+    """The receipt of a publish."""
+
+    offset: Number
+    count: Number
+    index: Number
+    term: Number
+    synced: Number
+
+
+class Publish(Call[Published], tag="publish"):
+    """Everything in ``parts`` becomes visible, in this order, or nothing does. The same batch again
+    gets the first receipt."""
+
+    log: Id
+    app: Name
+    batch_id: Number
+    parts: list[PublishPart]
+    digest: Digest
+    fence: Name | None = None
+
+
+class Aborted(Shape):
+    """How many attempts were dropped, and after which entry nothing is left of them."""
+
+    index: Number
+    attempts: Number
+
+
+class AbortStaged(Call[Aborted], tag="abort"):
+    """Drop what is staged for a batch, by one attempt or by all. Never undoes a publish."""
+
+    log: Id
+    app: Name
+    batch_id: Number
+    attempt: Id | None = None
+
+
+class LastFound(Shape):
+    """What an app published last; ``batch_id`` is None if nothing that is remembered."""
+
+    batch_id: Number | None = None
+    offset: Number = 0
+    count: Number = 0
+    index: Number = 0
+    digest: bytes = b""
+
+
+class LastPublished(Call[LastFound], tag="last-published"):
+    """Everything that was acknowledged before the call is in the answer."""
+
+    log: Id
+    app: Name
+
+
 # -- the cluster -------------------------------------------------------------------------------
 
 
@@ -226,6 +326,10 @@ Found = (
     | OffsetFound
     | ProducerOpened
     | FenceSet
+    | ChunkStaged
+    | Published
+    | Aborted
+    | LastFound
     | NodeStatus
     | CatalogReached
 )
@@ -239,6 +343,10 @@ _CALLS = (
     | OffsetAt
     | OpenProducer
     | SetFence
+    | StageChunk
+    | Publish
+    | AbortStaged
+    | LastPublished
     | Status
     | AwaitCatalog
 )
@@ -251,6 +359,10 @@ _RESULTS: dict[type[Call[Any]], type[Any]] = {
     OffsetAt: OffsetFound,
     OpenProducer: ProducerOpened,
     SetFence: FenceSet,
+    StageChunk: ChunkStaged,
+    Publish: Published,
+    AbortStaged: Aborted,
+    LastPublished: LastFound,
     Status: NodeStatus,
     AwaitCatalog: CatalogReached,
 }
@@ -259,14 +371,19 @@ _calls = msgspec.msgpack.Decoder(_CALLS)
 _results = {call: msgspec.msgpack.Decoder(result) for call, result in _RESULTS.items()}
 
 
-def encode_call(request: int, call: Call[Any]) -> bytes:
-    return encode_frame(FrameKind.CALL, pack_request(request) + encode_shape("CALL", call))
+def encode_call(request: int, call: Call[Any], bulk_bytes: int = 0) -> bytes:
+    """Everything but a batch, which follows as the bulk part."""
+    control = pack_request(request) + encode_shape("CALL", call)
+    return encode_frame(FrameKind.CALL, control, bulk_bytes)
 
 
 def decode_call(frame: Frame) -> tuple[int, Call[Any]]:
     """Raises InvalidArgument if it is none that this release knows."""
     request, body = take_request(frame, FrameKind.CALL)
-    return request, decode_shape("CALL", body, _calls)
+    call: Call[Any] = decode_shape("CALL", body, _calls)
+    if bool(frame.bulk) != isinstance(call, StageChunk):
+        raise InvalidArgument("CALL: a chunk to be staged has a bulk part, and nothing else has")
+    return request, call
 
 
 def encode_result(request: int, result: Found) -> bytes:

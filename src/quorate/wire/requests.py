@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quorate.entry import Entry, decode_entry
+from quorate.entry import RUNS_MAX, EntryView, view_entry
 from quorate.errors import InvalidArgument, QuorateError, error_for
 from quorate.types import Index, Term
 from quorate.wire.frames import Frame, FrameKind, encode_frame
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = [
+    "NO_OFFSET",
     "Append",
     "Failure",
     "Fetch",
@@ -51,14 +52,14 @@ _APPEND = struct.Struct("<I16sQIBB")
 _STAMP = struct.Struct("<QQ")
 # index, term, base offset, copies on disk, rows
 _RECEIPTS = struct.Struct("<QQQII")
-# request, offset above the base, records
-_RECEIPT = struct.Struct("<III")
+# first request, requests, offset above the base, records of each
+_RECEIPT = struct.Struct("<IIII")
 # request, log, offset, bytes at most, wait in ms, what the session has seen
 _FETCH = struct.Struct("<I16sQIIQ")
 # request, first offset of the log, end of what is committed, rows
 _RECORDS = struct.Struct("<IQQI")
-# offset of the first record of a frame, its records, its bytes
-_ROW = struct.Struct("<QII")
+# offset of the first record of a frame, its records, its bytes, their append time
+_ROW = struct.Struct("<QIIQ")
 # request, bytes of the code, of the message
 _FAILURE = struct.Struct("<IBH")
 
@@ -95,14 +96,25 @@ class Append(NamedTuple):
 
 
 class Receipts(NamedTuple):
-    """Where the batches of one entry went, as far as one connection asked for them."""
+    """Where the batches of one entry went, as far as one connection asked for them.
+
+    Requests with rising numbers and equally many records that follow each other are one row.
+    """
 
     index: Index  # type: ignore[assignment]  # nobody calls tuple's own
     term: Term
     base_offset: int
     synced: int
-    # (request, offset above the base, records)
-    rows: list[tuple[int, int, int]]
+    # (first request, requests, offset of the first above the base, records of each)
+    rows: list[tuple[int, int, int, int]]
+
+    def answers(self) -> Iterator[tuple[int, int, int]]:
+        """(request, offset, records) of every request that is answered."""
+        for first, many, above, count in self.rows:
+            offset = self.base_offset + above
+            for request in range(first, first + many):
+                yield request, offset, count
+                offset += count
 
 
 class Fetch(NamedTuple):
@@ -124,8 +136,8 @@ class Records(NamedTuple):
     request: int
     first_offset: int
     end_offset: int
-    # (offset, records, entry)
-    rows: list[tuple[int, int, Entry]]
+    # (offset, records, entry), over the memory of the one frame that brought them
+    rows: list[tuple[int, int, EntryView]]
 
 
 class Failure(NamedTuple):
@@ -210,8 +222,11 @@ def encode_receipts(receipts: Receipts) -> bytes:
 
 def decode_receipts(frame: Frame) -> Receipts:
     index, term, base, synced, count = _unpack(_RECEIPTS, frame, FrameKind.RECEIPTS)
-    rows = _rows(frame, _RECEIPTS.size, _RECEIPT, count)
-    return Receipts(Index(index), Term(term), base, synced, list(_RECEIPT.iter_unpack(rows)))
+    rows = list(_RECEIPT.iter_unpack(_rows(frame, _RECEIPTS.size, _RECEIPT, count)))
+    # They are in one entry, so there cannot be more: nobody is made to count to four billion.
+    if sum(row[1] for row in rows) > RUNS_MAX:
+        raise InvalidArgument(f"RECEIPTS: more than {RUNS_MAX} requests are answered")
+    return Receipts(Index(index), Term(term), base, synced, rows)
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -234,11 +249,11 @@ def decode_fetch(frame: Frame) -> Fetch:
 
 
 def encode_records(
-    request: int, first_offset: int, end_offset: int, rows: Sequence[tuple[int, int, int]]
+    request: int, first_offset: int, end_offset: int, rows: Sequence[tuple[int, int, int, int]]
 ) -> bytes:
     """Everything but the frames of the entries, which follow as the bulk part.
 
-    ``rows`` are (offset, records, bytes of the frame).
+    ``rows`` are (offset, records, bytes of the frame, append time).
     """
     control = _RECORDS.pack(request, first_offset, end_offset, len(rows))
     size = sum(row[2] for row in rows)
@@ -251,13 +266,13 @@ def decode_records(frame: Frame) -> Records:
     """Raises InvalidArgument unless both CRCs of every entry hold."""
     request, first, end, count = _unpack(_RECORDS, frame, FrameKind.RECORDS)
     rows = _rows(frame, _RECORDS.size, _ROW, count)
-    return Records(request, first, end, list(_entries(frame.bulk, rows)))
+    return Records(request, first, end, list(_entries(memoryview(frame.bulk), rows)))
 
 
-def _entries(bulk: bytes, rows: bytes) -> Iterator[tuple[int, int, Entry]]:
+def _entries(bulk: memoryview, rows: bytes) -> Iterator[tuple[int, int, EntryView]]:
     start = 0
-    for offset, records, size in _ROW.iter_unpack(rows):
-        yield offset, records, decode_entry(bulk[start : start + size])
+    for offset, records, size, append_time in _ROW.iter_unpack(rows):
+        yield offset, records, view_entry(bulk[start : start + size], append_time)
         start += size
     if start != len(bulk):
         raise InvalidArgument(f"RECORDS: rows of {start} bytes, a bulk part of {len(bulk)}")

@@ -22,6 +22,7 @@ __all__ = [
     "Name",
     "Number",
     "Shape",
+    "Short",
     "Time",
     "decode_name",
     "decode_shape",
@@ -46,6 +47,8 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=_N
 Id = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 # Offsets, indexes, terms: 63 bits, which nobody fills.
 Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+# What is counted within something else.
+Short = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
 # Microseconds since 1970, as the clock of a leader says them.
 Time = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]

@@ -29,7 +29,8 @@ from quorate.testing.checker import (
 )
 
 if TYPE_CHECKING:
-    from quorate.client.asynchronous import AsyncLog, AsyncProducer
+    from quorate.client.asynchronous import AsyncLog
+    from quorate.client.producer import AsyncProducer
     from quorate.client.results import Receipt
 
 __all__ = ["main"]
@@ -121,7 +122,7 @@ class Load:
             )
             self.operations += 1
             try:
-                self._acked(begun, await producer.append_batch(values))
+                self._acked(begun, await (await producer.send_batch(values)))
             except Duplicate:
                 self._recorder.acked(begun, -1, len(values), 0)
             except OutcomeUnknown:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from quorate.testing.mutants.consensus import CONSENSUS
 from quorate.testing.mutants.mutant import Mutant
+from quorate.testing.mutants.producer import PRODUCER
+from quorate.testing.mutants.staging import STAGING
 from quorate.testing.mutants.state import STATE
 from quorate.testing.mutants.storage import STORAGE
 
 __all__ = ["MUTANTS", "Mutant"]
 
-MUTANTS = (*CONSENSUS, *STATE, *STORAGE)
+MUTANTS = (*CONSENSUS, *PRODUCER, *STATE, *STAGING, *STORAGE)

@@ -257,9 +257,9 @@ CONSENSUS = (
     Mutant(
         "expected-term-ignored",
         "an append that names a term is logged in that term or not at all",
-        "replica/engine.py",
-        "if self.core.leader is not None and expected not in (None, term):",
-        "if self.core.leader is not None and expected not in (None, term, term - 1):",
+        "replica/gate.py",
+        "        if expected not in (None, term):\n",
+        "        if expected not in (None, term, term - 1):\n",
     ),
     Mutant(
         "unlogged-appends-end-as-unknown",

@@ -98,7 +98,7 @@ STATE = (
         "refusal-rests-on-too-little",
         "a refusal waits for all that it rests on, batches of the same entry included",
         "replica/proposals.py",
-        "newest = index if chosen else Index(index - 1)",
+        "newest = index if runs else Index(index - 1)",
         "newest = Index(index - 1)",
     ),
     Mutant(

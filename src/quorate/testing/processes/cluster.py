@@ -9,18 +9,24 @@ import signal
 import tempfile
 import threading
 import time
+from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager
+from itertools import permutations, product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from quorate.client.administration import cluster_status, find_log, list_logs
 from quorate.client.blocking import Client
-from quorate.errors import QuorateError, Timeout
+from quorate.client.retries import Patience
+from quorate.client.routing import Routing, parse_endpoints
+from quorate.client.session import Session
+from quorate.errors import InvalidArgument, QuorateError, Timeout
 from quorate.testing.processes.node import NodeProcess
 from quorate.testing.processes.ports import HOST, Ports
 from quorate.testing.processes.proxy import Links
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
     from typing import Any
 
     from quorate.client.results import LogSummary
@@ -29,10 +35,22 @@ __all__ = ["Cluster", "cluster"]
 
 LOOK_S = 0.05
 READY_S = 40.0
+# A test waits for the start, so it looks often.
+STARTING = Patience(pause_max_s=0.05)
+# A look at the cluster waits so long for a node that does not answer: it may be paused.
+LOOKING = Patience(dial_s=1.0, status_s=1.0)
+# Small files: every log has two of them on each node from the start.
+SEGMENT_BYTES = 32 << 20
+
+Result = TypeVar("Result")
 
 
 class Cluster:
-    """Nodes n1, n2, … as processes, each in a directory of its own. Used from one thread."""
+    """Nodes n1, n2, … as processes, each in a directory of its own.
+
+    A name that no node has, or a node that cannot have done to it what is asked for, is
+    INVALID_ARGUMENT.
+    """
 
     def __init__(
         self,
@@ -47,11 +65,17 @@ class Cluster:
         """``settings`` are sections of NODE.toml for all nodes, ``environment`` gives the variables
         of each. Without ``cuttable`` nodes reach each other without a proxy in between.
         ``open_files`` is how many each of them may have."""
+        if nodes < 1:
+            raise InvalidArgument(f"nodes = {nodes!r}: a cluster has at least one")
         self.directory = directory
         self.id = f"test-{secrets.token_hex(4)}"
         self._settings = settings or {}
         self._open_files = open_files
+        self._cuttable = cuttable
         self._clients: list[Client] = []
+        self._paused: set[str] = set()
+        # (source, target): nothing passes.
+        self._cuts: set[tuple[str, str]] = set()
         names = [f"n{number}" for number in range(1, nodes + 1)]
         pairs = nodes * (nodes - 1) if cuttable else 0
         with ExitStack() as stack:
@@ -61,11 +85,15 @@ class Cluster:
             self._ports = dict(zip(names, ports, strict=False))
             self._http = dict(zip(names, ports[nodes:], strict=False))
             self._links = Links(self._ports if cuttable else {}, ports[2 * nodes :])
-            # The proxies live in a loop of their own.
+            # The proxies live in a loop of their own. Its thread starts the nodes, too: the kernel
+            # ends a node with the thread that started it, and this one stays.
             self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="quorate-links")
+            self._thread = threading.Thread(
+                target=self._loop.run_forever, name="quorate-cluster", daemon=True
+            )
             self._thread.start()
-            stack.callback(self._end_links)
+            self._looks = Session(Routing(parse_endpoints(self.endpoints)), 5.0, LOOKING)
+            stack.callback(self._end_loop)
             self.nodes = {
                 name: self._make(name, environment(name) if environment else {}) for name in names
             }
@@ -84,6 +112,7 @@ class Cluster:
             "cluster": {"id": self.id},
             "cluster.nodes": {one: self.address(one) for one in self._ports},
             "dial": {one: f"{HOST}:{port}" for one, port in self._links.dial(name).items()},
+            "storage": {"segment_bytes": SEGMENT_BYTES},
         }
         for section, values in self._settings.items():
             sections.setdefault(section, {}).update(values)
@@ -99,115 +128,192 @@ class Cluster:
 
     def address(self, name: str) -> str:
         """Where clients reach a node."""
-        return f"{HOST}:{self._ports[name]}"
+        return f"{HOST}:{self._ports[self._known(name)]}"
 
     def http(self, name: str) -> str:
         """Where the pages of a node are."""
-        return f"{HOST}:{self._http[name]}"
+        return f"{HOST}:{self._http[self._known(name)]}"
 
     def data(self, name: str) -> Path:
         """The data directory of a node."""
-        return self.directory / name
+        return self.directory / self._known(name)
 
     def others(self, name: str) -> list[str]:
+        """All nodes but that one."""
+        self._known(name)
         return [other for other in self.nodes if other != name]
 
-    def client(self, **options: Any) -> Client:
+    def client(self, timeout: float = 30.0) -> Client:
         """A client of this cluster; closed with it."""
-        client = Client(self.endpoints, **options)
+        client = Client(self.endpoints, timeout=timeout)
         self._clients.append(client)
         return client
 
     def look(self, log: str) -> LogSummary | None:
         """What the nodes that answer know of ``log``; None if none of them does."""
         try:
-            with Client(self.endpoints, timeout=5.0) as client:
-                found = [one for one in client.status()["logs"] if one["name"] == log]
+            status = self._in_loop(cluster_status(self._looks))
         except QuorateError:
             return None
-        return found[0] if found else None
+        return next((one for one in status["logs"] if one["name"] == log), None)
 
     def leader(self, log: str) -> str | None:
-        """The node that leads ``log``, as far as the nodes know; None if none does."""
+        """The node that leads ``log``, as far as the nodes know; None if none does.
+
+        They may not know yet that it was killed, paused or cut off: see :meth:`wait_leader`.
+        """
         found = self.look(log)
         return found["leader"] if found is not None else None
 
     def wait_leader(self, log: str, timeout: float = 10.0) -> str:
-        """The node that leads ``log``, once there is one that runs."""
+        """The node that leads ``log``, once there is one that runs and reaches a majority."""
         deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
+        while True:
             name = self.leader(log)
-            if name is not None and self.nodes[name].running:
+            if name is not None and self._reaches_majority(name):
                 return name
+            if time.monotonic() >= deadline:
+                raise Timeout(f"nobody leads {log} after {timeout:g} s; {self._described()}")
             time.sleep(LOOK_S)
-        raise Timeout(f"nobody leads {log} after {timeout} s")
+
+    def _reaches_majority(self, name: str) -> bool:
+        """As far as this cluster knows, which kills, pauses and cuts."""
+        at_work = [one for one in self.nodes if self.nodes[one].running and one not in self._paused]
+        heard = [one for one in at_work if not {(one, name), (name, one)} & self._cuts]
+        return name in at_work and len(heard) > len(self.nodes) // 2
+
+    def _described(self) -> str:
+        states = {
+            name: "paused" if name in self._paused else "up" if node.running else "down"
+            for name, node in self.nodes.items()
+        }
+        cuts = ", ".join(f"{source} to {target}" for source, target in sorted(self._cuts))
+        listed = ", ".join(f"{name} is {state}" for name, state in states.items())
+        return f"{listed}; cut: {cuts or 'nothing'}"
 
     # -- what a test does ----------------------------------------------------------------------
 
     def start(self, logs: Sequence[str] = ()) -> None:
-        """Start all nodes and wait until they serve ``logs``, which are made if need be."""
+        """Start all nodes and wait until each serves, and ``logs``, which are made if need be."""
         for name in self.nodes:
             self.begin(name)
+        serving = asyncio.run_coroutine_threadsafe(self._serve(logs), self._loop)
+        while not serving.done():
+            ended = [name for name, node in self.nodes.items() if node.gave_up]
+            if ended:
+                serving.cancel()
+                raise InvalidArgument(f"{ended[0]} ended: {self.nodes[ended[0]].last_words}")
+            wait([serving], LOOK_S)
         try:
-            with Client(self.endpoints, timeout=READY_S) as client:
-                for log in logs:
-                    client.log(log, create=True)
-                client.logs()
+            serving.result()
         except QuorateError as error:
-            silent = [f"{name}: {node.last_words}" for name, node in self.nodes.items()]
-            raise Timeout(f"the cluster does not serve: {error}; {'; '.join(silent)}") from error
+            words = [f"{name}: {node.last_words}" for name, node in self.nodes.items()]
+            raise Timeout(f"the cluster does not serve: {error}; {'; '.join(words)}") from error
+
+    async def _serve(self, logs: Sequence[str]) -> None:
+        session = Session(Routing(parse_endpoints(self.endpoints)), READY_S, STARTING)
+        try:
+            for log in logs:
+                await find_log(session, log, create=True)
+            await list_logs(session)
+            # A test may kill a node at once: the others must be there to go on.
+            async with asyncio.timeout(READY_S):
+                while True:
+                    status = await cluster_status(session)
+                    if all(node["up"] for node in status["nodes"]):
+                        return
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            raise Timeout(f"not every node answered in {READY_S:g} s") from None
+        finally:
+            await session.close()
 
     def begin(self, name: str) -> None:
         """Start a node unless it runs."""
-        self._in_loop(self._links.up(name))
-        self.nodes[name].start()
+        node = self.nodes[self._known(name)]
+
+        async def begin() -> None:
+            await self._links.up(name)
+            node.start()
+
+        self._in_loop(begin())
 
     def kill(self, name: str) -> None:
-        self.nodes[name].kill()
-        self._loop.call_soon_threadsafe(self._links.down, name)
+        """End a node at once, as a power cut does."""
+        self._running(name).kill()
+        self._is_down(name)
 
     def pause(self, name: str) -> None:
-        self.nodes[name].signal(signal.SIGSTOP)
+        """Let a node stand still; its connections stay."""
+        self._running(name).signal(signal.SIGSTOP)
+        self._paused.add(name)
 
     def resume(self, name: str) -> None:
-        self.nodes[name].signal(signal.SIGCONT)
+        """Let a node go on if it is paused."""
+        self.nodes[self._known(name)].signal(signal.SIGCONT)
+        self._paused.discard(name)
 
     def restart(self, name: str) -> None:
-        """Start a node again, in order if it runs."""
-        if self.nodes[name].running:
+        """Start a node again; if it runs, it is stopped in good order before."""
+        if self.nodes[self._known(name)].running:
             self.stop(name)
         self.begin(name)
 
     def stop(self, name: str) -> int:
-        """Stop a node in order; its status."""
+        """Stop a node in good order; its status."""
         try:
-            return self.nodes[name].stop()
+            return self._running(name).stop()
         finally:
-            self._loop.call_soon_threadsafe(self._links.down, name)
+            self._is_down(name)
 
     def cut(self, source: str, target: str) -> None:
         """Nothing that ``source`` sends to ``target`` arrives."""
+        if source == target or not self._cuttable:
+            why = "it is one node" if source == target else "the cluster was made without cuttable"
+            raise InvalidArgument(f"{source} to {target} cannot be cut: {why}")
+        self._cuts.add((self._known(source), self._known(target)))
         self._loop.call_soon_threadsafe(self._links.cut, source, target)
 
     def partition(self, *sides: Sequence[str]) -> None:
         """Nodes of different sides do not hear each other. Clients reach them all."""
-        for side in sides:
-            for other in sides:
-                if side is not other:
-                    for source in side:
-                        for target in other:
-                            self.cut(source, target)
+        if any(isinstance(side, str) for side in sides):
+            raise InvalidArgument(f'a side is a list of nodes, such as ["n1"]: {sides!r}')
+        names = [self._known(name) for side in sides for name in side]
+        if len(sides) < 2 or len(names) != len(set(names)):
+            raise InvalidArgument(f"two sides or more, and no node on two of them: {sides!r}")
+        for side, other in permutations(sides, 2):
+            for source, target in product(side, other):
+                self.cut(source, target)
 
     def heal(self) -> None:
         """All links pass everything again."""
+        self._cuts.clear()
         self._loop.call_soon_threadsafe(self._links.heal)
 
     def close(self) -> None:
         """Nothing is left running."""
         self._open.close()
 
-    def _in_loop(self, work: Any) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    # -- inside --------------------------------------------------------------------------------
+
+    def _known(self, name: str) -> str:
+        if name not in self._ports:
+            raise InvalidArgument(f"no node is called {name!r}; there are {', '.join(self._ports)}")
+        return name
+
+    def _running(self, name: str) -> NodeProcess:
+        """One that ended by itself is let pass: whoever asks cannot have known."""
+        node = self.nodes[self._known(name)]
+        if not node.running and not node.gave_up:
+            raise InvalidArgument(f"{name} is down; start it with restart({name!r})")
+        return node
+
+    def _is_down(self, name: str) -> None:
+        self._paused.discard(name)
+        self._loop.call_soon_threadsafe(self._links.down, name)
+
+    def _in_loop(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _end_nodes(self) -> None:
         for node in self.nodes.values():
@@ -215,7 +321,8 @@ class Cluster:
         for client in self._clients:
             client.close()
 
-    def _end_links(self) -> None:
+    def _end_loop(self) -> None:
+        self._in_loop(self._looks.close())
         self._in_loop(self._links.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -21,7 +21,7 @@ STOP_S = 15
 class NodeProcess:
     """``quorate serve`` with the settings in a file.
 
-    It ends when this process does, or the thread that started it: so starts the kernel's promise.
+    It ends with this process, and with the thread that started it: the kernel tells it.
     """
 
     def __init__(

@@ -24,8 +24,8 @@ from quorate.raft.messages import (
     VoteReply,
 )
 from quorate.raft.output import Event, Happening
-from quorate.replica.exchange import FenceChanged, ReadAnswer, Receipt, Result
-from quorate.state.judge import Opened
+from quorate.replica.exchange import Aborted, FenceChanged, ReadAnswer, Receipt, Result
+from quorate.state.judge import Opened, Staged
 from quorate.testing.scenario.words import kind_of
 from quorate.types import EntryKind, Index, Role
 
@@ -98,7 +98,7 @@ def answer_line(label: str, result: Result) -> str:
         return f"{label} -> end {result.end_offset}"
     if isinstance(result, Opened):
         return f"{label} -> epoch {result.epoch}, sequence {result.last_sequence}"
-    if isinstance(result, FenceChanged):
+    if isinstance(result, FenceChanged | Staged | Aborted):
         return f"{label} -> index {result.index}"
     return f"{label} -> {result.code}"
 

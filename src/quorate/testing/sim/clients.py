@@ -7,13 +7,17 @@ a read shows everything that was acknowledged or read before it began.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from quorate.entry import pack_runs
 from quorate.errors import OutcomeUnknown, QuorateError
 from quorate.replica.exchange import Operate, Propose, Read, ReadAnswer, Receipt
-from quorate.state.judge import AppendTerms
+from quorate.state.judge import PLAIN, AppendTerms
+from quorate.testing.sim.drivers import Drivers
 from quorate.testing.sim.ledger import PAYLOAD_MARK, Ledger, Sent
+from quorate.testing.sim.retriers import Retriers
 from quorate.testing.sim.violation import Violation
 from quorate.testing.sim.writers import Writers
 from quorate.types import Index, Term
@@ -23,12 +27,16 @@ if TYPE_CHECKING:
     from random import Random
 
     from quorate.entry import Entry
-    from quorate.replica.exchange import Answer, Result
+    from quorate.replica.exchange import Answer, Request, Result
     from quorate.state.operations import OpenProducer, SetFence
     from quorate.testing.sim.node import Node
     from quorate.testing.sim.world import World
 
 __all__ = ["Attempt", "Clients"]
+
+# Batches that are now and then proposed together, and what tells their payloads apart.
+TOGETHER = 3
+TOGETHER_SHIFT = 40
 
 
 @dataclass(slots=True)
@@ -58,20 +66,26 @@ class Clients:
         self._open: dict[int, Attempt] = {}
         # The highest index that was acknowledged or seen by a finished read.
         self._shown = Index(0)
-        self.ledger = Ledger()
+        self.ledger = Ledger(world.config.timing)
         self.acked = 0
         self.read = 0
         self._writers = Writers(world, self)
+        self._drivers = Drivers(world, self)
+        self._retriers = Retriers(world, self)
 
     # -- operations ----------------------------------------------------------------------------
 
     def start(self) -> None:
         self._world.after(1, self._next)
         self._writers.start()
+        self._drivers.start()
+        self._retriers.start()
 
     def stop(self) -> None:
         self._running = False
         self._writers.stop()
+        self._drivers.stop()
+        self._retriers.stop()
 
     def _next(self) -> None:
         if not self._running:
@@ -120,7 +134,45 @@ class Clients:
         if terms is None:
             terms = AppendTerms(fence=self.ledger.fence)
         sent = Sent(count, terms, expected_term)
+        limits = self._world.config.limits
+        size = TOGETHER * len(self._batch(payload))
+        if (
+            terms == PLAIN
+            and payload % 4 == 0
+            and size <= min(limits.batch_bytes, limits.entry_bytes)
+        ):
+            return self._append_together(node, payload, sent)
         return self.send(node, payload, sent, self._append_answered)
+
+    def _append_together(self, node: Node, payload: int, sent: Sent) -> int:
+        """Batches that came together: they are answered together, and each is judged by itself."""
+        payloads = [payload + (place << TOGETHER_SHIFT) for place in range(TOGETHER)]
+        if node.engine is not None:
+            for one in payloads:
+                self.ledger.send(one, sent)
+        token = self._begin(node, partial(self._together_answered, payloads, sent.count), payload)
+        batches = [self._batch(one) for one in payloads]
+        rows = pack_runs((len(batch), sent.count) for batch in batches)
+        count = TOGETHER * sent.count
+        node.give(Propose(token, b"".join(batches), count, sent.expected_term, sent.terms, rows))
+        return token
+
+    def _together_answered(
+        self, payloads: list[int], count: int, attempt: Attempt, result: Result | None
+    ) -> None:
+        if isinstance(result, Receipt):
+            self._world.sometimes["batches appended together"] += 1
+            if result.count != count * len(payloads):
+                raise Violation("C1", f"{result} for {len(payloads)} batches of {count}")
+        for place, payload in enumerate(payloads):
+            answer = result
+            if isinstance(result, Receipt):
+                answer = result._replace(offset=result.offset + place * count, count=count)
+            self._append_answered(replace(attempt, payload=payload), answer)
+
+    def _batch(self, payload: int) -> bytes:
+        mark = str(payload).encode() + PAYLOAD_MARK
+        return mark + bytes(max(0, self._world.options.batch_bytes - len(mark)))
 
     def send(
         self,
@@ -133,8 +185,7 @@ class Clients:
         if node.engine is not None:  # nobody listens otherwise: nothing was asked
             self.ledger.send(payload, sent)
         token = self._begin(node, answered, payload)
-        mark = str(payload).encode() + PAYLOAD_MARK
-        batch = mark + bytes(max(0, self._world.options.batch_bytes - len(mark)))
+        batch = self._batch(payload)
         node.give(Propose(token, batch, sent.count, sent.expected_term, sent.terms))
         return token
 
@@ -144,7 +195,16 @@ class Clients:
         operation: OpenProducer | SetFence,
         answered: Callable[[Attempt, Result | None], None],
     ) -> None:
-        node.give(Operate(self._begin(node, answered), operation))
+        self.request(node, lambda token: Operate(token, operation), answered)
+
+    def request(
+        self,
+        node: Node,
+        make: Callable[[int], Request],
+        answered: Callable[[Attempt, Result | None], None],
+    ) -> None:
+        """Ask for what ``make`` gives for a token."""
+        node.give(make(self._begin(node, answered)))
 
     def ask(self, node: Node) -> int:
         """A linearizable read at ``node``."""
@@ -216,6 +276,12 @@ class Clients:
             raise Violation("C1", f"{receipt} for {sent} in an entry of {entry.term}")
         if sent.expected_term not in (None, receipt.term):
             raise Violation("C5", f"batch {payload}: {sent}, got {receipt}")
+        self.check_copies(receipt)
+
+    def check_copies(self, receipt: Receipt) -> None:
+        """As many disks have it as the receipt says, and a majority."""
+        world = self._world
+        entry = world.invariants.committed[receipt.index - 1]
         copies = world.durable_copies(entry.position)
         if not world.quorum <= receipt.synced <= copies:
             raise Violation("C1", f"{receipt} with {copies} copies on disk")
@@ -268,6 +334,8 @@ class Clients:
         self.ledger.apply(entry)
         if self.ledger.expired > expired:
             self._world.sometimes["producer expired"] += 1
+        if self.ledger.stages.dropped is not None:
+            self._world.sometimes[self.ledger.stages.dropped] += 1
 
     def logged(self, entry: Entry) -> None:
         """``entry`` is new in a log, for the first time anywhere."""

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from quorate.config import Timing
 from quorate.entry import unpack_batches, unpack_stamps
 from quorate.errors import (
     Duplicate,
@@ -20,6 +21,7 @@ from quorate.errors import (
     UnknownProducer,
 )
 from quorate.state.operations import ExpireProducers, OpenProducer, SetFence, decode_operation
+from quorate.testing.sim.stages import Stages
 from quorate.testing.sim.violation import Violation
 from quorate.types import EntryKind, Index, Term
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Ledger", "Sent", "payload_of"]
 
 PAYLOAD_MARK = b"|"
+TIMING = Timing()
 
 
 class Sent(NamedTuple):
@@ -65,7 +68,8 @@ class _Producer:
 class Ledger:
     """Grows with every entry that is applied for the first time anywhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing = TIMING) -> None:
+        self.stages = Stages(timing)
         self._sent: dict[int, Sent] = {}
         # The batches that stand in some log, applied or not.
         self.logged: set[int] = set()
@@ -114,9 +118,10 @@ class Ledger:
             raise Violation("append-time", f"entry {entry.index}: append time went back")
         self._append_time = entry.append_time
         end, fence = self.ends[-1], self.fences[-1]
+        end += self.stages.apply(entry, fence)
         if entry.kind is EntryKind.DATA:
             end = self._apply_batches(entry, end)
-        elif entry.kind is not EntryKind.NOOP:
+        elif entry.kind in (EntryKind.PRODUCER, EntryKind.FENCE):
             fence = self._apply_operation(entry, fence)
         self.ends.append(end)
         self.fences.append(fence)
@@ -166,7 +171,7 @@ class Ledger:
             return operation.fence
         if isinstance(operation, OpenProducer):
             self._open(operation, entry)
-        else:
+        elif isinstance(operation, ExpireProducers):
             self._expire(operation, entry)
         return fence
 

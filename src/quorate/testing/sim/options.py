@@ -28,7 +28,11 @@ BATCH_BYTES_MAX = 100
 RESERVE_BYTES = 1024
 
 # What only a leader asks for, or nobody but the node itself: what is applied must not depend on it.
-UNEVEN = ({"producers": 2}, {"producers": 1, "log_memory_bytes": 0}, {"log_memory_bytes": 2000})
+UNEVEN = (
+    {"producers": 2, "staged_chunks": 6},
+    {"producers": 1, "log_memory_bytes": 0, "apps": 1},
+    {"log_memory_bytes": 2000, "staged_bytes": 2000},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +121,8 @@ def swarm(seed: int, events: int) -> Options:
         reads=random.choice((0.1, 0.4)),
         batch_bytes=random.choice((10, BATCH_BYTES_MAX)),
         segment_bytes=random.choice((64, 128, 256)) * 1024,
-        timing=_timing(random, election),
-        limits=_limits(random),
+        timing={**_timing(random, election), **_expiries(seed)},
+        limits={**_limits(random), **_caps(seed)},
         wire=random.random() < 0.1,
         parks=random.random() < 0.5,
         uneven=random.random() < 0.3,
@@ -156,3 +160,23 @@ def _limits(random: Random) -> dict[str, int]:
     }
     drawn = {name: value for name, value in tiny.items() if random.random() < 0.3}
     return {"batch_bytes": BATCH_BYTES_MAX, **drawn}
+
+
+def _expiries(seed: int) -> dict[str, int]:
+    """As short as they may be in most seeds: few runs last for long."""
+    random = Random(f"expiries/{seed}")
+    return {
+        "staged_expiry_ms": random.choice((1000, 1000, 60_000)),
+        "app_expiry_ms": random.choice((3000, 60_000)),
+    }
+
+
+def _caps(seed: int) -> dict[str, int]:
+    """Of what is staged; most seeds leave each of them alone."""
+    random = Random(f"caps/{seed}")
+    tiny = {
+        "staged_bytes": random.choice((700, 3000)),
+        "staged_chunks": random.choice((3, 10)),
+        "apps": 1,
+    }
+    return {name: value for name, value in tiny.items() if random.random() < 0.2}

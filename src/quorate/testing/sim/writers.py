@@ -1,24 +1,20 @@
 """Clients that insist: producers that send again until they know, conditional appends, fences.
 
-A producer numbers its batches, sends a few ahead, and after anything but a receipt begins again at
-the lowest without one, with the same bytes. Now and then a second one takes over its name: the
-first goes on as a zombie until it is told.
+A producer is the client's own: what it sends next, and what an answer means to it, is decided by
+the window that real producers use. Here is its world, and a judge of what it reports. Now and then
+a second one takes over its name: the first goes on as a zombie until it is told.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from quorate.errors import (
-    Duplicate,
-    Fenced,
-    OutcomeUnknown,
-    QuorateError,
-    TooManyProducers,
-    UnknownProducer,
-)
+from quorate.client import results
+from quorate.client.retries import Lost
+from quorate.client.tickets import Ticket
+from quorate.client.window import Window
+from quorate.errors import Duplicate, Fenced, OutcomeUnknown, QuorateError, TooManyProducers
 from quorate.replica.exchange import FenceChanged, Receipt
 from quorate.state.judge import AppendTerms, Opened, ProducerStamp
 from quorate.state.operations import OpenProducer, SetFence
@@ -28,6 +24,7 @@ from quorate.testing.sim.violation import Violation
 if TYPE_CHECKING:
     from random import Random
 
+    from quorate.client.window import Attempt as Sending
     from quorate.replica.exchange import Result
     from quorate.testing.sim.clients import Attempt, Clients
     from quorate.testing.sim.node import Node
@@ -37,6 +34,8 @@ __all__ = ["Writers"]
 
 NAMES = ("p1", "p2")
 AHEAD = 3
+# So long a batch may be on its way before its producer gives up; few runs last that long.
+PATIENCE_US = 3_000_000
 # As short as it may be: some runs last that long.
 EXPIRY_US = 1_000_000
 # The shortest forgets where a batch went while its producer still asks.
@@ -46,27 +45,20 @@ GAPS = 2
 
 
 @dataclass(slots=True)
-class _Batch:
-    """One batch of a producer: the same bytes in every attempt."""
-
-    payload: int
-    sequence: int
-    count: int
-    sent: bool = False
-
-
-@dataclass(slots=True)
 class _Producer:
     """One instance under a name."""
 
     name: str
     instance: bytes
-    epoch: int = 0
-    opening: bool = False
-    next_sequence: int = 0
-    # Without a receipt, in order.
-    unacked: deque[_Batch] = field(default_factory=deque)
-    gone: bool = False
+    # None until it is open.
+    window: Window | None = None
+    # What was sent and is not judged yet, by payload.
+    tickets: dict[int, Ticket] = field(default_factory=dict)
+
+    @property
+    def gone(self) -> bool:
+        """Whether it ended and has nothing more on its way."""
+        return self.window is not None and self.window.error is not None and self.window.idle
 
 
 class Writers:
@@ -125,7 +117,7 @@ class Writers:
     def _replace(self, name: str) -> None:
         """The next instance takes over; the one before goes on until it is told."""
         older = self._producers.pop(name, None)
-        if older is not None and older.epoch:
+        if older is not None and older.window is not None:
             self._zombies.append(older)
 
     def _produce(self, node: Node, name: str, count: int) -> None:
@@ -134,7 +126,7 @@ class Writers:
             self._instances += 1
             instance = self._instances.to_bytes(16, "little")
             producer = self._producers[name] = _Producer(name, instance)
-        if producer.epoch:
+        if producer.window is not None:
             self._go_on(node, producer, count)
         else:
             # Asked again and again, with the same instance: the answer must be the same.
@@ -153,13 +145,12 @@ class Writers:
         if isinstance(result, Opened):
             if not ledger.explains_opening(operation, result):
                 raise Violation("C3", f"{operation} answered {result}, which is not in the log")
-            known = producer.epoch or result.epoch
+            known = producer.window.epoch if producer.window is not None else result.epoch
             first = min(known, result.epoch)
             if known != result.epoch and not ledger.has_expired(producer.name, first):
                 raise Violation("C3", f"{producer.name} opened as {known} and as {result}")
-            if not producer.epoch:
-                producer.epoch = result.epoch
-                producer.next_sequence = result.last_sequence + 1
+            if producer.window is None:
+                producer.window = Window(producer.name, *result, AHEAD)
                 self._world.sometimes["producer opened"] += 1
         elif isinstance(result, TooManyProducers):
             limit = attempt.node.config.limits.producers
@@ -171,63 +162,80 @@ class Writers:
 
     def _go_on(self, node: Node, producer: _Producer, count: int) -> None:
         """Send what was not sent, or one more batch."""
-        if producer.gone:
+        window = producer.window
+        if window is None or node.engine is None:
             return
-        waiting = next((batch for batch in producer.unacked if not batch.sent), None)
-        if waiting is None and len(producer.unacked) < AHEAD:
+        window.expire(self._world.now)
+        self._judge(producer)
+        sending = window.next()
+        if sending is None and window.room:
             self._payload -= 1  # below all that other clients send
-            waiting = _Batch(self._payload, producer.next_sequence, count)
-            producer.next_sequence += count
-            producer.unacked.append(waiting)
-        if waiting is not None:
-            self._send(node, producer, waiting)
+            ticket = producer.tickets[self._payload] = Ticket()
+            ticket.data, ticket.count = str(self._payload).encode(), count
+            window.add(ticket, self._world.now + PATIENCE_US)
+            sending = window.next()
+        if sending is not None:
+            self._send(node, producer, window, sending)
 
-    def _send(self, node: Node, producer: _Producer, batch: _Batch) -> None:
-        if node.engine is None:
-            return
-        batch.sent = True
-        stamp = ProducerStamp(producer.name, producer.epoch, batch.sequence)
+    def _send(self, node: Node, producer: _Producer, window: Window, sending: Sending) -> None:
+        ticket = sending.ticket
+        stamp = ProducerStamp(producer.name, window.epoch, ticket.sequence)
+        payload = int(ticket.data)
         # The terms of an attempt are those of the first: a fence that came since refuses it.
-        known = self._clients.ledger.known(batch.payload)
+        known = self._clients.ledger.known(payload)
         fence = known.terms.fence if known is not None else self._clients.ledger.fence
-        sent = Sent(batch.count, AppendTerms(stamp, fence))
-        self._clients.send(
-            node,
-            batch.payload,
-            sent,
-            lambda attempt, result: self._answered(producer, batch, attempt, result),
-        )
+        sent = Sent(ticket.count, AppendTerms(stamp, fence))
+        self._check_same(payload, sent)
 
-    def _answered(
-        self, producer: _Producer, batch: _Batch, attempt: Attempt, result: Result | None
-    ) -> None:
+        def answered(attempt: Attempt, result: Result | None) -> None:
+            window.answered(sending, self._understood(attempt, result))
+            self._judge(producer)
+
+        self._clients.send(node, payload, sent, answered)
+
+    def _check_same(self, payload: int, sent: Sent) -> None:
+        """A batch keeps its sequence and its records in every attempt."""
+        known = self._clients.ledger.known(payload)
+        if known not in (None, sent):
+            raise Violation("C4", f"batch {payload} was sent as {known}, now as {sent}")
+
+    def _understood(self, attempt: Attempt, result: Result | None) -> results.Receipt | Exception:
+        """What a client makes of an answer, which is checked before it is believed."""
+        if result is None:
+            return Lost("the process died")
         if isinstance(result, Receipt):
-            self._clients.check_receipt(batch.payload, result)
-            self._acked(producer, batch)
-            return
-        if result is not None:
-            problem = self._clients.check_problem(attempt, result)
-            if isinstance(problem, Duplicate):
-                self._world.sometimes["producer told of a duplicate"] += 1
-                self._acked(producer, batch)
-                return
-            if isinstance(problem, Fenced | UnknownProducer):
-                self._retire(producer)
-                return
-        # Ambiguous, or not now: everything from the lowest without a receipt goes again, in order.
-        for one in producer.unacked:
-            one.sent = False
+            self._clients.check_receipt(attempt.payload, result)
+            return results.Receipt(*result)
+        return self._clients.check_problem(attempt, result)
 
-    def _acked(self, producer: _Producer, batch: _Batch) -> None:
-        self._world.sometimes["producer acked"] += 1
-        if batch in producer.unacked:
-            producer.unacked.remove(batch)
-
-    def _retire(self, producer: _Producer) -> None:
-        producer.gone = True
-        if producer in self._zombies:
+    def _judge(self, producer: _Producer) -> None:
+        """Hold what the window reports against the log, once for each batch."""
+        for payload, ticket in list(producer.tickets.items()):
+            if ticket.outcome is not None:
+                del producer.tickets[payload]
+                self._judge_outcome(payload, ticket.outcome)
+        if producer.gone and producer in self._zombies:
             self._zombies.remove(producer)
             self._world.sometimes["zombie told"] += 1
+
+    def _judge_outcome(self, payload: int, outcome: results.Receipt | QuorateError) -> None:
+        ledger, sometimes = self._clients.ledger, self._world.sometimes
+        placed = ledger.placed.get(payload)
+        if isinstance(outcome, results.Receipt):
+            if placed != (outcome.index, outcome.offset):
+                raise Violation("C1", f"batch {payload} has {outcome}, applied at {placed}")
+            sometimes["producer acked"] += 1
+        elif isinstance(outcome, Duplicate):
+            if placed is None:
+                raise Violation("C1", f"batch {payload} is called a duplicate, applied nowhere")
+            sometimes["producer told of a duplicate"] += 1
+        elif isinstance(outcome, OutcomeUnknown):
+            sometimes["producer left in doubt"] += 1
+        else:
+            if payload in ledger.logged:
+                raise Violation("C5", f"batch {payload} failed with {outcome.code}, yet logged")
+            ledger.refused.add(payload)
+            sometimes["producer refused"] += 1
 
     # -- conditions and fences -----------------------------------------------------------------
 

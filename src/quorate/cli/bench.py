@@ -1,0 +1,62 @@
+"""``quorate bench``: what a cluster does under one of the loads, as one line of JSON."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+import click
+
+from quorate.cli.loading import load
+from quorate.cli.options import client_options
+from quorate.cli.output import print_json
+from quorate.cli.workloads import WORKLOADS
+from quorate.net.loop import run
+
+if TYPE_CHECKING:
+    from quorate.cli.options import ClientOptions
+
+__all__ = ["bench"]
+
+SECONDS = 5.0
+
+
+@click.command()
+@click.option(
+    "--workload",
+    type=click.Choice(list(WORKLOADS)),
+    required=True,
+    help="Which of the loads above.",
+)
+@click.option(
+    "--seconds",
+    metavar="S",
+    type=click.FloatRange(0, min_open=True),
+    default=SECONDS,
+    show_default=True,
+    help="How long is measured, after half a second that is not.",
+)
+@click.option("--log", "name", metavar="NAME", help="An existing log, which keeps the records.")
+@client_options
+def bench(options: ClientOptions, workload: str, seconds: float, name: str | None) -> None:
+    """Measure appends to a log, and print one line of JSON.
+
+    \b
+    W1  100 B, one after the other
+    W2  100 B, 64 in flight
+    W3  100 B, 2000 in flight over 4 connections
+    W4  batches of 100 x 100 B, 64 in flight
+    W5  batches of 100 x 1 KiB, 32 in flight
+
+    Without --log, or if there is no log of that name, one is made and deleted afterwards.
+    """
+    with options.client() as client:
+        made = name is None or name not in client.logs()
+        log = client.log(name or f"bench-{secrets.token_hex(4)}", create=made)
+        try:
+            shape = WORKLOADS[workload]
+            tally = run(load(options.endpoints, log.name, shape, seconds, timeout=options.timeout))
+        finally:
+            if made:
+                client.delete_log(log.name)
+    print_json(tally.document(shape))

@@ -1,0 +1,88 @@
+"""Reading a range that was planned elsewhere, from a replica of choice: one task of many.
+
+Whoever made the plan knew that the range is committed. Whoever reads it has to make sure that a
+replica which lags does not make it look shorter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from quorate.client.reading import Reader
+from quorate.errors import InvalidArgument, Timeout, Trimmed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from quorate.client.blocking import Log
+    from quorate.client.routing import Route
+    from quorate.client.session import Session
+    from quorate.wire.requests import Records
+
+__all__ = ["ANY", "LEADER", "read_range"]
+
+# Whom to read from, besides the id of a node.
+ANY = "any"
+LEADER = "leader"
+# Between two questions to the one replica that may be asked.
+PAUSE_S = 0.05
+
+
+def read_range(
+    log: Log, start: int, stop: int, *, read_from: str = ANY, turn: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """The records from ``start`` to before ``stop``, which are known to be committed.
+
+    ANY begins with another replica for every ``turn``, and like LEADER goes on with a whole one if
+    that is down or behind. A node's id is that replica and no other: it is waited for.
+    """
+    # Not everybody has Arrow, nor waits for it gladly.
+    from quorate.client.arrow_reading import record_batches_of
+
+    return log._each(_RangeReader(log._route, start, stop, read_from, turn), record_batches_of)
+
+
+class _RangeReader(Reader):
+    def __init__(self, route: Route, start: int, stop: int, read_from: str, turn: int) -> None:
+        super().__init__(route, start, stop)
+        if read_from not in (ANY, LEADER, *route.nodes):
+            raise InvalidArgument(
+                f"{read_from!r} is none of {ANY}, {LEADER}, {', '.join(route.nodes)}"
+            )
+        # A replica that has less says so, and another is asked.
+        route.saw(stop)
+        self._only = read_from if read_from not in (ANY, LEADER) else None
+        # Whom to ask as long as it answers; None asks the leader, and others in its place.
+        self._node: str | None = None
+        if read_from == ANY:
+            self._node = sorted(route.nodes)[turn % len(route.nodes)]
+
+    async def _fetch(self, session: Session, offset: int) -> Records:
+        if self._only is not None:
+            return await self._fetch_only(session, self._only, offset)
+        if self._node is not None:
+            records = await session.fetch_from(self._node, self._route, offset)
+            if records is not None:
+                return records
+            self._node = None
+        return await session.fetch(self._route, offset)
+
+    async def _fetch_only(self, session: Session, node: str, offset: int) -> Records:
+        """Of that replica: wait while it is behind, or down."""
+        name, clock = self._route.name, asyncio.get_running_loop().time
+        deadline = clock() + session.timeout
+        while (records := await session.fetch_from(node, self._route, offset)) is None:
+            # What no waiting changes, such as a log that is gone, everybody knows.
+            ends = await session.ends(self._route, barrier=False)
+            if offset < ends.first:
+                raise Trimmed(f"offset {offset} is gone, {name} begins with {ends.first}")
+            if clock() > deadline:
+                raise Timeout(
+                    f"{node} has not given offset {offset} of {name} in {session.timeout:g} s: it "
+                    f"is down, behind or damaged there; {ANY} reads from another"
+                )
+            await asyncio.sleep(PAUSE_S)
+        return records

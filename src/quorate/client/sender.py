@@ -1,0 +1,293 @@
+"""Sends what a producer gathers: many batches at once, in order, over one connection at a time.
+
+What to send, and what an answer means, is decided in ``window``; which records make a batch, in
+``accumulator``. Here it is carried out, on the client's event loop, by a task that lives for as
+long as there is something to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from quorate.client.accumulator import Accumulator, BatchLimits
+from quorate.client.administration import find_log
+from quorate.client.results import Receipt
+from quorate.client.retries import Attempts, Effect, Lost, Unreachable
+from quorate.client.tickets import anew, known
+from quorate.client.window import Window
+from quorate.errors import (
+    InvalidArgument,
+    LogNotFound,
+    LogRecreated,
+    NoQuorum,
+    NotLeader,
+    OutcomeUnknown,
+    QuorateError,
+    Timeout,
+)
+from quorate.wire.calls import OpenProducer
+from quorate.wire.requests import Append, Stamp
+
+if TYPE_CHECKING:
+    from quorate.client.accumulator import Settings
+    from quorate.client.requests import Requests
+    from quorate.client.routing import Route
+    from quorate.client.session import Session
+    from quorate.client.window import Attempt
+
+__all__ = ["Sender", "open_sender"]
+
+INSTANCE_BYTES = 16
+# Batches on their way at once, and of which the log remembers where they went.
+WINDOW = 16
+# A producer that was idle for so long is forgotten.
+EXPIRY_US = 7 * 24 * 3600 * 1_000_000
+
+
+async def open_sender(
+    session: Session, route: Route, name: str, settings: Settings, fence: str | None
+) -> Sender:
+    """Open the producer ``name``, which ends whoever else has it open."""
+    instance = secrets.token_bytes(INSTANCE_BYTES)
+    call = OpenProducer(route.wire, name, instance, WINDOW, EXPIRY_US)
+    what = f"open producer {name} of {route.name}"
+    opened = await session.change(route, what, call, Effect.ONCE)
+    try:
+        at = await session.pool.reach(session.routing.addresses(route.to_write()))
+    except Unreachable as error:
+        raise Timeout(f"{what}: {error}") from None
+    limits = BatchLimits(at.node, at.welcome.record_bytes, at.welcome.batch_bytes)
+    window = Window(name, opened.epoch, opened.last_sequence, WINDOW)
+    return Sender(session, route, window, settings, limits, fence)
+
+
+class Sender:
+    """One open producer at work. Everything but :meth:`wake` belongs to the event loop."""
+
+    def __init__(
+        self,
+        session: Session,
+        route: Route,
+        window: Window,
+        settings: Settings,
+        limits: BatchLimits,
+        fence: str | None,
+    ) -> None:
+        # Any thread adds to it.
+        self.records = Accumulator(settings, limits, time.monotonic, self.wake)
+        self.window = window
+        self._session = session
+        self._route = route
+        self._fence = fence
+        self._loop = asyncio.get_running_loop()
+        self._draw = random.Random()
+        # The loop was asked to look and has not yet.
+        self._called = False
+        # Runs while something waits or is on its way.
+        self._task: asyncio.Task[None] | None = None
+        self._stirred = asyncio.Event()
+        # Each waits for one answer.
+        self._answers: set[asyncio.Task[None]] = set()
+        # Where this round goes: batches overtake each other on two connections, not on one.
+        self._at: Requests | None = None
+        # Since when nothing was heard while something was on its way.
+        self._quiet_since = 0.0
+        # Nothing is sent before that.
+        self._resume = 0.0
+        # What went wrong since the last receipt.
+        self._troubles: Attempts | None = None
+
+    # -- for the faces -------------------------------------------------------------------------
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that a batch has once its turn has come, and a record to find room."""
+        return self._session.timeout
+
+    def wake(self) -> None:
+        """There is something new. Any thread may call; one call to the loop serves many."""
+        if self._called:
+            return
+        self._called = True
+        try:
+            self._loop.call_soon_threadsafe(self._woken)
+        except RuntimeError:  # the loop is closed
+            self._stop(InvalidArgument("the client is closed"))
+
+    async def flush(self) -> None:
+        """Wait until all that was sent before has its outcome. Raises the first error."""
+        self.records.hurry()
+        for ticket in [*self.window.tickets, *self.records.tickets]:
+            await known(ticket)
+        if self.window.error is not None:
+            raise anew(self.window.error)
+
+    async def close(self) -> None:
+        """Flush, and take nothing more."""
+        closed = InvalidArgument(f"producer {self.window.name} is closed")
+        try:
+            await self.flush()
+        finally:
+            self.records.end(closed, closed)
+            if not self.window.idle:  # whoever waited was cancelled
+                self.window.refuse(closed)
+            for task in self._answers:
+                task.cancel()
+            self._stirred.set()
+
+    # -- the task ------------------------------------------------------------------------------
+
+    def _woken(self) -> None:
+        self._called = False
+        if self._task is None or self._task.done():
+            self._task = self._session.ahead(self._work())
+        else:
+            self._stirred.set()
+
+    async def _work(self) -> None:
+        try:
+            while self._look():
+                self._stirred.clear()
+                if self.window.waiting and time.monotonic() >= self._resume:
+                    await self._send()
+                else:
+                    await self._rest()
+        except asyncio.CancelledError:
+            self._stop(InvalidArgument("the client is closed"))
+            raise
+        except Exception as bug:
+            # Nobody may wait for ever.
+            self._stop(InvalidArgument(f"producer {self.window.name} is broken: {bug!r}"))
+            raise
+
+    def _look(self) -> bool:
+        """Take what came, and what time brought. Whether there is more to do."""
+        now = time.monotonic()
+        window, records = self.window, self.records
+        window.expire(now)
+        self._check_ended()
+        while window.room and (ticket := records.take(now)) is not None:
+            window.add(ticket, now + self._session.timeout)
+        if self._at is not None and window.under_way and now >= self._quiet_until():
+            self._session.pool.was_silent(self._at)
+            window.begin_again()
+            self._failed(self._at, Lost(f"{self._at.node} gave no answer"))
+        return not window.idle or records.due is not None
+
+    def _quiet_until(self) -> float:
+        return self._quiet_since + self._session.patience.answer_s
+
+    async def _rest(self) -> None:
+        """Until something comes, or the time for something."""
+        times = [self.window.deadline]
+        if self.window.room:
+            times.append(self.records.due)
+        if self.window.waiting:
+            times.append(self._resume)
+        elif self.window.under_way:
+            times.append(self._quiet_until())
+        until = min((one for one in times if one is not None), default=None)
+        delay = None if until is None else max(0.0, until - time.monotonic())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(delay):
+                await self._stirred.wait()
+
+    async def _send(self) -> None:
+        """Send everything that this round has not sent."""
+        session, at = self._session, self._at
+        left = (self.window.deadline or 0.0) - time.monotonic()
+        try:
+            async with asyncio.timeout(min(left, session.patience.answer_s)):
+                if at is None:
+                    addresses = session.routing.addresses(self._route.to_write())
+                    at = self._at = await session.pool.reach(addresses)
+                await at.room()
+        except (TimeoutError, Unreachable) as error:
+            self.window.begin_again()
+            self._failed(at, Unreachable(str(error) or "nothing could be sent in time"))
+            return
+        except QuorateError as error:
+            self._stop(error)
+            return
+        if not self.window.under_way:
+            self._quiet_since = time.monotonic()
+        while (attempt := self.window.next()) is not None:
+            # Tasks begin in the order in which they are made.
+            task = self._loop.create_task(self._attempt(at, attempt))
+            self._answers.add(task)
+            task.add_done_callback(self._answers.discard)
+
+    async def _attempt(self, at: Requests, attempt: Attempt) -> None:
+        ticket, window = attempt.ticket, self.window
+        if ticket.outcome is not None:  # it ended before this began
+            window.answered(attempt, Unreachable("it was not sent"))
+            return
+        left_ms = max(1, int(1000 * (ticket.deadline - time.monotonic())))
+        stamp = Stamp(window.name, window.epoch, ticket.sequence)
+        append = Append(0, self._route.incarnation, ticket.data, None, self._fence, stamp, left_ms)
+        result: Receipt | Exception
+        try:
+            result = await at.append(append)
+        except LogNotFound as error:
+            result = await self._gone(error)
+        except (Lost, Unreachable, QuorateError) as error:
+            result = error
+        self._quiet_since = time.monotonic()
+        if isinstance(result, Receipt):
+            self._troubles = None
+            self._route.leader = at.node
+            self._route.saw(result.offset + result.count)
+        if window.answered(attempt, result) and isinstance(result, Exception):
+            self._failed(at, result)
+        self._check_ended()
+        self._stirred.set()
+
+    # -- trouble -------------------------------------------------------------------------------
+
+    def _failed(self, at: Requests | None, error: Exception) -> None:
+        """Learn from a failure where to go next, and when."""
+        self._at = None
+        redirected = False
+        if at is not None:
+            if isinstance(error, NotLeader):
+                redirected = self._route.redirected(at.node, str(error))
+            elif isinstance(error, Lost | Unreachable | NoQuorum):
+                self._route.failed_to_write(at.node)
+        if self._troubles is None:
+            what = f"producer {self.window.name} of {self._route.name}"
+            patience = self._session.patience
+            self._troubles = Attempts(what, Effect.ONCE, self.timeout, patience, self._draw)
+        self._resume = time.monotonic() + self._troubles.failed(error, redirected=redirected)
+
+    async def _gone(self, error: LogNotFound) -> QuorateError:
+        """Why the log is not there."""
+        route = self._route
+        try:
+            found = await find_log(self._session, route.name)
+        except QuorateError:
+            return error
+        if found.incarnation == route.incarnation:
+            return error
+        return LogRecreated(
+            f"{route.name} was deleted and made again: {route.incarnation:032x} is "
+            f"{found.incarnation:032x} now"
+        )
+
+    def _stop(self, error: QuorateError) -> None:
+        """Nothing more is sent."""
+        self.window.refuse(error)
+        self._check_ended()
+
+    def _check_ended(self) -> None:
+        """What waits ends as what was on its way did; what comes has surely not happened."""
+        error = self.window.error
+        if error is None:
+            return
+        kind = InvalidArgument if isinstance(error, OutcomeUnknown) else type(error)
+        message = f"producer {self.window.name} has ended: {error.code}: {error}; open it again"
+        self.records.end(error, kind(message))

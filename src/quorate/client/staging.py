@@ -1,0 +1,118 @@
+"""Writing a batch that becomes visible at once: chunks are staged by many, published by one.
+
+Whoever stages and whoever publishes need not be the same process: what they share is the names. A
+repeat of either is answered as the first time, so both are sent again until there is an answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.client.results import Receipt
+from quorate.client.retries import Effect
+from quorate.errors import Duplicate, ReplayMismatch, StageExpired
+from quorate.wire.calls import AbortStaged, LastPublished, Publish, PublishPart, StageChunk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from quorate.client.routing import Route
+    from quorate.client.session import Session
+
+__all__ = ["Chunk", "Part", "Publication", "abort", "last_published", "publish", "stage"]
+
+# After an attempt whose answer was lost these are as good as one: the batch was published by
+# somebody, or cannot be published with what was staged for it.
+_SETTLING = (Duplicate, ReplayMismatch, StageExpired)
+
+
+class Chunk(NamedTuple):
+    """Which chunk of whose batch it is."""
+
+    # The writer that is known again after a restart; batch ids are its own.
+    app: str
+    # 16 bytes, drawn at each start of the app.
+    run: bytes
+    batch_id: int
+    partition: int
+    # 16 bytes, drawn for each try to write the partition.
+    attempt: bytes
+    # From 0; the chunks of an attempt are staged one after the other.
+    number: int
+
+
+class Part(NamedTuple):
+    """All that one attempt staged for its partition."""
+
+    partition: int
+    attempt: bytes
+    chunks: int
+    records: int
+
+
+class Publication(NamedTuple):
+    """What an app published last."""
+
+    batch_id: int
+    offset: int
+    count: int  # type: ignore[assignment]  # nobody calls tuple's own
+    index: int  # type: ignore[assignment]  # nobody calls tuple's own
+    digest: bytes
+
+
+async def stage(session: Session, route: Route, chunk: Chunk, batch: bytes) -> bool:
+    """Put a batch into the log that nobody sees yet. False if there is no need to: that batch id,
+    or a later one, is published."""
+    call = StageChunk(route.wire, *chunk)
+    what = f"stage for batch {chunk.batch_id} of {chunk.app} to {route.name}"
+    staged = await session.change(route, what, call, Effect.ONCE, batch=batch)
+    return not staged.published
+
+
+async def publish(
+    session: Session,
+    route: Route,
+    app: str,
+    batch_id: int,
+    parts: Sequence[Part],
+    digest: bytes,
+    fence: str | None = None,
+) -> Receipt:
+    """Make everything in ``parts`` visible, in this order and with consecutive offsets.
+
+    A batch that is published already gets the receipt of the first time, if it had as many records
+    and the same ``digest`` of 32 bytes; otherwise it raises ReplayMismatch. Raises StageExpired if
+    some of it is not staged any more, and nothing is visible then.
+    """
+    named = [PublishPart(*part) for part in parts]
+    call = Publish(route.wire, app, batch_id, named, digest, fence)
+    what = f"publish of batch {batch_id} of {app} to {route.name}"
+    published = await session.change(route, what, call, Effect.ONCE, _SETTLING)
+    receipt = Receipt(
+        published.offset, published.count, published.index, published.term, published.synced
+    )
+    route.saw(receipt.offset + receipt.count)
+    return receipt
+
+
+async def abort(
+    session: Session, route: Route, app: str, batch_id: int, attempt: bytes | None = None
+) -> int:
+    """Drop what is staged for a batch, by one attempt or by all: how many attempts were dropped.
+
+    Never undoes a publish.
+    """
+    call = AbortStaged(route.wire, app, batch_id, attempt)
+    what = f"abort of batch {batch_id} of {app} in {route.name}"
+    aborted = await session.change(route, what, call, Effect.ONCE)
+    return aborted.attempts
+
+
+async def last_published(session: Session, route: Route, app: str) -> Publication | None:
+    """What ``app`` published last, with everything that was acknowledged before the call; None if
+    nothing that the log remembers."""
+    call = LastPublished(route.wire, app)
+    found = await session.ask(route, f"last publish of {app} to {route.name}", call)
+    if found.batch_id is None:
+        return None
+    return Publication(found.batch_id, found.offset, found.count, found.index, found.digest)

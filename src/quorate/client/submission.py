@@ -1,0 +1,94 @@
+"""An append that was sent and is not waited for: what becomes of it, for whoever looks later."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from quorate.client.results import Receipt
+from quorate.errors import InvalidArgument, QuorateError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Generator
+    from typing import Any
+
+    from quorate.client.routing import Route
+
+__all__ = ["Submission"]
+
+
+class Submission:
+    """Of one batch. Await it for its receipt, as often as you like.
+
+    It is made for every append, so it is no more than what an append needs: a future of asyncio is
+    made only for somebody who waits, and a receipt for somebody who asks.
+    """
+
+    __slots__ = ("_callbacks", "_loop", "_outcome", "batch", "deadline", "route")
+
+    def __init__(
+        self, route: Route, batch: bytes, deadline: float, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.route = route
+        # Until its fate is known: it may have to be sent to another node.
+        self.batch = batch
+        # By the clock of the event loop.
+        self.deadline = deadline
+        # The fields of the receipt, or why there is none; None while that is not known.
+        self._outcome: tuple[int, int, int, int, int] | QuorateError | None = None
+        self._callbacks: list[Callable[[Submission], object]] = []
+        self._loop = loop
+
+    def done(self) -> bool:
+        """Whether its fate is known."""
+        return self._outcome is not None
+
+    def result(self) -> Receipt:
+        """The receipt; raises why there is none."""
+        outcome = self._outcome
+        if outcome is None:
+            raise InvalidArgument("the append has no answer yet: await it")
+        if isinstance(outcome, QuorateError):
+            raise outcome
+        return Receipt(*outcome)
+
+    def add_done_callback(self, call: Callable[[Submission], object]) -> None:
+        """``call`` gets this object once its fate is known; it runs on the event loop."""
+        if self._outcome is None:
+            self._callbacks.append(call)
+        else:
+            self._loop.call_soon(call, self)
+
+    def __await__(self) -> Generator[Any, None, Receipt]:
+        if self._outcome is None:
+            known = self._loop.create_future()
+            self._callbacks.append(partial(_wake, known))
+            yield from known
+        return self.result()
+
+    # -- for whoever brings the answer ---------------------------------------------------------
+
+    def appended(self, offset: int, count: int, index: int, term: int, synced: int) -> None:
+        self._outcome = (offset, count, index, term, synced)
+        self.route.saw(offset + count)
+        self._settled()
+
+    def failed(self, error: QuorateError) -> None:
+        self._outcome = error
+        self._settled()
+
+    def _settled(self) -> None:
+        self.batch = b""
+        callbacks, self._callbacks = self._callbacks, []
+        for call in callbacks:
+            try:
+                call(self)
+            except Exception as error:  # noqa: BLE001  # it is its owner's, as with a future
+                context = {"message": "a callback of an append failed", "exception": error}
+                self._loop.call_exception_handler(context)
+
+
+def _wake(known: asyncio.Future[None], _: Submission) -> None:
+    if not known.done():
+        known.set_result(None)

@@ -1,0 +1,149 @@
+"""What a producer gives back for a record: a look at the outcome of the batch that it is in.
+
+One ticket is made for each batch, one look for each record. A receipt is made when somebody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from quorate.client.results import Receipt
+from quorate.errors import InvalidArgument, QuorateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any
+
+__all__ = ["WHOLE", "AsyncDelivery", "Delivery", "Ticket", "anew", "known"]
+
+# In place of a record's place: the batch as a whole.
+WHOLE = -1
+
+
+class Ticket:
+    """One batch, from its first record until its outcome is known."""
+
+    __slots__ = (
+        "_waiting",
+        "attempts",
+        "count",
+        "data",
+        "deadline",
+        "doubt",
+        "outcome",
+        "process",
+        "sequence",
+    )
+
+    def __init__(self) -> None:
+        # The bytes that every attempt sends, from when it takes no more records until its outcome
+        # is known.
+        self.data = b""
+        self.count = 0
+        # Of its first record; 0 until it has its place among the others, which it then keeps.
+        self.sequence = 0
+        # By the clock of whoever drives the window.
+        self.deadline = 0.0
+        # Attempts that are on their way.
+        self.attempts = 0
+        # Why an attempt that ended may have been carried out; None: none was.
+        self.doubt: Exception | None = None
+        # Set once. DUPLICATE says that it is in the log, and nobody remembers where.
+        self.outcome: Receipt | QuorateError | None = None
+        # Nobody in another process, forked from this one, will learn of it.
+        self.process = os.getpid()
+        self._waiting: list[Callable[[], None]] = []
+
+    def resolve(self, outcome: Receipt | QuorateError) -> None:
+        self.outcome = outcome
+        self.data = b""
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call()
+
+    def when_known(self, call: Callable[[], None]) -> None:
+        """``call`` is called when there is an outcome, by whoever brings it, or now by the caller.
+
+        Another thread may bring it at this moment: then both call.
+        """
+        self._waiting.append(call)
+        if self.outcome is not None:
+            call()
+
+    def receipt(self, place: int) -> Receipt:
+        """Of the record at ``place``, or of them all. Raises if it was not delivered."""
+        outcome = self.outcome
+        if outcome is None:
+            raise InvalidArgument("the outcome is not known yet")
+        if not isinstance(outcome, Receipt):
+            raise anew(outcome)
+        if place == WHOLE:
+            return outcome
+        offset, _, index, term, synced = outcome
+        return Receipt(offset + place, 1, index, term, synced)
+
+
+def anew(error: QuorateError) -> QuorateError:
+    """The same error for one more who asks: each has a traceback of its own."""
+    copy = type(error)(*error.args)
+    copy.code = error.code
+    return copy
+
+
+class Delivery:
+    """What becomes of a record, or of a batch that was sent as a whole."""
+
+    __slots__ = ("_place", "_ticket")
+
+    def __init__(self, ticket: Ticket, place: int) -> None:
+        self._ticket = ticket
+        self._place = place
+
+    def done(self) -> bool:
+        """Whether :meth:`result` comes at once."""
+        return self._ticket.outcome is not None
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        """Wait for the receipt; raises the error that came instead.
+
+        After ``timeout`` seconds it raises Python's own TimeoutError: the wait is over, the record
+        is still on its way.
+        """
+        ticket = self._ticket
+        if ticket.outcome is None:
+            if os.getpid() != ticket.process:
+                raise InvalidArgument("it was sent before the fork: only the parent is told")
+            brought = threading.Event()
+            ticket.when_known(brought.set)
+            if not brought.wait(timeout):
+                raise TimeoutError(f"no outcome in {timeout:g} s; it is still on its way")
+        return ticket.receipt(self._place)
+
+
+class AsyncDelivery:
+    """What becomes of a record, or of a batch that was sent as a whole: await it."""
+
+    __slots__ = ("_place", "_ticket")
+
+    def __init__(self, ticket: Ticket, place: int) -> None:
+        self._ticket = ticket
+        self._place = place
+
+    def done(self) -> bool:
+        """Whether awaiting it takes no time."""
+        return self._ticket.outcome is not None
+
+    def __await__(self) -> Generator[Any, None, Receipt]:
+        yield from known(self._ticket).__await__()
+        return self._ticket.receipt(self._place)
+
+
+async def known(ticket: Ticket) -> None:
+    """Wait, on the loop of whoever brings the outcome."""
+    if ticket.outcome is None:
+        brought = asyncio.Event()
+        ticket.when_known(brought.set)
+        await brought.wait()

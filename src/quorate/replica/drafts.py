@@ -1,0 +1,146 @@
+"""What becomes of a request that has an entry to itself: the entry and the answer, or the answer.
+
+Nothing is logged here. Whoever asks has the state that is ahead, and logs what comes back at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.errors import StageFull
+from quorate.replica.exchange import Aborted, FenceChanged, Stage
+from quorate.state.judge import (
+    Opened,
+    Staged,
+    chunks_of,
+    judge_fence,
+    judge_open,
+    judge_publish,
+    judge_stage,
+)
+from quorate.state.labels import Abort, Publication, Publish, encode_publication, encode_stage
+from quorate.state.operations import (
+    DropReason,
+    DropStaged,
+    ExpireProducers,
+    ForgetApps,
+    OpenProducer,
+    SetFence,
+    encode_operation,
+)
+from quorate.state.producers import Run
+from quorate.types import EntryKind, Index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quorate.config import Limits, Timing
+    from quorate.errors import QuorateError
+    from quorate.replica.exchange import Operate
+    from quorate.state.state import State
+    from quorate.types import Term
+
+__all__ = ["Draft", "Parts", "Prepared", "draft", "draft_expiries", "draft_room"]
+
+# An answer but for what only the commit tells.
+Prepared = Run | Opened | FenceChanged | Staged | Aborted
+
+
+class Parts(NamedTuple):
+    """What an entry is made of."""
+
+    kind: EntryKind
+    body: bytes
+    count: int = 0  # type: ignore[assignment]  # nobody calls tuple's own
+    runs: int = 0
+    stamps: int = 0
+
+
+class Draft(NamedTuple):
+    """The next entry, and what to answer when it is applied."""
+
+    entry: Parts
+    answer: Prepared
+
+
+def draft(
+    item: Stage | Operate, ahead: State, limits: Limits, last: Index, term: Term
+) -> Draft | Prepared | QuorateError:
+    """``last`` is where the log ends, ``term`` that of its leader. Anything but a draft is said
+    without an entry."""
+    index = Index(last + 1)
+    if isinstance(item, Stage):
+        return _draft_stage(item, ahead, limits, index)
+    match item.operation:
+        case OpenProducer() as opening:
+            return _draft_opening(opening, ahead, limits, index)
+        case SetFence() as setting:
+            verdict = judge_fence(ahead, setting)
+            return verdict or Draft(Parts(*encode_operation(setting)), FenceChanged(index))
+        case Publish() as publish:
+            return _draft_publish(publish, ahead, limits, index, term)
+        case Abort(app, batch_id, attempt):
+            dropped = ahead.staging.of_batch(app, batch_id, attempt)
+            if not dropped:
+                return Aborted(last, 0)
+            return Draft(_drop(DropReason.ABORTED, dropped), Aborted(index, len(dropped)))
+
+
+def _draft_opening(
+    operation: OpenProducer, ahead: State, limits: Limits, index: Index
+) -> Draft | Opened | QuorateError:
+    verdict = judge_open(ahead, operation, limits.producers)
+    if verdict is not None:
+        return verdict
+    known = ahead.producers.get(operation.name)
+    opened = Opened(index, known.last_sequence if known is not None else 0)
+    return Draft(Parts(*encode_operation(operation)), opened)
+
+
+def _draft_stage(
+    item: Stage, ahead: State, limits: Limits, index: Index
+) -> Draft | Staged | QuorateError:
+    verdict = judge_stage(ahead, item.label, item.count, item.size, limits)
+    if verdict is not None:
+        return verdict
+    body, rows = encode_stage(item.label, item.batch, item.count)
+    return Draft(Parts(EntryKind.STAGE, body, runs=1, stamps=rows), Staged(index))
+
+
+def _draft_publish(
+    operation: Publish, ahead: State, limits: Limits, index: Index, term: Term
+) -> Draft | Run | QuorateError:
+    verdict = judge_publish(ahead, operation, limits)
+    if verdict is not None:
+        return verdict
+    chunks = chunks_of(ahead, operation)
+    said = Publication(operation.app, operation.batch_id, operation.digest)
+    count = operation.records
+    entry = Parts(EntryKind.PUBLISH, encode_publication(said, chunks), count, stamps=len(chunks))
+    return Draft(entry, Run(0, count, ahead.end, index, term))
+
+
+def draft_room(item: Stage, ahead: State, limits: Limits) -> Iterator[Parts]:
+    """If what is staged is at its cap: the entry that drops the older runs of the same app."""
+    label = item.label
+    if isinstance(judge_stage(ahead, label, item.count, item.size, limits), StageFull):
+        older = ahead.staging.older_runs(label.app, label.run)
+        if older:
+            yield _drop(DropReason.REPLACED, older)
+
+
+def draft_expiries(ahead: State, now_us: int, timing: Timing) -> Iterator[Parts]:
+    """Entries that forget what was idle for too long by ``now_us``, the next append time."""
+    expired = ahead.expired(now_us)
+    if expired:
+        yield Parts(*encode_operation(ExpireProducers(expired)))
+    attempts = ahead.staging.expired(now_us, 1000 * timing.staged_expiry_ms)
+    if attempts:
+        yield _drop(DropReason.EXPIRED, attempts)
+    publishes = ahead.staging.idle_apps(now_us, 1000 * timing.app_expiry_ms)
+    if publishes:
+        yield Parts(*encode_operation(ForgetApps(publishes)))
+
+
+def _drop(reason: DropReason, attempts: tuple[int, ...]) -> Parts:
+    return Parts(*encode_operation(DropStaged(reason, attempts)))

@@ -1,0 +1,82 @@
+"""What a client's request is refused with before anybody judges it: its size, the role of this
+node, the room on disks, and the limits on what waits.
+
+Every refusal of this file means: nothing was logged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.entry import COUNT_MAX
+from quorate.errors import Busy, DiskFull, EmptyBatch, NotLeader, QuorateError, TooLarge
+from quorate.replica.exchange import Operate, Propose
+
+if TYPE_CHECKING:
+    from quorate.config import Config
+    from quorate.raft.core import Core
+    from quorate.replica.allowance import Allowance
+    from quorate.replica.exchange import Request, Stage
+    from quorate.replica.proposals import Proposals
+
+__all__ = ["Gate"]
+
+
+class Gate:
+    """Of one replica."""
+
+    __slots__ = ("_allowance", "_config", "_core", "_proposals")
+
+    def __init__(
+        self, core: Core, config: Config, proposals: Proposals, allowance: Allowance
+    ) -> None:
+        self._core = core
+        self._config = config
+        self._proposals = proposals
+        self._allowance = allowance
+
+    def refusal(self, item: Request) -> QuorateError | None:
+        """Why ``item`` is not taken; None if it is."""
+        problem = None
+        if not isinstance(item, Operate):
+            problem = self._refuse_batch(item)
+        return problem or self._refuse_proposal(item.size)
+
+    def _refuse_batch(self, item: Propose | Stage) -> QuorateError | None:
+        """What is wrong with the batch as it is."""
+        limit = self._config.limits.batch_bytes
+        if item.count < 1:
+            return EmptyBatch("a batch has at least one record")
+        if item.count > COUNT_MAX:
+            return TooLarge(f"batch of {item.count} records, limit {COUNT_MAX}")
+        if len(item.batch) > limit:
+            return TooLarge(f"batch of {len(item.batch)} bytes, limit {limit} (limits.batch_bytes)")
+        if not isinstance(item, Propose) or self._core.leader is None:
+            return None
+        expected, term = item.expected_term, self._core.standing.term
+        if expected not in (None, term):
+            node = self._core.standing.node
+            return NotLeader(f"term is {term}, expected {expected}; leader: {node}")
+        return None
+
+    def _refuse_proposal(self, size: int) -> QuorateError | None:
+        limits, proposals = self._config.limits, self._proposals
+        node, leader = self._core.standing.node, self._core.leader
+        if leader is None:
+            known = self._core.standing.leader or "none"
+            return NotLeader(f"{node} does not lead; leader: {known}")
+        arrived, arrived_bytes = proposals.arrived
+        if not leader.has_room or not self._allowance.takes(arrived_bytes + size, arrived + 1):
+            return DiskFull(
+                f"no room for {size} bytes on the disks of a majority, {node} included; make "
+                f"room (storage.disk_usage_max, storage.segment_bytes)"
+            )
+        if proposals.waiting >= limits.pending_appends:
+            return Busy(f"{limits.pending_appends} appends wait already (limits.pending_appends)")
+        if proposals.waiting_bytes + size > limits.pending_bytes:
+            return Busy(f"{proposals.waiting_bytes} bytes wait already (limits.pending_bytes)")
+        if leader.uncommitted_bytes + arrived_bytes + size > limits.uncommitted_bytes:
+            return Busy(
+                f"{leader.uncommitted_bytes} bytes are not committed yet (limits.uncommitted_bytes)"
+            )
+        return None

@@ -1,0 +1,66 @@
+"""The smallest batch: one record with nothing but a value and its time.
+
+Small appends are made of it, so it is encoded and known again in a few steps. Its bytes are those
+of any batch, which ``batch`` draws: head, directory of two parts, two offsets, and the value.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from crc32c import crc32c
+
+__all__ = ["BATCH_MAGIC", "MAGIC_CRC", "SINGLE_BYTES", "encode_single", "is_single"]
+
+BATCH_MAGIC = b"QRBA"
+# The magic is compared and the CRC follows it, so what is summed up begins at 8.
+MAGIC_CRC = crc32c(BATCH_MAGIC)
+
+# magic, CRC; version, flags and count; length; reserved; time; where and how long the offsets are
+# and where the value is; its length; offsets: the first, the last
+_LAYOUT = Struct("<4sI8sI12sq12sIII")
+_PROOF = Struct("<4sI")
+_PROVED = Struct("<8sI12sq12sIII")
+# What stands before the value.
+SINGLE_BYTES = _LAYOUT.size
+
+_RESERVED = bytes(12)
+_DIRECTORY = Struct("<III").pack(56, 8, SINGLE_BYTES)
+# Version 1 and a count of 1; the flag says that the head has the time of all records.
+_TIMED = Struct("<HHI").pack(1, 8, 1)
+_TIMELESS = Struct("<HHI").pack(1, 0, 1)
+_PADDING = [bytes(-length % 8) for length in range(8)]
+
+
+def encode_single(value: bytes, time: int) -> bytes:
+    """The batch of this record, ``time`` being microseconds. The value has some room below 2^31."""
+    size = len(value)
+    padding = _PADDING[size % 8]
+    length = SINGLE_BYTES + size + len(padding)
+    front = _PROVED.pack(_TIMED, length, _RESERVED, time, _DIRECTORY, size, 0, size)
+    proved = b"".join((front, value, padding))
+    return _PROOF.pack(BATCH_MAGIC, crc32c(proved, MAGIC_CRC)) + proved
+
+
+def is_single(data: bytes) -> bool:
+    """Whether it is the whole batch of such a record, all of it checked.
+
+    False says nothing: what is wrong with a batch, if anything is, finds whoever parses it.
+    """
+    if len(data) < SINGLE_BYTES:
+        return False
+    magic, crc, kind, length, reserved, time, directory, size, first, last = _LAYOUT.unpack_from(
+        data
+    )
+    padding = _PADDING[size % 8]
+    return (
+        size == last
+        and length == len(data) == SINGLE_BYTES + size + len(padding)
+        and (kind == _TIMED or (kind == _TIMELESS and time == 0))
+        and magic == BATCH_MAGIC
+        and directory == _DIRECTORY
+        and reserved == _RESERVED
+        and first == 0
+        and data.endswith(padding)
+        and crc32c(data[8:], MAGIC_CRC) == crc
+    )

@@ -1,0 +1,215 @@
+"""What names a chunk, what a publish asks for, and how both stand in entries.
+
+Everything here is checked when it is made. Numbers are little-endian and unsigned::
+
+    label           version u8, length of app u8, 0 u16, partition u32, batch id u64, number u32,
+                    0 u32, run 16 bytes, attempt 16 bytes, app
+    publication     version u8, length of app u8, 0 u16, 0 u32, batch id u64, digest 32 bytes, app
+
+A label is padded with zeros to whole rows of its stage entry, a publication, which follows the
+chunks of its publish entry, to a multiple of 8 bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.entry import COUNT_MAX, pack_chunks, pack_staged, unpack_chunks, unpack_label
+from quorate.errors import InvalidArgument, TooLarge
+from quorate.state.operations import check_name, check_range
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from quorate.entry import Chunk, Entry
+
+__all__ = [
+    "BATCH_ID_MAX",
+    "CHUNKS_MAX",
+    "DIGEST_BYTES",
+    "ID_BYTES",
+    "Abort",
+    "Label",
+    "Part",
+    "Publication",
+    "Publish",
+    "decode_label",
+    "decode_publication",
+    "encode_publication",
+    "encode_stage",
+]
+
+VERSION = 1
+# Of a run, and of an attempt.
+ID_BYTES = 16
+DIGEST_BYTES = 32
+BATCH_ID_MAX = 2**63 - 1
+# Chunks that one entry publishes: a megabyte of rows.
+CHUNKS_MAX = 65_536
+_NUMBER_MAX = 2**32 - 1
+
+_LABEL = struct.Struct("<BBHIQII16s16s")
+_PUBLICATION = struct.Struct("<BBHIQ32s")
+
+
+def _check_id(what: str, data: bytes, size: int = ID_BYTES) -> None:
+    if len(data) != size:
+        raise InvalidArgument(f"{what} has {len(data)} bytes, not {size}")
+
+
+def _check_batch(app: str, batch_id: int) -> None:
+    check_name("app", app)
+    check_range("batch id", batch_id, 0, BATCH_ID_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Which chunk of whose batch it is."""
+
+    # The writer that is known again after a restart: batch ids are its own.
+    app: str
+    # Of the app, from one start to its end. What an older run staged is worth less.
+    run: bytes
+    batch_id: int
+    partition: int
+    # Drawn for each try to write the partition: two tries have nothing in common.
+    attempt: bytes
+    # From 0, in the order in which readers will see the chunks of the attempt.
+    number: int
+
+    def __post_init__(self) -> None:
+        _check_batch(self.app, self.batch_id)
+        _check_id("run", self.run)
+        _check_id("attempt", self.attempt)
+        check_range("partition", self.partition, 0, _NUMBER_MAX)
+        check_range("number of the chunk", self.number, 0, _NUMBER_MAX)
+
+
+class Part(NamedTuple):
+    """All that one attempt staged for its partition."""
+
+    partition: int
+    attempt: bytes
+    chunks: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Make everything in ``parts`` visible, in this order, or nothing."""
+
+    app: str
+    batch_id: int
+    # One for each partition that has records.
+    parts: tuple[Part, ...]
+    # Stands for the records in any order: a replay that differs is known by it.
+    digest: bytes
+    # None: the log must have none either.
+    fence: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_batch(self.app, self.batch_id)
+        _check_id("digest", self.digest, DIGEST_BYTES)
+        if self.fence is not None:
+            check_name("fence", self.fence)
+        for part in self.parts:
+            _check_id("attempt", part.attempt)
+            check_range("partition", part.partition, 0, _NUMBER_MAX)
+            if part.chunks < 1 or part.records < 1:
+                raise InvalidArgument(
+                    f"partition {part.partition} has {part.chunks} chunks and {part.records} "
+                    f"records: leave out what has none"
+                )
+        if len({part.partition for part in self.parts}) < len(self.parts):
+            raise InvalidArgument("a partition stands in the publish twice")
+        for what, size, limit in (
+            ("chunks", self.chunks, CHUNKS_MAX),
+            ("records", self.records, COUNT_MAX),
+        ):
+            if size > limit:
+                raise TooLarge(f"a publish of {size} {what}, limit {limit}")
+
+    @property
+    def chunks(self) -> int:
+        return sum(part.chunks for part in self.parts)
+
+    @property
+    def records(self) -> int:
+        return sum(part.records for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Drop what is staged for a batch, by one attempt or by all. Never undoes a publish."""
+
+    app: str
+    batch_id: int
+    # None: of all attempts.
+    attempt: bytes | None = None
+
+    def __post_init__(self) -> None:
+        _check_batch(self.app, self.batch_id)
+        if self.attempt is not None:
+            _check_id("attempt", self.attempt)
+
+
+class Publication(NamedTuple):
+    """What a publish entry says besides its chunks."""
+
+    app: str
+    batch_id: int
+    digest: bytes
+
+
+# -- in entries ----------------------------------------------------------------------------------
+
+
+def encode_stage(label: Label, batch: bytes, records: int) -> tuple[bytes, int]:
+    """The body of the stage entry, and how many rows the label takes."""
+    app = label.app.encode()
+    head = _LABEL.pack(
+        VERSION, len(app), 0, label.partition, label.batch_id, label.number, 0, label.run,
+        label.attempt,
+    )  # fmt: skip
+    return pack_staged(batch, records, head + app)
+
+
+def decode_label(entry: Entry) -> Label:
+    """Of a stage entry. Raises InvalidArgument for what :func:`encode_stage` does not make."""
+    data = unpack_label(entry)
+    try:
+        version, length, _, partition, batch_id, number, _, run, attempt = _LABEL.unpack_from(data)
+        app = data[_LABEL.size :][:length].decode()
+    except (struct.error, UnicodeDecodeError) as odd:
+        raise InvalidArgument(f"label of entry {entry.index} cannot be read: {odd}") from odd
+    label = Label(app, run, batch_id, partition, attempt, number)
+    body, rows = encode_stage(label, b"", 0)
+    if version != VERSION or rows != entry.stamps or not body.endswith(data):
+        raise InvalidArgument(f"label of entry {entry.index} has bytes that nobody writes")
+    return label
+
+
+def encode_publication(publication: Publication, chunks: Sequence[Chunk]) -> bytes:
+    """The body of the publish entry."""
+    app = publication.app.encode()
+    head = _PUBLICATION.pack(
+        VERSION, len(app), 0, 0, publication.batch_id, publication.digest
+    )  # fmt: skip
+    return b"".join((pack_chunks(chunks), head, app, bytes(-len(app) % 8)))
+
+
+def decode_publication(entry: Entry) -> tuple[Publication, list[Chunk]]:
+    """Of a publish entry. Raises InvalidArgument for what nobody writes."""
+    chunks, data = unpack_chunks(entry)
+    try:
+        version, length, _, _, batch_id, digest = _PUBLICATION.unpack_from(data)
+        app = data[_PUBLICATION.size :][:length].decode()
+    except (struct.error, UnicodeDecodeError) as odd:
+        raise InvalidArgument(f"publication in entry {entry.index} cannot be read: {odd}") from odd
+    _check_batch(app, batch_id)
+    publication = Publication(app, batch_id, digest)
+    if version != VERSION or data != encode_publication(publication, ()):
+        raise InvalidArgument(f"publication in entry {entry.index} has bytes that nobody writes")
+    return publication, chunks

@@ -1,0 +1,331 @@
+"""What a log remembers of chunks that nobody sees yet, and of what each app published last.
+
+A stage entry adds a chunk to its attempt, a publish entry gives offsets to whole attempts. Nothing
+is forgotten but by an entry. The table has a digest like that of the producers: a sum of hashes,
+whatever the order of changes was.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.entry import Chunk
+from quorate.errors import InvariantBroken, check
+from quorate.state.operations import DROPS_MAX
+from quorate.state.producers import hash_item
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from quorate.entry import Entry
+    from quorate.state.labels import Label, Publication
+    from quorate.types import Index, Term
+
+__all__ = ["App", "Attempt", "Staging"]
+
+# What is hashed begins with its sort; the state, producers and runs are 0 to 2.
+_ATTEMPT_ITEM, _CHUNK_ITEM, _APP_ITEM = 3, 4, 5
+_ATTEMPT = struct.Struct("<BQQIQ16s16s")
+_CHUNK = struct.Struct("<BQQII")
+_APP = struct.Struct("<BQQQQQQ32s")
+
+# app, batch id, partition, attempt
+_Key = tuple[str, int, int, bytes]
+
+
+class Attempt(NamedTuple):
+    """What one try to write a partition has staged. Never changed: replaced by what it becomes."""
+
+    app: str
+    run: bytes
+    batch_id: int
+    partition: int
+    # Drawn by whoever tries.
+    id: bytes
+    # In the order of their numbers, which is that of the log; at least one.
+    chunks: tuple[Chunk, ...]
+    # The append time of the newest chunk.
+    active_us: int
+
+    @property
+    def first(self) -> int:
+        """The index of its first chunk: its name in entries that drop it."""
+        return self.chunks[0].index
+
+    @property
+    def key(self) -> _Key:
+        return self.app, self.batch_id, self.partition, self.id
+
+    @property
+    def records(self) -> int:
+        return sum(chunk.records for chunk in self.chunks)
+
+    @property
+    def size(self) -> int:
+        return sum(chunk.size for chunk in self.chunks)
+
+
+class App(NamedTuple):
+    """What an app published last, as its receipt said."""
+
+    name: str
+    batch_id: int
+    digest: bytes
+    offset: int
+    count: int  # type: ignore[assignment]  # nobody calls tuple's own
+    # Of the publish entry.
+    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    term: Term
+    # The append time of that entry.
+    active_us: int
+
+
+def _hash_attempt(attempt: Attempt) -> int:
+    """Without its chunks."""
+    app, run, batch_id, partition, attempt_id, _, active_us = attempt
+    fields = _ATTEMPT.pack(
+        _ATTEMPT_ITEM, attempt.first, batch_id, partition, active_us, run, attempt_id
+    )
+    return hash_item(fields + app.encode())
+
+
+def _hash_chunks(attempt: Attempt, chunks: Iterable[Chunk]) -> int:
+    """Of these of its chunks. The first one's index ties them to their attempt."""
+    first = attempt.first
+    return sum(hash_item(_CHUNK.pack(_CHUNK_ITEM, first, *chunk)) for chunk in chunks)
+
+
+def _hash_app(app: App) -> int:
+    name, batch_id, digest, offset, count, index, term, active_us = app
+    fields = _APP.pack(_APP_ITEM, batch_id, offset, count, index, term, active_us, digest)
+    return hash_item(fields + name.encode())
+
+
+class Staging:
+    """All attempts and apps of one log. Every change is made as a whole, or raises and changes
+    nothing."""
+
+    __slots__ = ("_apps", "_attempts", "_digest", "_firsts", "_stagers", "bytes", "chunks")
+
+    def __init__(self) -> None:
+        # In rising order of first: a new attempt is the newest, and a change keeps its place.
+        self._attempts: dict[int, Attempt] = {}
+        # The first chunk of each attempt, by what names the attempt outside of the log.
+        self._firsts: dict[_Key, int] = {}
+        self._apps: dict[str, App] = {}
+        # How many attempts each app has; none has 0.
+        self._stagers: dict[str, int] = {}
+        # The sum of the hashes of all attempts, chunks and apps.
+        self._digest = 0
+        # Frames of staged chunks, and how many there are.
+        self.bytes = 0
+        self.chunks = 0
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Staging)
+            and self._attempts == other._attempts
+            and self._apps == other._apps
+        )
+
+    def copy(self) -> Staging:
+        """Another table with the same contents; what it shares never changes."""
+        other = Staging()
+        other._attempts, other._firsts = self._attempts.copy(), self._firsts.copy()
+        other._apps, other._stagers = self._apps.copy(), self._stagers.copy()
+        other._digest, other.bytes, other.chunks = self._digest, self.bytes, self.chunks
+        return other
+
+    def digest(self) -> int:
+        return self._digest
+
+    # -- what is there -------------------------------------------------------------------------
+
+    def attempts(self) -> Iterator[Attempt]:
+        """In the order of their first chunks."""
+        return iter(self._attempts.values())
+
+    def apps(self) -> list[App]:
+        """In the order of their last publishes."""
+        return sorted(self._apps.values(), key=lambda app: app.index)
+
+    def app(self, name: str) -> App | None:
+        """What ``name`` published last; None if nothing that is remembered."""
+        return self._apps.get(name)
+
+    def attempt(self, app: str, batch_id: int, partition: int, attempt: bytes) -> Attempt | None:
+        first = self._firsts.get((app, batch_id, partition, attempt))
+        return None if first is None else self._attempts[first]
+
+    def knows(self, app: str) -> bool:
+        """Whether ``app`` has published or staged something that is remembered."""
+        return app in self._apps or app in self._stagers
+
+    @property
+    def crowd(self) -> int:
+        """How many apps there are that have."""
+        return len(self._apps.keys() | self._stagers.keys())
+
+    def of_batch(self, app: str, batch_id: int, attempt: bytes | None) -> tuple[int, ...]:
+        """The attempts at a batch, or the one that has this id: as many as one entry takes."""
+        found = [
+            first
+            for first, one in self._attempts.items()
+            if (one.app, one.batch_id) == (app, batch_id) and attempt in (None, one.id)
+        ]
+        return tuple(found[:DROPS_MAX])
+
+    def older_runs(self, app: str, run: bytes) -> tuple[int, ...]:
+        """The attempts of runs of ``app`` that began to stage before ``run`` did."""
+        own = [one for one in self.attempts() if one.app == app]
+        older = {one.run for one in takewhile(lambda one: one.run != run, own)}
+        return tuple([one.first for one in own if one.run in older][:DROPS_MAX])
+
+    def expired(self, now_us: int, expiry_us: int) -> tuple[int, ...]:
+        """The attempts to which nothing was added for ``expiry_us``."""
+        found = [
+            first for first, one in self._attempts.items() if now_us - one.active_us >= expiry_us
+        ]
+        return tuple(found[:DROPS_MAX])
+
+    def idle_apps(self, now_us: int, expiry_us: int) -> tuple[int, ...]:
+        """The last publishes of apps that have published nothing for ``expiry_us`` and have nothing
+        staged."""
+        found = [
+            app.index
+            for app in self.apps()
+            if now_us - app.active_us >= expiry_us and app.name not in self._stagers
+        ]
+        return tuple(found[:DROPS_MAX])
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def add(self, attempt: Attempt) -> None:
+        """An attempt that begins after all others and has a key that nobody has."""
+        self._attempts[attempt.first] = attempt
+        self._firsts[attempt.key] = attempt.first
+        self._stagers[attempt.app] = self._stagers.get(attempt.app, 0) + 1
+        self._digest += _hash_attempt(attempt) + _hash_chunks(attempt, attempt.chunks)
+        self.bytes += attempt.size
+        self.chunks += len(attempt.chunks)
+
+    def _remove(self, attempt: Attempt) -> None:
+        del self._attempts[attempt.first]
+        del self._firsts[attempt.key]
+        self._stagers[attempt.app] -= 1
+        if not self._stagers[attempt.app]:
+            del self._stagers[attempt.app]
+        self._digest -= _hash_attempt(attempt) + _hash_chunks(attempt, attempt.chunks)
+        self.bytes -= attempt.size
+        self.chunks -= len(attempt.chunks)
+
+    def put_app(self, app: App) -> None:
+        """In place of what the app had published before."""
+        before = self._apps.get(app.name)
+        if before is not None:
+            self._digest -= _hash_app(before)
+        self._apps[app.name] = app
+        self._digest += _hash_app(app)
+
+    def stage(self, label: Label, records: int, entry: Entry) -> None:
+        """The next chunk of its attempt."""
+        published = self._apps.get(label.app)
+        check(
+            published is None or published.batch_id < label.batch_id,
+            f"entry {entry.index} stages for a batch of {label.app!r} that is published",
+        )
+        known = self.attempt(label.app, label.batch_id, label.partition, label.attempt)
+        number = len(known.chunks) if known is not None else 0
+        check(
+            label.number == number and records > 0 and (known is None or known.run == label.run),
+            f"entry {entry.index} stages chunk {label.number} of {records} records where chunk "
+            f"{number} follows",
+        )
+        chunk = Chunk(entry.index, records, entry.size)
+        if known is None:
+            attempt = Attempt(
+                label.app, label.run, label.batch_id, label.partition, label.attempt, (chunk,),
+                entry.append_time,
+            )  # fmt: skip
+            self.add(attempt)
+        else:
+            self._extend(known, chunk, entry.append_time)
+
+    def _extend(self, attempt: Attempt, chunk: Chunk, active_us: int) -> None:
+        after = attempt._replace(chunks=(*attempt.chunks, chunk), active_us=active_us)
+        self._attempts[attempt.first] = after
+        self._digest += _hash_attempt(after) - _hash_attempt(attempt)
+        self._digest += _hash_chunks(attempt, (chunk,))
+        self.bytes += chunk.size
+        self.chunks += 1
+
+    def publish(self, publication: Publication, chunks: list[Chunk], entry: Entry) -> None:
+        """Whole attempts at one batch become visible; all others up to that batch are dropped."""
+        app, batch_id, digest = publication
+        before = self._apps.get(app)
+        check(
+            before is None or before.batch_id < batch_id,
+            f"entry {entry.index} publishes batch {batch_id} of {app!r} again",
+        )
+        found = self._published(app, batch_id, chunks, entry)
+        check(
+            sum(attempt.records for attempt in found) == entry.count,
+            f"entry {entry.index} gives offsets to {entry.count} records, its chunks have others",
+        )
+        for attempt in [one for one in self.attempts() if one.app == app]:
+            if attempt.batch_id <= batch_id:
+                self._remove(attempt)
+        published = App(
+            app, batch_id, digest, entry.base_offset, entry.count, entry.index, entry.term,
+            entry.append_time,
+        )  # fmt: skip
+        self.put_app(published)
+
+    def _published(
+        self, app: str, batch_id: int, chunks: list[Chunk], entry: Entry
+    ) -> list[Attempt]:
+        """The attempts that ``chunks`` are, one after the other, each of them whole."""
+        found: list[Attempt] = []
+        place = 0
+        while place < len(chunks):
+            attempt = self._attempts.get(chunks[place].index)
+            if (
+                attempt is None
+                or (attempt.app, attempt.batch_id) != (app, batch_id)
+                or attempt.chunks != tuple(chunks[place : place + len(attempt.chunks)])
+            ):
+                raise InvariantBroken(
+                    f"entry {entry.index} publishes {chunks[place]}, which is not what is staged"
+                )
+            found.append(attempt)
+            place += len(attempt.chunks)
+        partitions = {attempt.partition for attempt in found}
+        runs = {attempt.run for attempt in found}
+        check(
+            len(partitions) == len(found) and len(runs) <= 1,
+            f"entry {entry.index} publishes two attempts at a partition, or those of two runs",
+        )
+        return found
+
+    def drop(self, firsts: tuple[int, ...], entry: Entry) -> None:
+        """Forget what these attempts have staged."""
+        check(
+            self._attempts.keys() >= set(firsts),
+            f"entry {entry.index} drops an attempt that is not there",
+        )
+        for first in firsts:
+            self._remove(self._attempts[first])
+
+    def forget(self, publishes: tuple[int, ...], entry: Entry) -> None:
+        """Forget the apps that published last with these entries."""
+        named = set(publishes)
+        gone = [app for app in self._apps.values() if app.index in named]
+        check(
+            len(gone) == len(named),
+            f"entry {entry.index} forgets an app that is not there",
+        )
+        for app in gone:
+            del self._apps[app.name]
+            self._digest -= _hash_app(app)

@@ -1,0 +1,209 @@
+"""Bugs planted in staging and publishing."""
+
+from __future__ import annotations
+
+from quorate.testing.mutants.mutant import Mutant
+
+__all__ = ["STAGING"]
+
+_FOUND = """    found = (
+        state.staging.attempt(app, batch_id, part.partition, part.attempt)
+        for part in operation.parts
+    )
+"""
+_LIKE = """    found = (
+        next(
+            one
+            for one in {order}
+            if (one.key[:3], len(one.chunks), one.records)
+            == ((app, batch_id, part.partition), *part[2:])
+        )
+        for part in operation.parts
+    )
+"""
+
+STAGING = (
+    # -- publishing ----------------------------------------------------------------------------
+    Mutant(
+        "published-twice",
+        "an app publishes a batch once",
+        "state/staging.py",
+        "        self.put_app(published)\n",
+        "        if before is None:\n            self.put_app(published)\n",
+    ),
+    Mutant(
+        "known-again-by-nobody",
+        "the same batch again gets the first receipt",
+        "state/judge.py",
+        "    if app is not None and batch_id == app.batch_id:\n",
+        "    if app is not None and batch_id == app.batch_id and operation.parts:\n",
+    ),
+    Mutant(
+        "losers-chunk-published",
+        "a publish takes the attempts that it names",
+        "state/judge.py",
+        _FOUND,
+        _LIKE.format(order="reversed([*state.staging.attempts()])"),
+    ),
+    Mutant(
+        "older-runs-chunk-published",
+        "a publish takes nothing that an older run left",
+        "state/judge.py",
+        _FOUND,
+        _LIKE.format(order="state.staging.attempts()"),
+    ),
+    Mutant(
+        "published-without-a-chunk",
+        "all chunks of a publish are there, or it is refused whole",
+        "state/judge.py",
+        "        if attempt is None or len(attempt.chunks) < part.chunks:\n",
+        "        if attempt is None:\n            continue\n        if not attempt.chunks:\n",
+    ),
+    Mutant(
+        "offset-per-chunk",
+        "every published record takes the next offset",
+        "replica/drafts.py",
+        "    count = operation.records\n",
+        "    count = len(chunks)\n",
+    ),
+    Mutant(
+        "published-at-one-offset",
+        "the chunks of a publish are read at consecutive offsets",
+        "replica/reader.py",
+        "            offset += chunk.records\n",
+        "            offset += 1\n",
+    ),
+    Mutant(
+        "append-time-of-the-staging",
+        "a published record has the append time of its publish",
+        "replica/reader.py",
+        "chunk.records, chunk.size, publish.append_time)",
+        "chunk.records, chunk.size, publish.append_time - 1)",
+    ),
+    Mutant(
+        "digest-ignored",
+        "a replay that differs is told, never merged",
+        "state/judge.py",
+        "        if (operation.records, operation.digest) == (app.count, app.digest):\n",
+        "        if operation.records == app.count:\n",
+    ),
+    Mutant(
+        "row-count-ignored",
+        "a replay with more or fewer records is told",
+        "state/judge.py",
+        "        if (operation.records, operation.digest) == (app.count, app.digest):\n",
+        "        if operation.digest == app.digest:\n",
+    ),
+    Mutant(
+        "publish-shows-no-fence",
+        "a publish shows the fence that is set",
+        "state/judge.py",
+        "    if operation.fence != state.fence:\n",
+        "    if operation.fence is None is not state.fence:\n",
+    ),
+    # -- staging -------------------------------------------------------------------------------
+    Mutant(
+        "staged-after-its-publish",
+        "for a published batch nothing is staged",
+        "state/judge.py",
+        "    if published is not None and label.batch_id <= published.batch_id:\n",
+        "    if published is not None and label.batch_id < published.batch_id:\n",
+    ),
+    Mutant(
+        "chunk-staged-twice",
+        "a chunk that is repeated is known again",
+        "state/judge.py",
+        "    if known is not None and label.number < number:\n",
+        "    if known is not None and label.number < number - 1:\n",
+    ),
+    Mutant(
+        "gap-staged",
+        "chunks of an attempt come in order",
+        "state/judge.py",
+        "    if label.number > number:\n",
+        "    if label.number > number + 1:\n",
+    ),
+    Mutant(
+        "staged-chunk-lost-on-leader-change",
+        "what is staged outlives its leader",
+        "state/state.py",
+        "        other.producers, other.staging = self.producers.copy(), self.staging.copy()\n",
+        "        other.producers = self.producers.copy()\n",
+    ),
+    Mutant(
+        "checkpoint-without-staging",
+        "a checkpoint holds what is staged",
+        "state/state.py",
+        "        return encode_contents(self._contents(), self.digest())\n",
+        "        bare = self.copy()\n"
+        "        bare.staging = Staging()\n"
+        "        return encode_contents(bare._contents(), bare.digest())\n",
+    ),
+    # -- dropping ------------------------------------------------------------------------------
+    Mutant(
+        "losers-stay-staged",
+        "a publish drops all that its app staged up to its batch",
+        "state/staging.py",
+        "            if attempt.batch_id <= batch_id:\n",
+        "            if attempt.batch_id < batch_id or attempt in found:\n",
+    ),
+    Mutant(
+        "staging-expires-by-the-own-clock",
+        "what is staged expires by an entry, not by a node's clock",
+        "replica/engine.py",
+        "            self.state.apply(entry)\n            if entry.index % COMPARED_EVERY == 0:\n",
+        "            self.state.apply(entry)\n"
+        "            staging, timing = self.state.staging, self.config.timing\n"
+        "            expiry_us = 1000 * timing.staged_expiry_ms\n"
+        "            for first in staging.expired(self.core.standing.wall_time, expiry_us):\n"
+        "                staging._remove(staging._attempts[first])\n"
+        "            if entry.index % COMPARED_EVERY == 0:\n",
+    ),
+    Mutant(
+        "expired-while-it-grows",
+        "every chunk puts the expiry of its attempt off",
+        "state/staging.py",
+        "chunks=(*attempt.chunks, chunk), active_us=active_us)",
+        "chunks=(*attempt.chunks, chunk))",
+    ),
+    Mutant(
+        "abort-undoes-a-publish",
+        "an abort never undoes a publish",
+        "replica/drafts.py",
+        "            if not dropped:\n                return Aborted(last, 0)\n",
+        "            if not dropped:\n"
+        "                done = ahead.staging.app(app)\n"
+        "                if done is None or done.batch_id != batch_id:\n"
+        "                    return Aborted(last, 0)\n"
+        "                undone = Parts(*encode_operation(ForgetApps((done.index,))))\n"
+        "                return Draft(undone, Aborted(index, 0))\n",
+    ),
+    Mutant(
+        "abort-of-another-attempt",
+        "an abort drops the attempt that it names",
+        "state/staging.py",
+        "and attempt in (None, one.id)",
+        "and (attempt is None or one.id)",
+    ),
+    Mutant(
+        "idle-abort-not-confirmed",
+        "that nothing is staged is said like a read",
+        "replica/proposals.py",
+        "            if isinstance(verdict, Aborted) or is_final(verdict):\n",
+        "            if isinstance(verdict, QuorateError) and is_final(verdict):\n",
+    ),
+    Mutant(
+        "full-with-older-runs-staged",
+        "at the cap the older runs of an app go before it is told STAGE_FULL",
+        "replica/drafts.py",
+        "        if older:\n            yield _drop(DropReason.REPLACED, older)\n",
+        "        if len(older) > 99:\n            yield _drop(DropReason.REPLACED, older)\n",
+    ),
+    Mutant(
+        "newer-run-dropped",
+        "at the cap only runs that began earlier are dropped",
+        "state/staging.py",
+        "        older = {one.run for one in takewhile(lambda one: one.run != run, own)}\n",
+        "        older = {one.run for one in own if one.run != run}\n",
+    ),
+)

@@ -1,0 +1,151 @@
+"""Clients without a producer, which may repeat only what was refused.
+
+When to send again, and what to report in the end, is decided by the rules that real clients use,
+with the time of this world. So a plain append that is sent twice although it may have been logged
+shows as a batch that is applied twice, and a failure that is none as one that was logged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from quorate.client.retries import Attempts, Effect, Lost, Patience, Unreachable
+from quorate.errors import NotLeader, OutcomeUnknown, QuorateError
+from quorate.replica.exchange import Receipt
+from quorate.state.judge import AppendTerms
+from quorate.testing.sim.ledger import Sent
+from quorate.testing.sim.violation import Violation
+
+if TYPE_CHECKING:
+    from quorate.replica.exchange import Result
+    from quorate.testing.sim.clients import Attempt, Clients
+    from quorate.testing.sim.node import Node
+    from quorate.testing.sim.world import World
+
+__all__ = ["Retriers"]
+
+# Far below what producers send.
+FIRST_PAYLOAD = -1_000_000_000
+AT_ONCE = 4
+GAPS = 4
+TIMEOUT_S = 2.0
+PATIENCE = Patience()
+
+
+@dataclass(slots=True)
+class _Append:
+    """One append, from its first attempt to what its caller is told."""
+
+    payload: int
+    sent: Sent
+    attempts: Attempts
+    # By the world's clock.
+    deadline_us: int
+    told: bool = False
+
+
+class Retriers:
+    """All of them, on a timer of their own."""
+
+    def __init__(self, world: World, clients: Clients) -> None:
+        self._world = world
+        self._clients = clients
+        self._choices = world.decisions.stream("retriers")
+        self._running = True
+        self._payload = FIRST_PAYLOAD
+        self._open = 0
+
+    def start(self) -> None:
+        self._world.after(3, self._next)
+
+    def stop(self) -> None:
+        self._running = False
+
+    def _next(self) -> None:
+        if not self._running:
+            return
+        options = self._world.options
+        gap, where = self._choices.choose([GAPS * options.client_gap_us, -1], self._draw)
+        if self._open < AT_ONCE:
+            self._begin(self._clients.target(where))
+        self._world.after(gap, self._next)
+
+    def _draw(self, random: Random) -> list[Any]:
+        options = self._world.options
+        gap = 1 + int(random.expovariate(1 / (GAPS * options.client_gap_us)))
+        return [gap, -1 if random.random() < 0.7 else random.randrange(options.nodes)]
+
+    def _begin(self, node: Node) -> None:
+        self._payload -= 1
+        self._open += 1
+        append = _Append(
+            self._payload,
+            Sent(1, AppendTerms(fence=self._clients.ledger.fence)),
+            Attempts("append", Effect.TWICE, TIMEOUT_S, PATIENCE, Random(self._payload)),
+            self._world.now + int(TIMEOUT_S * 1e6),
+        )
+        self._world.after(int(TIMEOUT_S * 1e6), lambda: self._expire(append))
+        self._send(append, node)
+
+    def _send(self, append: _Append, node: Node) -> None:
+        if append.told:
+            return
+        if node.engine is None:
+            self._failed(append, Unreachable(f"{node.name} is down"))
+            return
+        append.attempts.sent = True
+        self._clients.send(
+            node,
+            append.payload,
+            append.sent,
+            lambda attempt, result: self._answered(append, attempt, result),
+        )
+
+    def _answered(self, append: _Append, attempt: Attempt, result: Result | None) -> None:
+        """An answer after the caller was told is checked all the same, and says nothing to him."""
+        if isinstance(result, Receipt):
+            self._clients.check_receipt(append.payload, result)
+            self._tell(append, None)
+        elif result is None:
+            self._failed(append, Lost("the process died"))
+        else:
+            self._failed(append, self._clients.check_problem(attempt, result))
+
+    def _failed(self, append: _Append, error: Exception) -> None:
+        if append.told:
+            return
+        try:
+            pause_s = append.attempts.failed(error, redirected=isinstance(error, NotLeader))
+        except QuorateError as outcome:
+            self._tell(append, outcome)
+            return
+        left_s = (append.deadline_us - self._world.now) / 1e6 - pause_s
+        if append.attempts.worthwhile(left_s):
+            self._world.sometimes["plain append sent again"] += 1
+            self._world.after(1 + int(pause_s * 1e6), lambda: self._again(append))
+        else:
+            self._tell(append, append.attempts.expired())
+
+    def _again(self, append: _Append) -> None:
+        self._send(append, self._clients.target(-1))
+
+    def _expire(self, append: _Append) -> None:
+        if not append.told:
+            self._tell(append, append.attempts.expired())
+
+    def _tell(self, append: _Append, outcome: QuorateError | None) -> None:
+        if append.told:
+            return
+        append.told = True
+        self._open -= 1
+        ledger = self._clients.ledger
+        if isinstance(outcome, OutcomeUnknown):
+            self._world.sometimes["plain append left in doubt"] += 1
+        elif outcome is not None:
+            if append.payload in ledger.logged:
+                problem = f"append {append.payload} failed with {outcome.code}, yet logged"
+                raise Violation("C5", problem)
+            ledger.refused.add(append.payload)
+            self._world.sometimes["plain append given up"] += 1

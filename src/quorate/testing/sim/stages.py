@@ -1,0 +1,304 @@
+"""What committed entries add up to as to staging, kept apart from the replicas.
+
+A second, plain account: a table of what is staged and published after every index, made anew with
+every change, so that an answer can be held against the state between its question and itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.entry import unpack_batches
+from quorate.state.labels import decode_label, decode_publication
+from quorate.state.operations import DropReason, DropStaged, ForgetApps, decode_operation
+from quorate.testing.sim.violation import Violation
+from quorate.types import EntryKind
+
+if TYPE_CHECKING:
+    from quorate.config import Limits, Timing
+    from quorate.entry import Entry
+    from quorate.replica.exchange import Receipt
+    from quorate.state.judge import Staged
+    from quorate.state.labels import Abort, Label, Publish
+
+__all__ = ["Stages"]
+
+
+class _Piece(NamedTuple):
+    """A chunk in the log."""
+
+    index: int  # type: ignore[assignment]  # nobody calls tuple's own
+    records: int
+    size: int
+    time: int
+    # The bytes of the batch, which no two chunks of different labels share.
+    batch: bytes
+
+
+class _Key(NamedTuple):
+    """An attempt, as its chunks name it."""
+
+    app: str
+    run: bytes
+    batch_id: int
+    partition: int
+    attempt: bytes
+
+
+class _Done(NamedTuple):
+    """The last publish of an app."""
+
+    batch_id: int
+    digest: bytes
+    offset: int
+    count: int  # type: ignore[assignment]  # nobody calls tuple's own
+    index: int  # type: ignore[assignment]  # nobody calls tuple's own
+    time: int
+
+
+class _Table(NamedTuple):
+    """The state after some index. Never changed."""
+
+    # In the order of their first chunks.
+    attempts: dict[_Key, tuple[_Piece, ...]]
+    apps: dict[str, _Done]
+
+    def pieces(self, app: str, batch_id: int, partition: int, attempt: bytes) -> tuple[_Piece, ...]:
+        found = (
+            pieces
+            for key, pieces in self.attempts.items()
+            if (key.app, *key[2:]) == (app, batch_id, partition, attempt)
+        )
+        return next(found, ())
+
+    def older_runs(self, app: str, run: bytes) -> set[bytes]:
+        runs = [key.run for key in self.attempts if key.app == app]
+        return set(runs[: runs.index(run)] if run in runs else runs)
+
+
+class Stages:
+    """Grows with every entry that is applied for the first time anywhere."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._staged_expiry_us = 1000 * timing.staged_expiry_ms
+        self._app_expiry_us = 1000 * timing.app_expiry_ms
+        # After each index.
+        self._tables = [_Table({}, {})]
+        # What was asked for: the batch of each chunk, publishes by app and batch, aborts.
+        self._chunks: dict[Label, tuple[bytes, int]] = {}
+        self._publishes: dict[tuple[str, int], list[Publish]] = {}
+        self._aborts: set[Abort] = set()
+        # What the last entry dropped, and why; None if it dropped nothing.
+        self.dropped: str | None = None
+
+    # -- what is asked for ---------------------------------------------------------------------
+
+    def ask_stage(self, label: Label, batch: bytes, records: int) -> None:
+        self._chunks[label] = batch, records
+
+    def ask_publish(self, publish: Publish) -> None:
+        self._publishes.setdefault((publish.app, publish.batch_id), []).append(publish)
+
+    def ask_abort(self, abort: Abort) -> None:
+        self._aborts.add(abort)
+
+    # -- entries -------------------------------------------------------------------------------
+
+    def apply(self, entry: Entry, fence: str | None) -> int:
+        """How many offsets ``entry`` takes. ``fence`` is the one before it."""
+        table = self._tables[-1]
+        self.dropped = None
+        taken = 0
+        if entry.kind is EntryKind.PUBLISH:
+            table = self._publish(table, entry, fence)
+            taken = entry.count
+        elif entry.kind is EntryKind.STAGE and entry.runs:
+            table = self._stage(table, entry)
+        elif entry.kind is EntryKind.STAGE:
+            table = self._drop(table, entry)
+        self._tables.append(table)
+        return taken
+
+    def _stage(self, table: _Table, entry: Entry) -> _Table:
+        label = decode_label(entry)
+        ((batch, records),) = unpack_batches(entry)
+        if self._chunks.get(label) != (batch, records):
+            raise Violation("C2", f"{label} with {records} records was never sent like this")
+        if entry.count:
+            raise Violation("stage", f"entry {entry.index} stages and takes {entry.count} offsets")
+        done = table.apps.get(label.app)
+        if done is not None and done.batch_id >= label.batch_id:
+            raise Violation("stage", f"{label} in entry {entry.index}, published up to {done}")
+        key = _Key(label.app, label.run, label.batch_id, label.partition, label.attempt)
+        known = table.attempts.get(key, ())
+        if label.number != len(known):
+            raise Violation("stage", f"{label} in entry {entry.index} after {len(known)} chunks")
+        piece = _Piece(entry.index, records, entry.size, entry.append_time, batch)
+        return _Table({**table.attempts, key: (*known, piece)}, table.apps)
+
+    def _publish(self, table: _Table, entry: Entry, fence: str | None) -> _Table:
+        publication, chunks = decode_publication(entry)
+        app, batch_id, digest = publication
+        done = table.apps.get(app)
+        if done is not None and done.batch_id >= batch_id:
+            raise Violation("C3", f"{publication} in entry {entry.index} again, after {done}")
+        named = [(chunk.index, chunk.records, chunk.size) for chunk in chunks]
+        asked = [
+            publish
+            for publish in self._publishes.get((app, batch_id), [])
+            if (publish.digest, publish.fence) == (digest, fence)
+            and [piece[:3] for piece in self._whole(table, publish) or ()] == named
+            and publish.records == entry.count
+        ]
+        if not asked:
+            raise Violation("C8", f"entry {entry.index} publishes {named}: nobody asked for that")
+        published = _Done(
+            batch_id, digest, entry.base_offset, entry.count, entry.index, entry.append_time
+        )
+        left = {
+            key: pieces
+            for key, pieces in table.attempts.items()
+            if key.app != app or key.batch_id > batch_id
+        }
+        return _Table(left, {**table.apps, app: published})
+
+    def _whole(self, table: _Table, publish: Publish) -> list[_Piece] | None:
+        """The chunks that ``publish`` names; None if they are not all there."""
+        found: list[_Piece] = []
+        for partition, attempt, chunks, records in publish.parts:
+            pieces = table.pieces(publish.app, publish.batch_id, partition, attempt)
+            if (len(pieces), sum(piece.records for piece in pieces)) != (chunks, records):
+                return None
+            found += pieces
+        return found
+
+    def _drop(self, table: _Table, entry: Entry) -> _Table:
+        operation = decode_operation(entry.kind, entry.body)
+        if isinstance(operation, ForgetApps):
+            return self._forget(table, operation, entry)
+        if not isinstance(operation, DropStaged):
+            raise Violation("stage", f"entry {entry.index}: {operation}")
+        gone = {
+            key: pieces
+            for key, pieces in table.attempts.items()
+            if pieces[0].index in operation.attempts
+        }
+        if len(gone) != len(operation.attempts):
+            raise Violation("stage", f"{operation} in entry {entry.index}: not all are there")
+        self.dropped = f"chunks {operation.reason.name.lower()}"
+        left = {key: pieces for key, pieces in table.attempts.items() if key not in gone}
+        for key, pieces in gone.items():
+            if not self._may_go(operation.reason, key, pieces, entry, table, left):
+                raise Violation("stage", f"{operation} in entry {entry.index} drops {key}")
+        return _Table(left, table.apps)
+
+    def _may_go(
+        self,
+        reason: DropReason,
+        key: _Key,
+        pieces: tuple[_Piece, ...],
+        entry: Entry,
+        table: _Table,
+        left: dict[_Key, tuple[_Piece, ...]],
+    ) -> bool:
+        if reason is DropReason.EXPIRED:
+            return entry.append_time - pieces[-1].time >= self._staged_expiry_us
+        if reason is DropReason.REPLACED:
+            # All of a run goes at once, and whoever began before it goes, too.
+            runs = [one.run for one in table.attempts if one.app == key.app]
+            began = runs.index(key.run)
+            return all(runs.index(one.run) > began for one in left if one.app == key.app)
+        return any(
+            (abort.app, abort.batch_id) == (key.app, key.batch_id)
+            and abort.attempt in (None, key.attempt)
+            for abort in self._aborts
+        )
+
+    def _forget(self, table: _Table, operation: ForgetApps, entry: Entry) -> _Table:
+        for name, done in table.apps.items():
+            if done.index in operation.publishes and (
+                entry.append_time - done.time < self._app_expiry_us
+                or any(key.app == name for key in table.attempts)
+            ):
+                raise Violation("stage", f"{operation} in entry {entry.index} forgets {name}")
+        self.dropped = "app forgotten"
+        left = {
+            name: done for name, done in table.apps.items() if done.index not in operation.publishes
+        }
+        return _Table(table.attempts, left)
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def explains_staged(self, label: Label, staged: Staged) -> bool:
+        """Whether the entry that the answer names has the chunk, or published its batch."""
+        if staged.index >= len(self._tables):
+            return False
+        table = self._tables[staged.index]
+        if staged.published:
+            done = table.apps.get(label.app)
+            return done is not None and (
+                done.index == staged.index and done.batch_id >= label.batch_id
+            )
+        pieces = table.pieces(label.app, label.batch_id, label.partition, label.attempt)
+        return label.number < len(pieces) and pieces[label.number].index == staged.index
+
+    def explains_receipt(self, publish: Publish, receipt: Receipt) -> bool:
+        """Whether the batch was published there, with as many records and the same digest."""
+        if receipt.index >= len(self._tables):
+            return False
+        done = self._tables[receipt.index].apps.get(publish.app)
+        return done is not None and done[:5] == (
+            publish.batch_id, publish.digest, receipt.offset, receipt.count, receipt.index
+        ) and publish.records == receipt.count  # fmt: skip
+
+    def explains_aborted(self, abort: Abort, index: int) -> bool:
+        """Whether nothing of it was staged after that entry."""
+        return index < len(self._tables) and not any(
+            (key.app, key.batch_id) == (abort.app, abort.batch_id)
+            and abort.attempt in (None, key.attempt)
+            for key in self._tables[index].attempts
+        )
+
+    def explains_stage(
+        self, code: str, label: Label, size: int, limits: Limits, since: int
+    ) -> bool:
+        """Whether refusing a chunk was right after some index from ``since`` on."""
+        return code == "STAGE_FULL" and any(
+            self._full(table, label, size, limits) for table in self._tables[since:]
+        )
+
+    def _full(self, table: _Table, label: Label, size: int, limits: Limits) -> bool:
+        if table.older_runs(label.app, label.run):
+            return False
+        pieces = [piece for pieces in table.attempts.values() for piece in pieces]
+        return (
+            sum(piece.size for piece in pieces) + size > limits.staged_bytes
+            or len(pieces) >= limits.staged_chunks
+            or self._crowded(table, label.app, limits)
+        )
+
+    def _crowded(self, table: _Table, app: str, limits: Limits) -> bool:
+        names = {*table.apps, *(key.app for key in table.attempts)}
+        return app not in names and len(names) >= limits.apps
+
+    def explains_publish(
+        self, code: str, publish: Publish, limits: Limits, since: int, fences: list[str | None]
+    ) -> bool:
+        """Whether refusing a publish was right after some index from ``since`` on."""
+        states = zip(self._tables[since:], fences[since:], strict=True)
+        return any(code in self._refusals(table, fence, publish, limits) for table, fence in states)
+
+    def _refusals(
+        self, table: _Table, fence: str | None, publish: Publish, limits: Limits
+    ) -> set[str]:
+        done = table.apps.get(publish.app)
+        if done is not None and done.batch_id > publish.batch_id:
+            return {"DUPLICATE"}
+        if done is not None and done.batch_id == publish.batch_id:
+            same = (done.digest, done.count) == (publish.digest, publish.records)
+            return set() if same else {"REPLAY_MISMATCH"}
+        if fence != publish.fence:
+            return {"FENCED"}
+        if self._whole(table, publish) is None:
+            return {"STAGE_EXPIRED"}
+        return {"STAGE_FULL"} if self._crowded(table, publish.app, limits) else set()

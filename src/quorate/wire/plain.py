@@ -1,0 +1,75 @@
+"""APPEND frames that ask for nothing special: no expected offset, no fence, no producer.
+
+Most are of this kind and they come in crowds, so they are made, and cut out of what was read,
+without the steps that other frames take one by one. The bytes are those of any APPEND.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from quorate.wire.frames import FRAME_BYTES, FrameKind, encode_frame
+from quorate.wire.requests import NO_OFFSET
+
+__all__ = ["PLAIN_BYTES", "PlainAppends", "encode_plain", "split_plain"]
+
+# request, log, expected offset, deadline in ms, bytes of the fence and of the producer's name
+_CONTROL = Struct("<I16sQIH")
+# prefix, kind and bytes of the control part; bytes of the batch; CRC; then the control part
+_LAYOUT = Struct("<8sIII16sQIH")
+_HEAD = encode_frame(FrameKind.APPEND, bytes(_CONTROL.size))[:8]
+_PROVED_BYTES = 12
+# What stands before the batch.
+PLAIN_BYTES = _LAYOUT.size
+
+
+def encode_plain(request: int, log: bytes, batch: bytes, deadline_ms: int) -> bytes:
+    """The whole frame, its batch included."""
+    control = _CONTROL.pack(request, log, NO_OFFSET, deadline_ms, 0)
+    proved = _HEAD + len(batch).to_bytes(4, "little")
+    proof = crc32c(control, crc32c(proved)).to_bytes(4, "little")
+    return b"".join((proved, proof, control, batch))
+
+
+class PlainAppends(NamedTuple):
+    """Neighbours that go to the same log."""
+
+    log: bytes
+    requests: list[int]
+    # Not proved by their frames.
+    batches: list[bytes]
+    # Where the first frame begins that is not one of them.
+    end: int
+
+
+def split_plain(chunk: bytes, start: int, frames_max: int, bytes_max: int) -> PlainAppends | None:
+    """The plain appends to one log that lie whole in ``chunk`` from ``start`` on: so many, and so
+    many bytes of batches, at most. None if there is none; what else is there is not judged here.
+    """
+    requests: list[int] = []
+    batches: list[bytes] = []
+    first = b""
+    unpack, size = _LAYOUT.unpack_from, len(chunk)
+    while size - start >= PLAIN_BYTES and len(requests) < frames_max:
+        head, length, proof, request, log, offset, _, names = unpack(chunk, start)
+        if head != _HEAD or offset != NO_OFFSET or names or length > bytes_max:
+            break
+        if log != first:
+            if requests:
+                break
+            first = log
+        middle = start + PLAIN_BYTES
+        end = middle + length
+        if end > size:
+            break
+        proved = crc32c(chunk[start : start + _PROVED_BYTES])
+        if crc32c(chunk[start + FRAME_BYTES : middle], proved) != proof:
+            break
+        requests.append(request)
+        batches.append(chunk[middle:end])
+        bytes_max -= length
+        start = end
+    return PlainAppends(first, requests, batches, start) if requests else None

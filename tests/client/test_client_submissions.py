@@ -1,0 +1,149 @@
+"""Appends that are sent and not waited for, with nodes that fail exactly where they are told to."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from session_rig import RECEIPT, SOON, cluster, log_of, on_loop, stopped
+
+from quorate.client.results import Receipt
+from quorate.errors import InvalidArgument, NotLeader, OutcomeUnknown, TooLarge
+from quorate.wire.requests import Append
+from scripted_node import DROP, SILENCE
+
+if TYPE_CHECKING:
+    from quorate.client.submission import Submission
+
+
+@on_loop
+async def test_submissions_leave_in_order_and_each_has_its_own_receipt() -> None:
+    async with cluster("n1") as (session, [node]):
+        offsets = count()
+        node.will(Append, lambda _: Receipt(next(offsets), 1, 2, 1, 2))
+        log = await log_of(session)
+        await log.append(b"the leader is known from now on")
+        submissions = [log.submit([b"v%d" % place]) for place in range(500)]
+        receipts = [await one for one in submissions]
+        assert [receipt.offset for receipt in receipts] == list(range(1, 501))
+        assert await submissions[7] == submissions[7].result() == receipts[7]
+        assert log._route.session_end == 501
+
+
+@on_loop
+async def test_a_submission_tells_when_it_is_done_and_not_before() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(Append, RECEIPT)
+        log = await log_of(session)
+        submission = log.submit([b"v"])
+        assert not submission.done()
+        with pytest.raises(InvalidArgument, match="no answer yet"):
+            submission.result()
+        told: list[Submission] = []
+        submission.add_done_callback(told.append)
+        assert await submission == RECEIPT
+        assert submission.done()
+        submission.add_done_callback(told.append)
+        await asyncio.sleep(0)
+        assert told == [submission, submission]
+
+
+@on_loop
+async def test_a_callback_that_fails_is_its_owners_affair() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(Append, RECEIPT)
+        log = await log_of(session)
+        await log.append(b"v")
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: reported.append(context)
+        )
+        submissions = [log.submit([b"v"]) for _ in range(3)]
+        submissions[0].add_done_callback(lambda _: 1 / 0)
+        assert [await one for one in submissions] == [RECEIPT] * 3
+        assert [type(one["exception"]) for one in reported] == [ZeroDivisionError]
+
+
+@on_loop
+async def test_what_a_node_refuses_goes_to_the_one_that_leads() -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[0].will(Append, RECEIPT, NotLeader("n1 does not lead; leader: n2"))
+        nodes[1].will(Append, RECEIPT)
+        log = await log_of(session)
+        await log.append(b"n1 is known to lead")
+        submissions = [log.submit([b"v"]) for _ in range(20)]
+        assert [await one for one in submissions] == [RECEIPT] * 20
+        assert [node.count(Append) for node in nodes] == [21, 20]
+        assert log._route.leader == "n2"
+
+
+@on_loop
+async def test_what_got_no_answer_is_never_sent_again() -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[0].will(Append, RECEIPT, DROP)
+        nodes[1].will(Append, RECEIPT)
+        log = await log_of(session)
+        await log.append(b"v")
+        submissions = [log.submit([b"v"]) for _ in range(3)]
+        for submission in submissions:
+            with pytest.raises(
+                OutcomeUnknown, match="append to orders: the connection to n1 ended"
+            ):
+                await submission
+        assert nodes[1].count(Append) == 0
+
+
+@on_loop
+async def test_a_submission_without_an_answer_in_time_is_an_unknown_outcome() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(Append, RECEIPT, SILENCE)
+        log = await log_of(session)
+        session.timeout = SOON
+        await log.append(b"v")
+        submissions = [log.submit([b"v"]) for _ in range(3)]
+        for submission in submissions:
+            with pytest.raises(OutcomeUnknown, match="no answer came in time"):
+                await submission
+        assert node.count(Append) == 4
+
+
+@on_loop
+async def test_a_submission_finds_its_way_without_a_connection() -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[0].will(Append, RECEIPT)
+        nodes[1].will(Append, RECEIPT)
+        log = await log_of(session)
+        await log.append(b"v")
+        await stopped(session, nodes[0])
+        submissions = [log.submit([b"v"]) for _ in range(3)]
+        assert [await one for one in submissions] == [RECEIPT] * 3
+        assert nodes[1].count(Append) == 3
+        await nodes[0].start()
+
+
+@on_loop
+async def test_a_submission_over_the_nodes_limit_fails_alone() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.batch_bytes = 1000
+        node.will(Append, RECEIPT)
+        log = await log_of(session)
+        await log.append(b"v")
+        large, small = log.submit([bytes(1000)]), log.submit([b"v"])
+        assert await small == RECEIPT
+        with pytest.raises(TooLarge, match=r"limits\.batch_bytes of n1 is 1000"):
+            await large
+
+
+@on_loop
+async def test_closing_the_client_ends_what_is_under_way_as_unknown() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(Append, RECEIPT, SILENCE)
+        log = await log_of(session)
+        await log.append(b"v")
+        submission = log.submit([b"v"])
+        await asyncio.sleep(0)  # it leaves with the next pass of the loop
+        await session.close()
+        with pytest.raises(OutcomeUnknown):
+            await submission

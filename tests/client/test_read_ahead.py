@@ -1,0 +1,229 @@
+"""Reading ahead of the caller, and from several replicas: nodes that answer as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING
+
+import pytest
+from session_rig import all_of, cluster, log_of, on_loop
+
+from dev_rig import wait_until
+from quorate import Client
+from quorate.client.prefetch import Prefetch
+from quorate.client.reading import Reader, records_of
+from quorate.errors import Behind, Busy, Corrupt, InvalidArgument, Trimmed
+from quorate.wire.calls import Ends, FindLog, ReadEnds
+from quorate.wire.requests import Fetch
+from scripted_node import DROP, SILENCE, Found, ScriptedNode, entries, found, in_a_thread
+
+if TYPE_CHECKING:
+    from quorate.entry import Entry
+
+STORED = entries(*([b"%d" % number] for number in range(10)))
+VALUES = [b"%d" % number for number in range(10)]
+
+
+def one_by_one(stored: list[Entry] = STORED, end: int = 10) -> object:
+    """A node whose every answer holds one entry."""
+    return lambda fetch: Found(0, end, stored[fetch.offset : fetch.offset + 1])
+
+
+# -- one answer ahead ----------------------------------------------------------------------------
+
+
+@on_loop
+async def test_the_next_answer_is_asked_for_while_the_caller_works() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(Fetch, one_by_one())
+        records = (await log_of(session)).read()
+        assert (await anext(records)).value == b"0"
+        # The caller asks for nothing meanwhile.
+        await node.until(Fetch, 2)
+        assert (await anext(records)).value == b"1"
+        await node.until(Fetch, 3)
+        assert [record.value async for record in records] == VALUES[2:]
+
+
+@on_loop
+async def test_no_more_than_one_answer_waits_for_a_caller_who_takes_his_time() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(Fetch, one_by_one())
+        node.will(ReadEnds, Ends(0, 10, 11))
+        log = await log_of(session)
+        records = log.read()
+        await anext(records)
+        await node.until(Fetch, 2)
+        # What it brings has come when a request that was sent after it is answered.
+        await session.ends(log._route, barrier=False)
+        assert node.count(Fetch) == 2
+        assert len(await all_of(records)) == 9
+
+
+@on_loop
+async def test_nothing_is_asked_before_the_first_record_is_wanted() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(Fetch, one_by_one())
+        log = await log_of(session)
+        log.read()
+        assert node.count(Fetch) == 0
+
+
+@on_loop
+async def test_what_went_wrong_ahead_is_told_after_what_came_before() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(Fetch, Found(0, 10, STORED[:2]), Trimmed("offset 2 is gone"))
+        seen: list[bytes] = []
+        with pytest.raises(Trimmed):
+            async for record in (await log_of(session)).read():
+                seen.append(record.value)  # noqa: PERF401  # what came before the error counts
+        assert seen == VALUES[:2]
+
+
+@pytest.mark.parametrize("leave", ["close", "forget"])
+@on_loop
+async def test_who_leaves_the_loop_leaves_nothing_behind(leave: str) -> None:
+    """A node that does not answer would keep a forgotten request for a long time."""
+    async with cluster("n1") as (session, [node]):
+        node.will(Fetch, Found(0, 10, STORED[:1]), SILENCE)
+        records = (await log_of(session)).read(follow=True)
+        await anext(records)
+        await node.until(Fetch, 2)
+        before = asyncio.all_tasks()
+        if leave == "close":
+            await records.aclose()  # type: ignore[attr-defined]  # a generator has it
+        else:
+            del records
+            gc.collect()
+        if session._ahead:
+            await asyncio.wait(session._ahead)
+        assert len(asyncio.all_tasks()) < len(before)
+
+
+@on_loop
+async def test_a_client_that_is_closed_ends_what_is_under_way() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(Fetch, Found(0, 10, STORED[:1]), SILENCE)
+        records = (await log_of(session)).read()
+        await anext(records)
+        waiting = asyncio.create_task(all_of(records))
+        await node.until(Fetch, 2)
+        await session.close()
+        with pytest.raises(InvalidArgument, match="the client is closed"):
+            await waiting
+
+
+@on_loop
+async def test_who_is_cancelled_while_waiting_may_ask_again() -> None:
+    """As it is with every request; a generator ends with it, so this is about what is below."""
+    async with cluster("n1") as (session, [node]):
+        log = await log_of(session)
+        node.will(Fetch, Found(0, 2, STORED[:1]), Found(0, 2, STORED[1:2]))
+        prefetch = Prefetch(Reader(log._route))
+        waiting = asyncio.create_task(prefetch.next(session))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        values = []
+        while (pieces := await prefetch.next(session)) is not None:
+            values += [record.value for record in records_of(pieces)]
+        assert values == VALUES[:2]
+
+
+def test_a_client_that_waits_is_read_ahead_for_as_well() -> None:
+    with in_a_thread(ScriptedNode()) as node:
+        node.will(FindLog, lambda _: found(node, leader="n1"))
+        node.will(Fetch, one_by_one())
+        with Client(node.address) as client:
+            records = client.log("orders").read()
+            assert next(records).value == b"0"
+            wait_until(lambda: node.count(Fetch) == 2, "the next answer is asked for")
+            assert [record.value for record in records] == VALUES[1:]
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+def test_a_reader_that_is_dropped_ends_by_itself(arrow: bool) -> None:
+    with in_a_thread(ScriptedNode()) as node:
+        node.will(FindLog, lambda _: found(node, leader="n1"))
+        node.will(Fetch, Found(0, 10, STORED[:1]), SILENCE)
+        with Client(node.address) as client:
+            log = client.log("orders")
+            records = log.read_arrow() if arrow else log.read()
+            next(iter(records))
+            wait_until(lambda: node.count(Fetch) == 2, "the next answer is asked for")
+            [worker] = client._workers.values()
+            assert worker._session._ahead
+            del records
+            gc.collect()
+            wait_until(lambda: not worker._session._ahead, "nothing is under way")
+
+
+# -- replicas ------------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_readers_of_one_client_read_from_different_replicas() -> None:
+    async with cluster("n1", "n2", "n3") as (session, nodes):
+        for node in nodes:
+            node.will(Fetch, one_by_one())
+        log = await log_of(session)
+        reads = await asyncio.gather(*(all_of(log.read()) for _ in range(3)))
+        assert all([record.value for record in read] == VALUES for read in reads)
+        # The leader is asked by each where the log ends; the rest is shared out evenly.
+        assert [node.count(Fetch) for node in nodes] == [3 + 9, 9, 9]
+
+
+@on_loop
+async def test_a_replica_is_asked_only_for_what_it_must_have() -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        for node in nodes:
+            node.will(Fetch, one_by_one())
+        log = await log_of(session)
+        await asyncio.gather(*(all_of(log.read()) for _ in range(2)))
+        fetches = [one for node in nodes for one in node.asked if isinstance(one, Fetch)]
+        assert {one.session_end for one in fetches if one.offset} == set(range(2, 11))
+
+
+@pytest.mark.parametrize("failure", [DROP, SILENCE, Behind("lags"), Corrupt("bad"), Busy("much")])
+@on_loop
+async def test_a_replica_that_cannot_is_left_for_the_leader(failure: object) -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[0].will(Fetch, one_by_one())
+        nodes[1].will(Fetch, failure)
+        log = await log_of(session)
+        for _ in range(2):
+            assert [record.value async for record in log.read()] == VALUES
+        assert nodes[1].count(Fetch) >= 1
+
+
+@on_loop
+async def test_a_replica_that_lags_does_not_end_a_read() -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[0].will(Fetch, one_by_one())
+        # It has five records, and gives them one by one until it has no more.
+        nodes[1].will(
+            Fetch,
+            lambda fetch: (
+                Found(0, 5, STORED[fetch.offset : fetch.offset + 1])
+                if fetch.session_end <= 5
+                else Behind(f"ends with 5, {fetch.session_end} was seen")
+            ),
+        )
+        log = await log_of(session)
+        for _ in range(2):
+            assert [record.value async for record in log.read()] == VALUES
+
+
+@on_loop
+async def test_the_end_of_a_log_that_is_followed_is_asked_of_the_leader() -> None:
+    """It knows first of what comes next."""
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[1].will(Fetch, one_by_one())
+        nodes[0].will(Fetch, lambda fetch: Found(0, fetch.offset + 1, [STORED[fetch.offset]]))
+        log = await log_of(session)
+        for _ in range(2):
+            assert [record.value async for record in log.read(0, 10, follow=True)] == VALUES
+        # The second reader knows from the first that there are ten, and was told of one at a time.
+        assert nodes[1].count(Fetch) == 0

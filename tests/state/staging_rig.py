@@ -1,0 +1,97 @@
+"""A scribe that stages and publishes, and short names for what both need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from state_rig import Scribe
+
+from quorate.config import Limits
+from quorate.state.judge import chunks_of, judge_publish, judge_stage
+from quorate.state.labels import (
+    DIGEST_BYTES,
+    Label,
+    Part,
+    Publication,
+    Publish,
+    encode_publication,
+    encode_stage,
+)
+from quorate.types import EntryKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from quorate.entry import Chunk, Entry
+    from quorate.errors import QuorateError
+    from quorate.state.judge import Staged
+    from quorate.state.producers import Run
+
+LIMITS = Limits()
+APP = "query"
+
+
+def uuid(number: int) -> bytes:
+    return number.to_bytes(16, "little")
+
+
+def digest(number: int = 0) -> bytes:
+    return number.to_bytes(DIGEST_BYTES, "little")
+
+
+def label(
+    batch_id: int = 0,
+    partition: int = 0,
+    attempt: int = 1,
+    number: int = 0,
+    *,
+    run: int = 1,
+    app: str = APP,
+) -> Label:
+    return Label(app, uuid(run), batch_id, partition, uuid(attempt), number)
+
+
+def publish(
+    batch_id: int,
+    *parts: tuple[int, int, int, int],
+    of: int = 0,
+    app: str = APP,
+    fence: str | None = None,
+) -> Publish:
+    """``parts`` are (partition, attempt, chunks, records); ``of`` stands for the digest."""
+    named = tuple(
+        Part(partition, uuid(attempt), chunks, records)
+        for partition, attempt, chunks, records in parts
+    )
+    return Publish(app, batch_id, named, digest(of), fence)
+
+
+class StagingScribe(Scribe):
+    def staged(self, label: Label, records: int = 1, batch: bytes = b"batch...") -> Entry:
+        body, rows = encode_stage(label, batch, records)
+        return self.make(EntryKind.STAGE, body, 0, 1, rows)
+
+    def stage(self, label: Label, records: int = 1) -> Entry:
+        return self.apply(self.staged(label, records))
+
+    def published(
+        self, operation: Publish, chunks: Sequence[Chunk] | None = None, count: int | None = None
+    ) -> Entry:
+        if chunks is None:
+            chunks = chunks_of(self.state, operation)
+        said = Publication(operation.app, operation.batch_id, operation.digest)
+        count = operation.records if count is None else count
+        return self.make(EntryKind.PUBLISH, encode_publication(said, chunks), count, 0, len(chunks))
+
+    def publish(self, operation: Publish) -> Entry:
+        return self.apply(self.published(operation))
+
+    def judge_stage(
+        self, label: Label, records: int = 1, size: int = 8, limits: Limits = LIMITS
+    ) -> Staged | QuorateError | None:
+        return judge_stage(self.state, label, records, size, limits)
+
+    def judge_publish(
+        self, operation: Publish, limits: Limits = LIMITS
+    ) -> Run | QuorateError | None:
+        return judge_publish(self.state, operation, limits)
