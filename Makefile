@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.stamp
+BENCH_STAMP := $(VENV)/.bench-stamp
 
 SEEDS ?= 200
 START ?= 0
@@ -14,13 +15,14 @@ FRAMES ?= 10000000
 SECONDS ?= 60
 SEED ?=
 KILLS ?= 30
+BENCH ?=
 
 # A make inside a make, as in a test, must not say "Leaving directory" after a documented last line.
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test verify fix sim mutants crashes storage-exhaustive powercut chaos failover \
-  faults fuzz bench-storage coverage clean
+  faults fuzz bench bench-full bench-storage coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -29,8 +31,8 @@ setup: $(STAMP) ## create .venv with the pinned development tools
 	@echo "$(VENV) is ready"
 
 # The isolated build is pinned too: older pip reads the first name, newer pip the second.
-$(STAMP): export PIP_CONSTRAINT := constraints.txt
-$(STAMP): export PIP_BUILD_CONSTRAINT := constraints.txt
+$(STAMP) $(BENCH_STAMP): export PIP_CONSTRAINT := constraints.txt
+$(STAMP) $(BENCH_STAMP): export PIP_BUILD_CONSTRAINT := constraints.txt
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "error: $(PYTHON) is not Python 3.11 or newer; set PYTHON=/path/to/python" >&2; exit 1; }
@@ -41,8 +43,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 # Faults on real processes have a target of their own: they take minutes, and a machine to themselves.
+# The tests of Spark share one session, which takes both cores by itself.
 test: verify ## verify, then run the tests
-	@$(PY) -m pytest -n 2 --dist worksteal --ignore tests/faults --ignore tests/chaos
+	@$(PY) -m pytest -n 2 --dist worksteal --ignore tests/faults --ignore tests/chaos --ignore tests/spark
+	@$(PY) -m pytest tests/spark
 
 faults: $(STAMP) ## break real nodes in every way the tests know
 	@$(PY) -m pytest -n 2 --dist worksteal tests/faults tests/chaos
@@ -79,6 +83,17 @@ failover: $(STAMP) ## kill the leader KILLS=30 times, measure until the next app
 
 fuzz: $(STAMP) ## give every decoder FRAMES=10000000 mutated inputs
 	@$(PY) -m quorate.testing.fuzz --frames $(FRAMES)
+
+# Peers, and what draws pictures: nobody who only tests needs them, and what cannot be had is left out.
+$(BENCH_STAMP): $(STAMP)
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' \
+	  && touch $@ || echo "not all peers can be installed: the others are measured" >&2
+
+bench: $(BENCH_STAMP) ## quorate beside the bare pipe and its peers, in ten minutes [BENCH=options]
+	@$(PY) -m bench $(BENCH)
+
+bench-full: $(BENCH_STAMP) ## the same for longer, and on logs that have grown
+	@$(PY) -m bench --full $(BENCH)
 
 bench-storage: $(STAMP) ## the log beside bare system calls, in one run
 	@$(PY) bench/storage.py

@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
 from crc32c import crc32c
 
 from quorate.arrow import record_batch
@@ -207,7 +208,8 @@ def arrow_row(_parent: Path, rounds: int, value: int) -> Row:
             work()
         return time.perf_counter() - began
 
-    ours = partial(hundred, lambda: record_batch(Batch.parse(data)))
+    offsets = pa.array(range(count), pa.int64())
+    ours = partial(hundred, lambda: record_batch(Batch.parse(data), offsets, 0))
     bare = partial(hundred, lambda: crc32c(data))
     name = f"batch of {_size(value)} values to Arrow"
     return Row(name, 100 * len(data), *in_turn(rounds, ours, bare), 0.0)
@@ -259,10 +261,8 @@ def open_rows(parent: Path, rounds: int, gib: float) -> dict[str, Any]:
             results[name] = [elsewhere("--open", folder) for _ in range(rounds)]
     seconds = sorted(one["seconds"] for one in results["open"])
     spread = f"{median(seconds):.3f} s  {seconds[0]:.3f} to {seconds[-1]:.3f}"
-    segments = results["open"][0]["segments"]
-    print(
-        f"open {gib:g} GiB, {segments} segments, cold: {spread}, at most {OPEN_SECONDS_MAX:.0f} s"
-    )
+    count = results["open"][0]["segments"]
+    print(f"open {gib:g} GiB, {count} segments, cold: {spread}, at most {OPEN_SECONDS_MAX:.0f} s")
     for one in (results["open"][0], results["memory"][0]):
         resident, peak = one["resident"] / MIB, one["peak"] / MIB
         most = (MEMORY_MAX + ROW_BYTES * one["active_entries"]) / MIB
@@ -364,9 +364,8 @@ def _measure(parent: Path, parsed: argparse.Namespace) -> None:
     else:
         results |= _rows(parent, parsed.rounds, parsed.gib)
     results["sync_p50_us"].append(sync_p50(parent))
-    print(
-        "fdatasync of 4 KiB: p50 {:.0f} us before, {:.0f} us after".format(*results["sync_p50_us"])
-    )
+    sync = "fdatasync of 4 KiB: p50 {:.0f} us before, {:.0f} us after"
+    print(sync.format(*results["sync_p50_us"]))
     print(f"load: {results['load'][0]:.2f} before, {os.getloadavg()[0]:.2f} after")
     path = RESULTS / f"storage{'-choices' * parsed.choices}.json"
     path.parent.mkdir(exist_ok=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
-from replica_rig import LOG, SMALL, Cluster, append_all, in_loop, quiet, read_all, until
+from replica_rig import CONFIG, LOG, SMALL, Cluster, append_all, in_loop, quiet, read_all, until
 
 from quorate.errors import (
     DiskFailed,
@@ -440,7 +441,9 @@ async def test_a_full_disk_takes_appends_again_when_it_has_room(tmp_path: Path) 
 
 @in_loop
 async def test_many_logs_share_one_writer(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
+    # Nobody is to be replaced because 36 replicas in one process were slow.
+    patient = replace(CONFIG, timing=replace(CONFIG.timing, election_ms=5000, heartbeat_ms=100))
+    async with Cluster(tmp_path, config=patient) as cluster:
         logs = range(1, 13)
         for log in logs:
             for name in cluster.names:

@@ -6,26 +6,21 @@ import contextlib
 import io
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 import quorate.testing
 from quorate.spark.columns import COLUMNS
 from quorate.spark.options import NAMES
-
-if TYPE_CHECKING:
-    import pytest
-    from pyspark.sql import SparkSession
 
 GUIDE = Path(__file__).resolve().parent.parent.parent / "docs" / "guides" / "spark.md"
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ADDRESSES = re.compile(r"127\.0\.0\.1:740\d(,127\.0\.0\.1:740\d)*")
 
 
-def test_the_examples_run(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The one that runs is given instead: it is stopped by nobody but its fixture.
-    assert spark is not None
+@pytest.mark.usefixtures("spark")
+def test_the_examples_run(tmp_path: Path) -> None:
+    """The page asks for a session and is given the one that runs."""
     names: dict[str, object] = {}
     printed = ""
     ran = 0

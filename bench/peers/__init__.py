@@ -1,0 +1,3 @@
+"""Other systems, each driven by the fastest client that makes sense for it."""
+
+__all__: list[str] = []

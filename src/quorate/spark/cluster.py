@@ -1,0 +1,132 @@
+"""A cluster, as a plan sees it: which logs there are, where they end, how large their records are.
+
+For the driver. It keeps a log in the life in which it was first met: one that is deleted and made
+again is an error, not another log's records.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from quorate.client.blocking import Client
+from quorate.client.ranges import ANY, LEADER
+from quorate.errors import InvalidArgument, LogNotFound
+from quorate.spark.options import is_pattern
+from quorate.spark.planning import Seen, recreated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from quorate.client.blocking import Log
+
+__all__ = ["ClusterLog", "ClusterLogs"]
+
+# What is looked at to learn the size of records: so many places, so many bytes at each.
+SAMPLES = 3
+SAMPLE_BYTES = 256 << 10
+
+
+class ClusterLogs:
+    """The logs of a cluster, found by name or pattern."""
+
+    def __init__(self, endpoints: str) -> None:
+        self._client = Client(endpoints)
+        self._met: dict[str, ClusterLog] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def names(self, wanted: Sequence[str]) -> list[str]:
+        """What ``wanted`` stands for at this moment, sorted; a plain name stands for itself."""
+        found = {name for name in wanted if not is_pattern(name)}
+        patterns = [name for name in wanted if is_pattern(name)]
+        if patterns:
+            listed = self._client.logs()
+            found |= {name for name in listed for one in patterns if fnmatchcase(name, one)}
+        return sorted(found)
+
+    def find(self, name: str) -> ClusterLog:
+        """Raises LogNotFound."""
+        if name not in self._met:
+            self._met[name] = ClusterLog(self._client.log(name))
+        return self._met[name]
+
+    def all(self, wanted: Sequence[str]) -> list[ClusterLog]:
+        """All logs of a batch, at least one."""
+        names = self.names(wanted)
+        if not names:
+            raise LogNotFound(f"no log is called {', '.join(wanted)}")
+        return [self.find(name) for name in names]
+
+    def check_node(self, node: str) -> None:
+        """Raise InvalidArgument if ``readFrom`` names nobody."""
+        if node in (ANY, LEADER):
+            return
+        nodes = [one["id"] for one in self._client.status()["nodes"]]
+        if node not in nodes:
+            raise InvalidArgument(f"readFrom = {node!r} is none of any, leader, {', '.join(nodes)}")
+
+
+class ClusterLog:
+    """One log of a cluster."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    @property
+    def name(self) -> str:
+        return self._log.name
+
+    @property
+    def incarnation(self) -> str:
+        return self._log.incarnation
+
+    def look(self) -> Seen:
+        with self._named():
+            return Seen(self.incarnation, self._log.first_offset(), self._log.end_offset())
+
+    def first_offset(self, incarnation: str) -> int:
+        """Of the life that is called ``incarnation``."""
+        if incarnation != self.incarnation:
+            raise recreated(self.name, incarnation, self.incarnation)
+        with self._named():
+            return self._log.first_offset()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Whoever looks for a log knows its name, and seldom its incarnation."""
+        try:
+            yield
+        except LogNotFound:
+            raise LogNotFound(f"{self.name} ({self.incarnation}) was deleted") from None
+
+    def offset_at(self, timestamp_us: int) -> int:
+        return self._log.offset_at(timestamp_us)
+
+    def record_bytes(self, start: int, stop: int) -> float:
+        """By a look at a few places: replicas keep no sum."""
+        records = size = 0
+        for place in range(min(SAMPLES, stop - start)):
+            seen = 0
+            for batch in self._log.read_arrow(start + (stop - start) * place // SAMPLES, stop):
+                records += batch.num_rows
+                seen += batch.nbytes
+                if seen >= SAMPLE_BYTES:
+                    break
+            size += seen
+        return size / max(1, records)

@@ -1,0 +1,154 @@
+"""The columns of the format: what Spark is told of them, and how records are put into them.
+
+Spark compares the first record batch of a task with the schema that it expects, name by name, in
+its order, with types and with what may be null; later batches it believes. So every batch is made
+with that very schema.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from quorate.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ["COLUMNS", "Shape", "arrow_schema", "gathered"]
+
+_PAIR = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+# For now every log has one.
+PARTITION = 0
+
+COLUMNS = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("log", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("headers", ArrayType(_PAIR)),
+    ]
+)
+# Given to those who ask for it.
+APPEND_TIME = StructField("appendTime", TimestampType())
+# A record may be without them.
+OPTIONAL = ("key", "timestamp")
+
+_KNOWN = {field.name: field for field in [*COLUMNS, APPEND_TIME]}
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_ARROW: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "log": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": _TIMESTAMP,
+    "headers": pa.list_(
+        pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    ),
+    "appendTime": _TIMESTAMP,
+}
+# As a client calls them.
+_CLIENT = {"appendTime": "append_time"}
+
+# Batches with fewer records are put together: each one costs Spark as much as a thousand records
+# do. Larger ones are not: that would copy their values.
+ROWS_MIN = 1024
+BYTES_MIN = 1 << 20
+
+
+def arrow_schema(asked: StructType) -> pa.Schema:
+    """The columns that were asked for. Raises InvalidArgument for one that there is not."""
+    for field in asked:
+        known = _KNOWN.get(field.name)
+        if known is None:
+            close = get_close_matches(field.name, _KNOWN, n=1, cutoff=0.5)
+            meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(_KNOWN)}"
+            raise InvalidArgument(f"the format quorate has no column {field.name}; {meant}")
+        if field.dataType != known.dataType:
+            raise InvalidArgument(
+                f"column {field.name} is {known.dataType.simpleString()}, not "
+                f"{field.dataType.simpleString()}; cast it after reading"
+            )
+        if not field.nullable and field.name in OPTIONAL:
+            raise InvalidArgument(f"column {field.name} may be null: not every record has one")
+    return pa.schema([pa.field(one.name, _ARROW[one.name], one.nullable) for one in asked])
+
+
+class Shape:
+    """Turns what a client reads of one log into the columns that were asked for."""
+
+    def __init__(self, schema: pa.Schema, log: str) -> None:
+        self._schema = schema
+        # The same for every record; made once, and longer when more is needed.
+        self._constants = {
+            "log": pa.scalar(log, pa.string()),
+            "partition": pa.scalar(PARTITION, pa.int32()),
+        }
+        self._made: dict[str, pa.Array] = {}
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [self._column(batch, name) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    @property
+    def needs(self) -> list[str]:
+        """The columns of a client without which this cannot be done. One tells how many records."""
+        names = {_CLIENT.get(name, name) for name in self._schema.names}
+        return sorted((names - set(self._constants)) | {"offset"})
+
+    def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        if name in self._constants:
+            return self._constant(name, batch.num_rows)
+        column = batch.column(_CLIENT.get(name, name))
+        # Spark calls the item of a list by another name.
+        return column.cast(_ARROW[name]) if name == "headers" else column
+
+    def _constant(self, name: str, rows: int) -> pa.Array:
+        made = self._made.get(name)
+        if made is None or len(made) < rows:
+            made = self._made[name] = pa.repeat(self._constants[name], max(rows, ROWS_MIN))
+        return made.slice(0, rows)
+
+
+def gathered(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The same records in the same order, in batches that are worth their price.
+
+    They have at least ``columns``.
+    """
+    few: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if few and (rows >= ROWS_MIN or size >= BYTES_MIN or batch.num_rows >= ROWS_MIN):
+            yield _joined(few, columns)
+            few, rows, size = [], 0, 0
+        if batch.num_rows >= ROWS_MIN:
+            yield batch
+            continue
+        few.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+    if few:
+        yield _joined(few, columns)
+
+
+def _joined(batches: list[pa.RecordBatch], columns: Sequence[str]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    [batch] = pa.Table.from_batches(batches).select(columns).combine_chunks().to_batches()
+    return batch

@@ -1,0 +1,193 @@
+"""A node's data directory, read in place: no cluster, no copy, nothing is written.
+
+No node may work there meanwhile. One replica alone knows less than a cluster: it is read up to what
+its own files prove to be committed. What was acknowledged last may lie behind that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from contextlib import ExitStack, closing, contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quorate.client.arrow_reading import record_batches_of
+from quorate.client.reading import Piece
+from quorate.entry import decode_entry, parse_header, unpack_chunks, view_entry
+from quorate.errors import Corrupt, InvalidArgument, LogNotFound, Trimmed, WrongDirectory
+from quorate.spark.planning import Seen, recreated
+from quorate.spark.reading import shaped
+from quorate.storage.directory import IDENTITY, LOGS, Identity, hold_still, log_name
+from quorate.storage.layout import CLEAN, VOTE_COPIES, CleanMark, LogId, decode_vote
+from quorate.storage.log import SegmentLog
+from quorate.storage.manifest import MANIFEST, LogState, Manifest
+from quorate.storage.recovered import Recovered
+from quorate.storage.survey import survey
+from quorate.storage.vfs import RealVfs
+from quorate.types import EntryKind, Index, Term, VoteRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from quorate.spark.options import ReadOptions
+    from quorate.spark.planning import Range
+    from quorate.storage.segment import Segment
+
+__all__ = ["StoredLog", "read_stored", "stored_logs"]
+
+READ_BYTES = 1 << 20
+# What a node keeps for itself, such as the list of logs, has a name that begins so.
+OWN = "/"
+
+
+@contextmanager
+def stored_logs(path: str, wanted: Sequence[str]) -> Iterator[list[StoredLog]]:
+    """The logs of those names, or that a pattern of them fits; at least one."""
+    directory = Path(path)
+    if not (directory / IDENTITY).is_file():
+        raise InvalidArgument(f"path = {path!r} is not the data directory of a node")
+    with ExitStack() as stack:
+        stack.enter_context(hold_still(directory))
+        identity = Identity.decode((directory / IDENTITY).read_bytes())
+        if identity is None:
+            raise WrongDirectory(f"{directory / IDENTITY} is damaged")
+        lives = _lives(directory)
+        names = sorted(name for name in lives if any(fnmatchcase(name, one) for one in wanted))
+        missing = [one for one in wanted if not any(fnmatchcase(name, one) for name in names)]
+        if missing:
+            have = ", ".join(sorted(lives)) or "none"
+            raise LogNotFound(f"{path} has no log {', '.join(missing)}; the logs there: {have}")
+        yield [
+            stack.enter_context(_opened(directory, name, lives[name], identity.storage))
+            for name in names
+        ]
+
+
+def read_stored(part: Range, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The records of ``part``, out of the files."""
+    assert options.path is not None  # for the type checker: it is no cluster
+    with stored_logs(options.path, [part.log]) as [log]:
+        if log.incarnation != part.incarnation:
+            raise recreated(part.log, part.incarnation, log.incarnation)
+        pieces = log.pieces(part.start, part.stop)
+        batches = (batch for piece in pieces for batch in record_batches_of([piece]))
+        yield from shaped(batches, part, schema)
+
+
+def _lives(directory: Path) -> dict[str, int]:
+    """The incarnation of each log, by its name."""
+    place = directory / MANIFEST
+    manifest = Manifest.decode(place.read_bytes()) if place.is_file() else None
+    if manifest is None:
+        raise WrongDirectory(f"{place} is missing or damaged: nothing else tells names")
+    return {
+        life.name: incarnation
+        for incarnation, life in manifest.logs.items()
+        if life.state is LogState.MADE and not life.name.startswith(OWN)
+    }
+
+
+@contextmanager
+def _opened(directory: Path, name: str, incarnation: int, storage: bytes) -> Iterator[StoredLog]:
+    place, identity = directory / LOGS / log_name(incarnation), LogId(incarnation, storage)
+    with closing(RealVfs(place, read_only=True)) as vfs:
+        record = _record(vfs)
+        seen = survey(vfs, identity, record, _mark(vfs))
+        log = SegmentLog(vfs, identity, record, seen.segments)
+        log.damage = seen.damage
+        try:
+            yield StoredLog(name, log_name(incarnation), log)
+        finally:
+            log.close()
+
+
+def _record(vfs: RealVfs) -> VoteRecord:
+    """The newest vote record: it says what the log must have, and what was being cut off."""
+    pages = [_file(vfs, name) for name in VOTE_COPIES if name in vfs.names()]
+    whole = [record for page in pages if (record := decode_vote(page)) is not None]
+    if not whole:
+        return VoteRecord(0, Term(0), None, 0)
+    return max(whole, key=lambda record: record.number)
+
+
+def _mark(vfs: RealVfs) -> CleanMark | None:
+    return CleanMark.decode(_file(vfs, CLEAN)) if CLEAN in vfs.names() else None
+
+
+def _file(vfs: RealVfs, name: str) -> bytes:
+    with closing(vfs.open(name)) as file:
+        return file.read(0, file.size())
+
+
+class StoredLog:
+    """A log as its files have it, up to what they prove to be committed."""
+
+    def __init__(self, name: str, incarnation: str, log: SegmentLog) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self._log = log
+        found = Recovered.of(log)
+        self._committed = found.committed
+        self._end = found.next_offset
+
+    def look(self) -> Seen:
+        segments = self._log.segments
+        first = segments[0].header.base_offset if segments else 0
+        return Seen(self.incarnation, first, self._end)
+
+    def offset_at(self, timestamp_us: int) -> int:
+        """The first offset that was appended then or later; the end if there is none."""
+        segments = self._log.segments
+        place = bisect_left(segments, timestamp_us, key=_last_time)
+        if place == len(segments):
+            return self._end
+        rows = segments[place].rows
+        row = bisect_left(rows.times, timestamp_us)
+        return min(rows.offsets[row], self._end) if row < len(rows.times) else self._end
+
+    def record_bytes(self, start: int, stop: int) -> float:
+        """The same for all of them: how much the log has for each of its records."""
+        seen = self.look()
+        return sum(segment.end for segment in self._log.segments) / max(1, seen.end - seen.first)
+
+    def pieces(self, start: int, stop: int) -> Iterator[Piece]:
+        """Every entry with records from ``start`` to before ``stop``."""
+        log, seen = self._log, self.look()
+        if start < seen.first:
+            raise Trimmed(f"offset {start} is gone, {self.name} begins with {seen.first}")
+        index, offset = log.index_at_offset(start), start
+        while offset < stop:
+            if index > self._committed:
+                raise Corrupt(f"{self.name} has no offset {offset} that is proved committed")
+            for frame in log.frames(index, Index(self._committed + 1), READ_BYTES):
+                index = Index(index + 1)
+                for piece in self._pieces_of(frame, start, stop):
+                    yield piece
+                    offset = piece.end
+                if offset >= stop:
+                    return
+
+    def _pieces_of(self, frame: memoryview, start: int, stop: int) -> Iterator[Piece]:
+        """Of one entry. A publish has its records elsewhere: in the entries that it names."""
+        header = parse_header(frame)
+        assert header is not None  # for the type checker: it was proved when it was read
+        offset = header.base_offset
+        if header.kind == EntryKind.DATA:
+            if offset < stop and offset + header.count > start:
+                entry = view_entry(frame, header.append_time)
+                yield Piece(entry, offset, offset + header.count, start, stop)
+        elif header.kind == EntryKind.PUBLISH:
+            chunks, _ = unpack_chunks(decode_entry(bytes(frame)))
+            for chunk in chunks:
+                if offset < stop and offset + chunk.records > start:
+                    [staged] = self._log.frames(chunk.index, Index(chunk.index + 1), 1)
+                    entry = view_entry(staged, header.append_time)
+                    yield Piece(entry, offset, offset + chunk.records, start, stop)
+                offset += chunk.records
+
+
+def _last_time(segment: Segment) -> int:
+    return segment.append_time

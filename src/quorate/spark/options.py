@@ -1,0 +1,229 @@
+"""The options of a read, checked before anything is asked of anybody.
+
+Spark hands a source whatever was written, with names in lower case, and never says that a name is
+unknown. So that is said here, with the name that was probably meant.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from quorate.client.ranges import ANY
+from quorate.client.routing import parse_endpoints
+from quorate.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["Moment", "ReadOptions", "Word", "check_names", "parse_read_options"]
+
+Word = Literal["earliest", "latest"]
+
+# Only for a batch: a stream has no end.
+ENDINGS = ("endingOffsets", "endingTimestamp")
+# Only for a stream: a batch takes all at once.
+PACES = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
+NAMES = (
+    "endpoints",
+    "path",
+    "log",
+    "startingOffsets",
+    "startingTimestamp",
+    *ENDINGS,
+    *PACES,
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "readFrom",
+)
+
+_WORDS: dict[str, Word] = {"earliest": "earliest", "latest": "latest"}
+_TRUTHS = {"true": True, "false": False}
+
+
+class Moment(NamedTuple):
+    """A time of append, in microseconds since 1970."""
+
+    us: int
+
+
+# A place for all logs, or one for each log that is named.
+Place = int | Word | Moment
+Places = Place | dict[str, int | Word]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What is to be read, from where, and in which portions."""
+
+    # Names or patterns, at least one.
+    logs: tuple[str, ...]
+    # Where a node of the cluster is, or the data directory of a node: exactly one of them.
+    endpoints: str | None = None
+    path: str | None = None
+    # None is the default, which a batch and a stream have each their own.
+    starting: Places | None = None
+    ending: Places | None = None
+    offsets_max: int | None = None
+    bytes_max: int | None = None
+    partitions_min: int = 1
+    records_max: int | None = None
+    fail_on_data_loss: bool = True
+    # any, leader, or a node.
+    read_from: str = ANY
+
+    @property
+    def globs(self) -> bool:
+        """Whether logs that are made later may belong to it."""
+        return any(is_pattern(name) for name in self.logs)
+
+
+def is_pattern(name: str) -> bool:
+    return any(sign in name for sign in "*?[")
+
+
+def parse_read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
+    """Raises InvalidArgument for anything that cannot be meant.
+
+    ``streaming`` is None as long as nobody knows: then what only one of the two takes is let pass.
+    """
+    check_names(given, NAMES)
+    lowered = {name.lower(): value.strip() for name, value in given.items()}
+    options = {name: lowered[name.lower()] for name in NAMES if name.lower() in lowered}
+    endpoints, path, logs = _whereabouts(options)
+    if path is not None:
+        _refuse(options, ["readFrom"], "a data directory is one replica and has no others")
+    if streaming is True:
+        if path is not None:
+            raise InvalidArgument("path: a data directory is read as a batch, with spark.read")
+        _refuse(options, ENDINGS, "a stream has no end; .trigger(availableNow=True) stops it")
+    if streaming is False:
+        _refuse(options, PACES, "it is for streams; a batch reads the whole range")
+    return ReadOptions(
+        logs,
+        endpoints,
+        path,
+        starting=_places(options, "starting", logs),
+        ending=_places(options, "ending", logs),
+        offsets_max=_count(options, "maxOffsetsPerTrigger"),
+        bytes_max=_count(options, "maxBytesPerTrigger"),
+        partitions_min=_count(options, "minPartitions") or 1,
+        records_max=_count(options, "maxRecordsPerPartition"),
+        fail_on_data_loss=_truth(options, "failOnDataLoss", default=True),
+        read_from=options.get("readFrom", ANY),
+    )
+
+
+def check_names(given: Iterable[str], names: Iterable[str]) -> None:
+    """Raise InvalidArgument unless each of ``given``, in lower case, is one of ``names``."""
+    known = {name.lower(): name for name in names}
+    for name in given:
+        if name.lower() not in known:
+            close = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+            listed = ", ".join(sorted(known.values()))
+            meant = f"did you mean {known[close[0]]}?" if close else f"there are {listed}"
+            raise InvalidArgument(f"the format quorate has no option {name}; {meant}")
+
+
+def _whereabouts(options: Mapping[str, str]) -> tuple[str | None, str | None, tuple[str, ...]]:
+    """Endpoints or a path, and the names of logs. ``.load("orders")`` sets the path."""
+    endpoints, path, log = (options.get(name) for name in ("endpoints", "path", "log"))
+    if endpoints is not None:
+        if path is not None and log is not None:
+            raise InvalidArgument(
+                f"endpoints and path = {path!r}: a cluster is read or a data directory; "
+                f"leave one of them out"
+            )
+        log, path = log or path, None
+        parse_endpoints(endpoints)
+    elif path is not None and log is None:
+        raise InvalidArgument(
+            f'load({path!r}) does not say where: write .option("endpoints", "host:port,…")'
+            f'.option("log", {path!r}).load(); or, for the data directory of a node, '
+            f'.option("path", {path!r}).option("log", NAME).load()'
+        )
+    elif path is None:
+        raise InvalidArgument(
+            'endpoints is missing: write .option("endpoints", "host:port,…").option("log", NAME)'
+        )
+    names = tuple(name.strip() for name in (log or "").split(",") if name.strip())
+    if not names:
+        raise InvalidArgument('log is missing: write .option("log", NAME), a list or a pattern')
+    return endpoints, path, names
+
+
+def _refuse(options: Mapping[str, str], names: Iterable[str], why: str) -> None:
+    for name in names:
+        if name in options:
+            raise InvalidArgument(f"{name}: {why}")
+
+
+def _places(options: Mapping[str, str], side: str, logs: tuple[str, ...]) -> Places | None:
+    offsets, timestamp = f"{side}Offsets", f"{side}Timestamp"
+    if offsets in options and timestamp in options:
+        raise InvalidArgument(f"{offsets} and {timestamp}: give one of them")
+    if timestamp in options:
+        return Moment(_microseconds(timestamp, options[timestamp]))
+    if offsets not in options:
+        return None
+    text = options[offsets]
+    if text.startswith("{"):
+        return _named_places(offsets, text, logs)
+    return _place(offsets, text)
+
+
+def _named_places(name: str, text: str, logs: tuple[str, ...]) -> dict[str, int | Word]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise InvalidArgument(f"{name} = {text!r} is not JSON: {error}") from None
+    patterns = any(map(is_pattern, logs))
+    for log in found:
+        if log not in logs and not patterns:
+            raise InvalidArgument(
+                f"{name} names {log}, which is not read; log has {', '.join(logs)}"
+            )
+    return {log: _place(f"{name} of {log}", str(place)) for log, place in found.items()}
+
+
+def _place(name: str, text: str) -> int | Word:
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    if text in _WORDS:
+        return _WORDS[text]
+    raise InvalidArgument(
+        f'{name} = {text!r} is none of earliest, latest, an offset, or {{"log": offset}}'
+    )
+
+
+def _microseconds(name: str, text: str) -> int:
+    """Milliseconds since 1970, or ISO 8601; without a zone it is UTC: the same everywhere."""
+    if text.isascii() and text.isdecimal():
+        return int(text) * 1000
+    with suppress(ValueError):
+        when = datetime.fromisoformat(text)
+        when = when.replace(tzinfo=UTC) if when.tzinfo is None else when
+        since = when - datetime(1970, 1, 1, tzinfo=UTC)
+        return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    raise InvalidArgument(f"{name} = {text!r} is neither ISO 8601 nor milliseconds since 1970")
+
+
+def _count(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal()) or int(text) == 0:
+        raise InvalidArgument(f"{name} = {text!r} is not a number above 0")
+    return int(text)
+
+
+def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name, str(default)).lower()
+    if text not in _TRUTHS:
+        raise InvalidArgument(f"{name} = {text!r} is neither true nor false")
+    return _TRUTHS[text]

@@ -1,0 +1,245 @@
+"""Which offsets a read takes, and in how many parts. Nothing here asks anybody: it is told.
+
+A plan is made once. What it says, [start, stop) of each log in one of its lives, is what every task
+reads, as often as Spark repeats it.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from quorate.errors import InvalidArgument, LogRecreated, OffsetOutOfRange, Trimmed
+from quorate.spark.options import Moment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from quorate.spark.options import Place, Places, ReadOptions
+
+__all__ = [
+    "Planned",
+    "Point",
+    "Range",
+    "Seen",
+    "Span",
+    "advance",
+    "begin",
+    "offsets_of",
+    "pin",
+    "points_of",
+    "recreated",
+    "shares",
+    "split",
+    "starting_point",
+]
+
+# A part has at least so many bytes, and less than twice as many, unless the options say otherwise:
+# enough that starting a task does not matter, and little enough to lose when one fails.
+PART_BYTES = 32 << 20
+
+
+class Seen(NamedTuple):
+    """Where a log lay when somebody looked."""
+
+    incarnation: str
+    # The first offset that is kept, and the one after the last record.
+    first: int
+    end: int
+
+
+class Planned(Protocol):
+    """A log that a plan can ask."""
+
+    @property
+    def name(self) -> str: ...
+
+    def look(self) -> Seen:
+        """Nothing acknowledged before lies behind the end."""
+
+    def offset_at(self, timestamp_us: int) -> int: ...
+
+    def record_bytes(self, start: int, stop: int) -> float:
+        """About so many bytes has a record between these offsets."""
+
+
+class Point(NamedTuple):
+    """A place in one life of a log, between two records."""
+
+    incarnation: str
+    offset: int
+
+
+class Span(NamedTuple):
+    """What is read of one log."""
+
+    log: str
+    incarnation: str
+    start: int
+    stop: int
+    record_bytes: float
+
+    @property
+    def records(self) -> int:
+        return self.stop - self.start
+
+
+class Range(NamedTuple):
+    """What one task reads. Travels to the worker."""
+
+    log: str
+    incarnation: str
+    start: int
+    stop: int
+    # Of all tasks of the plan this is so many-th: they begin with different replicas.
+    turn: int
+
+
+# -- the ends of a batch -----------------------------------------------------------------------
+
+
+def pin(log: Planned, options: ReadOptions) -> Span:
+    """What a batch reads of ``log``, from now on and for good."""
+    seen = log.look()
+    starting = "earliest" if options.starting is None else options.starting
+    ending = "latest" if options.ending is None else options.ending
+    start = starting_point(log, seen, starting, options, default="earliest")
+    stop = _offset(log, seen, _of(ending, log.name, "latest"))
+    if stop > seen.end:
+        raise OffsetOutOfRange(f"endingOffsets {stop}: {log.name} ends at {seen.end}")
+    asked = _of(starting, log.name, "earliest")
+    if isinstance(asked, int) and stop < asked:
+        raise InvalidArgument(f"{log.name}: it would begin at {asked} and end before, at {stop}")
+    stop = max(start, stop)
+    size = log.record_bytes(start, stop) if stop > start else 0.0
+    return Span(log.name, seen.incarnation, start, stop, size)
+
+
+def starting_point(
+    log: Planned, seen: Seen, starting: Places, options: ReadOptions, *, default: Place
+) -> int:
+    """Where to begin with ``log``."""
+    start = _offset(log, seen, _of(starting, log.name, default))
+    if start > seen.end:
+        raise OffsetOutOfRange(f"startingOffsets {start}: {log.name} ends at {seen.end}")
+    return begin(log.name, start, seen.first, options)
+
+
+def begin(name: str, start: int, first: int, options: ReadOptions) -> int:
+    """``start``, or what is left if the log has lost what stood there."""
+    if start >= first:
+        return start
+    if options.fail_on_data_loss:
+        raise Trimmed(
+            f"{name} begins at {first}: the records from {start} on are gone; "
+            f"failOnDataLoss=false goes on without them"
+        )
+    return first
+
+
+def _of(places: Places, name: str, default: Place) -> Place:
+    return places.get(name, default) if isinstance(places, dict) else places
+
+
+def _offset(log: Planned, seen: Seen, place: Place) -> int:
+    if isinstance(place, Moment):
+        # The end may have moved since: a plan keeps to what it saw.
+        return min(max(log.offset_at(place.us), seen.first), seen.end)
+    if place == "earliest":
+        return seen.first
+    return seen.end if place == "latest" else place
+
+
+# -- parts -------------------------------------------------------------------------------------
+
+
+def split(spans: Sequence[Span], options: ReadOptions) -> list[Range]:
+    """Parts of about the same size, in the order of the logs and their offsets."""
+    total = sum(span.records for span in spans)
+    ranges: list[Range] = []
+    for span in spans:
+        if not span.records:
+            continue
+        parts = max(
+            1,
+            int(span.records * span.record_bytes) // PART_BYTES,
+            -(-options.partitions_min * span.records // total),
+            -(-span.records // (options.records_max or span.records)),
+        )
+        parts = min(parts, span.records)
+        cuts = [span.start + span.records * part // parts for part in range(parts + 1)]
+        for start, stop in pairwise(cuts):
+            ranges.append(Range(span.log, span.incarnation, start, stop, len(ranges)))
+    return ranges
+
+
+# -- the offsets of a stream -------------------------------------------------------------------
+
+
+def offsets_of(points: Mapping[str, Point]) -> dict[str, dict[str, str | int]]:
+    """As Spark keeps them. It compares their text, so the order is always the same."""
+    return {
+        log: {"incarnation": points[log].incarnation, "offset": points[log].offset}
+        for log in sorted(points)
+    }
+
+
+def points_of(offsets: Mapping[str, Mapping[str, str | int]]) -> dict[str, Point]:
+    """What :func:`offsets_of` made."""
+    try:
+        return {
+            log: Point(str(point["incarnation"]), int(point["offset"]))
+            for log, point in offsets.items()
+        }
+    except (KeyError, TypeError, ValueError):
+        raise InvalidArgument(
+            f"the checkpoint has offsets that no quorate stream wrote: {offsets!r}"
+        ) from None
+
+
+def recreated(log: str, before: str, now: str) -> LogRecreated:
+    return LogRecreated(
+        f"{log} was deleted and made again: {before} is {now} now; "
+        f"to read the new one, begin with a new checkpoint"
+    )
+
+
+def advance(
+    began: Mapping[str, Point], target: Mapping[str, Seen], most: Mapping[str, int] | None
+) -> dict[str, Point]:
+    """Where the next portion ends: at ``target``, or after ``most`` records of each log.
+
+    A log that was not there before comes in with its first record, and is read from the next
+    portion on: so what a portion reads follows from its two ends alone.
+    """
+    points = {}
+    for log, seen in target.items():
+        point = began.get(log)
+        if point is None:
+            points[log] = Point(seen.incarnation, seen.first)
+            continue
+        if point.incarnation != seen.incarnation:
+            raise recreated(log, point.incarnation, seen.incarnation)
+        if point.offset > seen.end:
+            raise OffsetOutOfRange(
+                f"the checkpoint is at {point.offset} of {log}, which ends at "
+                f"{seen.end}: it was made with another cluster"
+            )
+        taken = seen.end - point.offset if most is None else most.get(log, 0)
+        points[log] = Point(seen.incarnation, min(seen.end, point.offset + taken))
+    return points
+
+
+def shares(backlog: Mapping[str, int], most: int) -> dict[str, int]:
+    """``most`` records in all, divided by how many each log has waiting."""
+    total = sum(backlog.values())
+    if total <= most:
+        return dict(backlog)
+    taken: dict[str, int] = {}
+    left = most
+    # The longest first: whoever gets nothing now waits until it is longer.
+    for log, waiting in sorted(backlog.items(), key=lambda item: -item[1]):
+        share = min(waiting, left, -(-most * waiting // total))
+        taken[log] = share
+        left -= share
+    return taken

@@ -1,0 +1,57 @@
+"""What a task does: read one range of a log into the columns that were asked for.
+
+It connects when it begins and leaves nothing behind: the worker's process is used again, perhaps
+for another cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.client.blocking import Client
+from quorate.client.ranges import read_range
+from quorate.errors import Corrupt
+from quorate.spark.columns import Shape, gathered
+from quorate.spark.planning import recreated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from quorate.spark.options import ReadOptions
+    from quorate.spark.planning import Range
+
+__all__ = ["read_replicated", "shaped"]
+
+
+def read_replicated(
+    part: Range, options: ReadOptions, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The records of ``part``, all of them: a task that cannot have them fails."""
+    assert options.endpoints is not None  # for the type checker: it is no data directory
+    with Client(options.endpoints) as client:
+        log = client.log(part.log)
+        if log.incarnation != part.incarnation:
+            raise recreated(part.log, part.incarnation, log.incarnation)
+        batches = read_range(
+            log, part.start, part.stop, read_from=options.read_from, turn=part.turn
+        )
+        yield from shaped(batches, part, schema)
+
+
+def shaped(
+    batches: Iterable[pa.RecordBatch], part: Range, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The records of ``part``, as Spark wants them. Raises Corrupt if one is missing."""
+    shape = Shape(schema, part.log)
+    return map(shape, gathered(_counted(batches, part), shape.needs))
+
+
+def _counted(batches: Iterable[pa.RecordBatch], part: Range) -> Iterator[pa.RecordBatch]:
+    records = 0
+    for batch in batches:
+        records += batch.num_rows
+        yield batch
+    if records != part.stop - part.start:
+        raise Corrupt(f"{part.log} from {part.start} to {part.stop}: {records} records came")

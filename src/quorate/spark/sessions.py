@@ -1,0 +1,83 @@
+"""A Spark session with what the format ``quorate`` needs, on a machine as it is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quorate.spark.java import java_home
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["session"]
+
+# The first whose streams can be told how much to take at a time.
+PYSPARK_MIN = (4, 2)
+INSTALL = "install it with: pip install 'quorate[spark]'"
+# Only errors: Spark has much to say when it starts.
+LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+def session(
+    app: str = "quorate",
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    config: Mapping[str, str | int | bool] | None = None,
+) -> SparkSession:
+    """The running session, or a new one.
+
+    ``master`` is as Spark knows it: "local[4]", "spark://host:7077"; without it Spark decides: all
+    cores of this machine, unless ``spark-submit`` was told otherwise. ``remote`` is a Spark Connect
+    server instead: "sc://host:15002". ``config`` goes before what is set here.
+
+    Workers run the Python that runs this. Java is the system's if it is 17 or newer, otherwise the
+    one that the extra ``spark`` brings. Raises ImportError if PySpark is missing or too old,
+    RuntimeError without a Java.
+    """
+    _require_pyspark()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app)
+    if remote is not None:
+        builder = builder.remote(remote)
+    elif master is not None:
+        builder = builder.master(master)
+    if remote is None or remote.startswith("local"):
+        _prepare(os.environ)
+    for key, value in {**_quiet(), **(config or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _require_pyspark() -> None:
+    try:
+        from pyspark.version import __version__ as version
+    except ImportError as error:
+        raise ImportError(f"quorate.spark needs PySpark; {INSTALL} ({error})") from error
+    found = tuple(int(part) for part in version.split(".")[:2])
+    if found < PYSPARK_MIN:
+        least = ".".join(map(str, PYSPARK_MIN))
+        raise ImportError(f"quorate.spark needs PySpark {least} or newer, not {version}; {INSTALL}")
+
+
+def _prepare(environment: os._Environ[str]) -> None:
+    """For the Java process that is about to start, and the workers that it starts."""
+    # Spark would take whatever is called python3 on the PATH.
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    home = java_home(environment)
+    if home is not None:
+        environment["JAVA_HOME"] = str(home)
+
+
+def _quiet() -> dict[str, str]:
+    return {
+        # It would overwrite what a program prints.
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+    }

@@ -1,0 +1,119 @@
+"""The format ``quorate``: what Spark creates, once for each ``load`` and each ``save``.
+
+::
+
+    spark.read.format("quorate").option("endpoints", "127.0.0.1:7401").option(
+        "log", "orders"
+    ).load()
+
+There is no ``pushFilters``: a DataFrame that is used twice would be answered with the filters of
+the other use. A range is an option, and a narrower schema reads fewer columns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+try:
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    from quorate.spark.columns import COLUMNS, arrow_schema
+    from quorate.spark.stream import QuorateStreamReader
+except ImportError as error:
+    raise ImportError(
+        "the format quorate needs PySpark 4.2 or newer, and pyarrow; install them with: "
+        f"pip install 'quorate[spark]' ({error})"
+    ) from error
+
+from quorate.errors import InvalidArgument
+from quorate.spark.cluster import ClusterLogs
+from quorate.spark.offline import read_stored, stored_logs
+from quorate.spark.options import parse_read_options
+from quorate.spark.planning import pin, split
+from quorate.spark.reading import read_replicated
+from quorate.spark.telling import codes_told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.types import StructType
+
+    from quorate.spark.options import ReadOptions
+    from quorate.spark.planning import Planned, Range
+
+__all__ = ["QuorateBatchReader", "QuorateDataSource"]
+
+
+class QuorateDataSource(DataSource):
+    """Register it with ``spark.dataSource.register`` where Spark does not find it by itself: it
+    looks for installed packages only, not into what comes with ``--py-files``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "quorate"
+
+    def schema(self) -> StructType:
+        with codes_told():
+            parse_read_options(self.options)
+        return COLUMNS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        with codes_told():
+            options = parse_read_options(self.options, streaming=False)
+            return QuorateBatchReader(options, arrow_schema(schema))
+
+    def streamReader(self, schema: StructType) -> QuorateStreamReader:
+        return QuorateStreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        raise _no_sink()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        raise _no_sink()
+
+
+def _no_sink() -> InvalidArgument:
+    return InvalidArgument(
+        "INVALID_ARGUMENT: writing with the format quorate is not in this release yet; "
+        "use a quorate.Client in foreachPartition"
+    )
+
+
+class QuorateBatchReader(DataSourceReader):
+    """A range of each log, pinned when the query is planned. A DataFrame keeps its plan."""
+
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        with codes_told():
+            return [InputPartition(part) for part in self._plan()]
+
+    def _plan(self) -> list[Range]:
+        options = self._options
+        if options.path is not None:
+            with stored_logs(options.path, options.logs) as stored:
+                return _ranges(stored, options)
+        assert options.endpoints is not None  # for the type checker: it was checked
+        with ClusterLogs(options.endpoints) as logs:
+            logs.check_node(options.read_from)
+            return _ranges(logs.all(options.logs), options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Spark calls it without a part if there is none."""
+        read = read_replicated if self._options.path is None else read_stored
+        with codes_told():
+            if partition.value is not None:
+                yield from read(partition.value, self._options, self._schema)
+
+
+def _ranges(logs: Sequence[Planned], options: ReadOptions) -> list[Range]:
+    names = {log.name for log in logs}
+    for places in (options.starting, options.ending):
+        if isinstance(places, dict) and not names >= places.keys():
+            strange = ", ".join(sorted(places.keys() - names))
+            raise InvalidArgument(f"offsets are given for {strange}, which is not read")
+    return split([pin(log, options) for log in logs], options)

@@ -1,0 +1,199 @@
+"""Reading logs as a stream: what comes next, portion by portion.
+
+Spark keeps the offsets in the checkpoint and repeats a portion after a failure with the ends that
+it had. They name the life of each log, so that a repeat never reads another log's records.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from quorate.errors import InvalidArgument
+from quorate.spark.cluster import ClusterLogs
+from quorate.spark.columns import arrow_schema
+from quorate.spark.options import parse_read_options
+from quorate.spark.planning import (
+    Point,
+    Span,
+    advance,
+    begin,
+    offsets_of,
+    points_of,
+    recreated,
+    shares,
+    split,
+    starting_point,
+)
+from quorate.spark.reading import read_replicated
+from quorate.spark.telling import codes_told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+    from quorate.spark.options import ReadOptions
+    from quorate.spark.planning import Seen
+
+__all__ = ["QuorateStreamReader"]
+
+
+class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One process on the driver asks it for all portions; others, in the workers, only read."""
+
+    def __init__(self, given: Mapping[str, str], asked: StructType) -> None:
+        # Checked by the first question: an error in here Spark hides behind one of its own.
+        self._given = given
+        self._asked = asked
+        # Opened by the first question; never in a worker.
+        self._logs: ClusterLogs | None = None
+        # Where a query that takes what there is now has to stop; None if it goes on.
+        self._target: dict[str, Seen] | None = None
+
+    @cached_property
+    def _options(self) -> ReadOptions:
+        return parse_read_options(self._given, streaming=True)
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return arrow_schema(self._asked)
+
+    # -- what comes next -----------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        with codes_told():
+            logs, options = self._cluster(), self._options
+            starting = "latest" if options.starting is None else options.starting
+            points = {}
+            for name, seen in self._look().items():
+                offset = starting_point(logs.find(name), seen, starting, options, default="latest")
+                points[name] = Point(seen.incarnation, offset)
+            if isinstance(starting, dict) and not points.keys() >= starting.keys():
+                strange = ", ".join(sorted(starting.keys() - points.keys()))
+                raise InvalidArgument(f"startingOffsets names {strange}, which is not read")
+            return offsets_of(points)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        with codes_told():
+            began = points_of(start)
+            target = self._look() if self._target is None else self._target
+            self._check_kept(began, target)
+            return offsets_of(advance(began, target, self._most(began, target, limit)))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        with codes_told():
+            options = self._options
+        if options.offsets_max is not None:
+            return ReadMaxRows(options.offsets_max)
+        if options.bytes_max is not None:
+            return ReadMaxBytes(options.bytes_max)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with codes_told():
+            self._target = self._look()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Where the logs end, whatever a portion may take: progress shows it beside the offset that
+        was reached, and the difference is the lag."""
+        with codes_told():
+            seen = self._look()
+            return offsets_of({log: Point(one.incarnation, one.end) for log, one in seen.items()})
+
+    def _look(self) -> dict[str, Seen]:
+        """All logs that belong to it at this moment."""
+        logs = self._cluster()
+        return {name: logs.find(name).look() for name in logs.names(self._options.logs)}
+
+    def _cluster(self) -> ClusterLogs:
+        if self._logs is None:
+            options, _ = self._options, self._schema
+            assert options.endpoints is not None  # for the type checker: it was checked
+            self._logs = ClusterLogs(options.endpoints)
+            self._logs.check_node(options.read_from)
+        return self._logs
+
+    def _check_kept(self, began: Mapping[str, Point], target: Mapping[str, Seen]) -> None:
+        """A log that was read must still be there."""
+        for name in began.keys() - target.keys():
+            self._cluster().find(name).first_offset(began[name].incarnation)
+            raise InvalidArgument(
+                f"the checkpoint has {name}, which the option log = {','.join(self._options.logs)} "
+                f"leaves out; to read other logs, begin with a new checkpoint"
+            )
+
+    def _most(
+        self, began: Mapping[str, Point], target: Mapping[str, Seen], limit: ReadLimit
+    ) -> dict[str, int] | None:
+        """How many records of each log the next portion may have; None if all."""
+        backlog = {
+            name: seen.end - began[name].offset
+            for name, seen in target.items()
+            if name in began and seen.end > began[name].offset
+        }
+        if isinstance(limit, ReadAllAvailable) or not backlog:
+            return None
+        most = sum(backlog.values())
+        if isinstance(limit, ReadMaxRows):
+            most = min(most, limit.max_rows)
+        # Spark passes on one limit, and both may be set.
+        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.bytes_max
+        if bytes_max is not None:
+            most = min(most, self._fitting(began, backlog, bytes_max))
+        return shares(backlog, most)
+
+    def _fitting(
+        self, began: Mapping[str, Point], backlog: Mapping[str, int], bytes_max: int
+    ) -> int:
+        """About how many records have ``bytes_max`` bytes; at least one, or it would never end."""
+        size = 0.0
+        for name, records in backlog.items():
+            start = began[name].offset
+            size += records * self._cluster().find(name).record_bytes(start, start + records)
+        return max(1, int(sum(backlog.values()) * min(1.0, bytes_max / max(1.0, size))))
+
+    # -- one portion ---------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        with codes_told():
+            began = points_of(start)
+            spans = [
+                self._span(name, began[name], point)
+                for name, point in points_of(end).items()
+                if name in began and began[name] != point
+            ]
+            return [InputPartition(part) for part in split(spans, self._options)]
+
+    def _span(self, name: str, began: Point, point: Point) -> Span:
+        if began.incarnation != point.incarnation:
+            raise recreated(name, began.incarnation, point.incarnation)
+        log = self._cluster().find(name)
+        first = log.first_offset(began.incarnation)
+        offset = min(begin(name, began.offset, first, self._options), point.offset)
+        size = log.record_bytes(offset, point.offset)
+        return Span(name, began.incarnation, offset, point.offset, size)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with codes_told():
+            if partition.value is not None:
+                yield from read_replicated(partition.value, self._options, self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: what was read stays where it is."""
+
+    def stop(self) -> None:
+        if self._logs is not None:
+            self._logs.close()
+            self._logs = None
