@@ -119,9 +119,9 @@ class Limits(_Section):
     # Producers that a log remembers at once; more is TOO_MANY_PRODUCERS. Neither parent has any.
     producers: int = _bounded(10_000, 1, 1_000_000)
     # Frames of chunks that are staged and not published, their bytes and their number; more is
-    # STAGE_FULL. Neither parent stages anything.
+    # STAGE_FULL. One entry can publish or drop all of them. Neither parent stages anything.
     staged_bytes: int = _bounded(4096 * MIB, 1, 1024 * 1024 * MIB)
-    staged_chunks: int = _bounded(100_000, 1, 10_000_000)
+    staged_chunks: int = _bounded(65_536, 1, 65_536)
     # Apps whose last publish a log remembers, those that only stage included; one more is
     # STAGE_FULL.
     apps: int = _bounded(10_000, 1, 1_000_000)

@@ -177,3 +177,17 @@ async def test_an_empty_publish_is_passed_over(tmp_path: Path) -> None:
         await append_all(leader, [b"one"])
         assert await read(leader) == [(b"one", 0, 1)]
         assert await leader.offset_at(0) == 0
+
+
+@in_loop
+async def test_chunks_that_left_memory_before_their_publish_are_read_from_disk(
+    tmp_path: Path,
+) -> None:
+    async with Cluster(tmp_path, 1, MIXED) as cluster:
+        leader = await cluster.leader()
+        await stage_all(leader, 0)
+        receipt = await publish(leader, 0)
+        in_memory = leader.engine.core.standing.log.first_in_memory
+        assert PARTITIONS * CHUNKS // 2 < in_memory <= receipt.index
+        for bytes_max in (1, 64 * KIB):
+            assert await read(leader, bytes_max) == published(0, 0)

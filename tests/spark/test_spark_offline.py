@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from spark_rig import fill, offsets, refused
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+from spark_rig import fill
 
 import quorate.testing
 from quorate.batch import encode_batch
@@ -15,13 +17,23 @@ from quorate.client.administration import find_log
 from quorate.client.routing import Routing, parse_endpoints
 from quorate.client.session import Session
 from quorate.client.staging import Chunk, Part, publish, stage
+from quorate.errors import (
+    Corrupt,
+    InvalidArgument,
+    LogNotFound,
+    LogRecreated,
+    OffsetOutOfRange,
+    WrongDirectory,
+)
+from quorate.spark.columns import APPEND_TIME, COLUMNS
+from quorate.spark.source import QuorateDataSource
 from quorate.storage.layout import segment_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from quorate.testing import Cluster
 
@@ -45,8 +57,8 @@ def stopped() -> Iterator[Cluster]:
             values = [b"%d" % number + bytes(1000) for number in range(start, start + 100)]
             log.append_batch(values, keys=[b"k"] * 100, headers=[[("h", b"1")]] * 100)
         asyncio.run(published(running.endpoints))
-        assert len(list(client.log("staged").read())) == 30
-        # What is known to be committed is on a disk with the next write only.
+        assert len(list(client.log("staged").read())) == 31
+        # That an entry is committed stands on a disk with the next write only.
         fill(log, 1)
         for name in running.nodes:
             running.stop(name)
@@ -54,7 +66,7 @@ def stopped() -> Iterator[Cluster]:
 
 
 async def published(endpoints: str) -> None:
-    """Ten records, then ten of two tasks that come to be seen at once, then ten again."""
+    """Ten records, ten again, and ten of two tasks, which were staged between them."""
     session = Session(Routing(parse_endpoints(endpoints)), 30.0)
     try:
         route = await find_log(session, "staged")
@@ -67,89 +79,106 @@ async def published(endpoints: str) -> None:
             parts.append(Part(partition, attempt, 1, 5))
         await session.append(route, encode_batch([b"between"] * 10, times=3))
         await publish(session, route, "app", 0, parts, bytes(32))
+        await session.append(route, encode_batch([b"last"], times=4))
     finally:
         await session.close()
 
 
-def read(spark: SparkSession, path: Path, log: str, **options: object) -> DataFrame:
-    reader = spark.read.format("quorate").option("path", str(path)).option("log", log)
-    for key, value in options.items():
-        reader = reader.option(key, str(value))
-    return reader.load()
+def read(path: Path, log: str, **options: object) -> list[dict[str, Any]]:
+    """The rows that the reader gives, in their order."""
+    given = {"path": str(path), "log": log}
+    source = QuorateDataSource(given | {key: str(value) for key, value in options.items()})
+    reader = source.reader(StructType([*COLUMNS, APPEND_TIME]))
+    return [
+        row
+        for partition in reader.partitions()
+        for batch in reader.read(partition)
+        for row in batch.to_pylist()  # type: ignore[union-attr]  # an Arrow batch
+    ]
+
+
+def offsets(rows: list[dict[str, Any]]) -> list[int]:
+    return [row["offset"] for row in rows]
 
 
 @pytest.mark.parametrize("node", ["n1", "n2", "n3"])
-def test_every_replica_has_what_was_appended(
-    spark: SparkSession, stopped: Cluster, node: str
-) -> None:
-    frame = read(spark, stopped.data(node), "orders", minPartitions=3)
+def test_every_replica_has_what_was_appended(stopped: Cluster, node: str) -> None:
+    rows = read(stopped.data(node), "orders", minPartitions=3)[:RECORDS]
+    assert offsets(rows) == list(range(RECORDS))
+    assert rows[1234]["value"] == b"1234" + bytes(1000)
+    assert rows[1234]["key"] == b"k"
+    assert rows[1234]["headers"] == [{"key": "h", "value": b"1"}]
+    assert {row["log"] for row in rows} == {"orders"}
+
+
+def test_spark_reads_it(spark: SparkSession, stopped: Cluster, tmp_path: Path) -> None:
+    place = str(stopped.data("n1"))
+    reader = spark.read.format("quorate").option("path", place).option("log", "orders")
+    frame = reader.option("minPartitions", "3").load()
     assert frame.rdd.getNumPartitions() == 3
-    rows = frame.where(f"offset < {RECORDS}").orderBy("offset").collect()
-    assert [row.offset for row in rows] == list(range(RECORDS))
-    assert rows[1234].value == b"1234" + bytes(1000)
-    assert rows[1234].key == b"k"
-    assert [tuple(pair) for pair in rows[1234].headers] == [("h", b"1")]
-    assert rows[0]["log"] == "orders"
-
-
-def test_ranges_patterns_and_times(spark: SparkSession, stopped: Cluster) -> None:
-    place = stopped.data("n1")
-    frame = read(spark, place, "orders", startingOffsets=150, endingOffsets=260)
-    assert offsets(frame) == list(range(150, 260))
-    logs = {row["log"] for row in read(spark, place, "*").select("log").distinct().collect()}
-    assert logs == {"orders", "staged"}, "the node's own log is nobody else's"
-    assert read(spark, place, "empty").collect() == []
-
-
-def test_a_time_leads_to_the_first_record_that_was_appended_then(
-    spark: SparkSession, stopped: Cluster
-) -> None:
-    place = stopped.data("n1")
-    reader = spark.read.format("quorate").schema("offset bigint, appendTime timestamp")
-    frame = reader.option("path", str(place)).option("log", "orders").load()
-    micros = frame.selectExpr("offset", "unix_micros(appendTime) as us").orderBy("offset")
-    times = [row.us for row in micros.collect()]
-    milliseconds = times[1700] // 1000
-    found = read(spark, place, "orders", startingTimestamp=milliseconds)
-    expected = next(place for place, time in enumerate(times) if time >= 1000 * milliseconds)
-    assert expected <= 1700
-    assert offsets(found) == list(range(expected, len(times)))
-
-
-@pytest.mark.parametrize("bounds", [(0, 30), (12, 27), (21, 22), (20, 25)])
-def test_what_was_staged_has_the_place_of_its_publish(
-    spark: SparkSession, stopped: Cluster, bounds: tuple[int, int]
-) -> None:
-    frame = read(
-        spark, stopped.data("n2"), "staged", startingOffsets=bounds[0], endingOffsets=bounds[1]
-    )
-    found = [(row.offset, row.value) for row in frame.orderBy("offset").collect()]
-    values = [b"before"] * 10 + [b"between"] * 10 + [b"staged 0"] * 5 + [b"staged 1"] * 5
-    assert found == list(enumerate(values))[slice(*bounds)]
-
-
-def test_what_is_not_there_is_refused(
-    spark: SparkSession, stopped: Cluster, tmp_path: Path
-) -> None:
-    place = stopped.data("n1")
-    error = refused(read(spark, place, "items"))
-    assert "LOG_NOT_FOUND" in error
-    assert "the logs there: empty, orders, staged" in error
-    assert "is not the data directory of a node" in refused(read(spark, tmp_path, "orders"))
-    assert "OFFSET_OUT_OF_RANGE" in refused(read(spark, place, "orders", startingOffsets=99_999))
-    stream = spark.readStream.format("quorate").option("path", str(place)).option("log", "orders")
+    assert frame.where(f"offset < {RECORDS}").count() == RECORDS
+    stream = spark.readStream.format("quorate").option("path", place).option("log", "orders")
     query = stream.load().writeStream.format("noop")
     with pytest.raises(Exception, match="path: a data directory is read as a batch"):
         query.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
 
 
-def test_a_running_node_is_left_alone(spark: SparkSession, cluster: Cluster) -> None:
-    client = cluster.client()
-    client.log("running", create=True)
-    assert "is in use by process" in refused(read(spark, cluster.data("n1"), "running"))
+def test_ranges_and_patterns(stopped: Cluster) -> None:
+    place = stopped.data("n1")
+    rows = read(place, "orders", startingOffsets=150, endingOffsets=260)
+    assert offsets(rows) == list(range(150, 260))
+    logs = {row["log"] for row in read(place, "*")}
+    assert logs == {"orders", "staged"}, "the node's own log is nobody else's"
+    assert read(place, "empty") == []
 
 
-def test_a_damaged_copy_is_not_read(spark: SparkSession, stopped: Cluster, tmp_path: Path) -> None:
+def test_a_time_leads_to_the_first_record_that_was_appended_then(stopped: Cluster) -> None:
+    place = stopped.data("n1")
+    times = [row["appendTime"] for row in read(place, "orders")]
+    moment = times[1700].replace(microsecond=times[1700].microsecond // 1000 * 1000)
+    rows = read(place, "orders", startingTimestamp=moment.isoformat())
+    expected = next(number for number, time in enumerate(times) if time >= moment)
+    assert expected <= 1700
+    assert offsets(rows) == list(range(expected, len(times)))
+    assert read(place, "orders", startingTimestamp="2200-01-01") == []
+
+
+@pytest.mark.parametrize("bounds", [(0, 30), (12, 27), (21, 22), (20, 25)])
+def test_what_was_staged_has_the_place_of_its_publish(
+    stopped: Cluster, bounds: tuple[int, int]
+) -> None:
+    rows = read(stopped.data("n2"), "staged", startingOffsets=bounds[0], endingOffsets=bounds[1])
+    values = [b"before"] * 10 + [b"between"] * 10 + [b"staged 0"] * 5 + [b"staged 1"] * 5
+    found = [(row["offset"], row["value"]) for row in rows]
+    assert found == list(enumerate(values))[slice(*bounds)]
+    times = [row["appendTime"] for row in rows]
+    assert times == sorted(times)
+
+
+def test_what_is_not_there_is_refused(stopped: Cluster, tmp_path: Path) -> None:
+    place = stopped.data("n1")
+    with pytest.raises(LogNotFound, match="no log items; the logs there: empty, orders, staged"):
+        read(place, "items")
+    with pytest.raises(InvalidArgument, match="is not the data directory of a node"):
+        read(tmp_path, "orders")
+    with pytest.raises(OffsetOutOfRange, match="OFFSET_OUT_OF_RANGE: startingOffsets 99999"):
+        read(place, "orders", startingOffsets=99_999)
+
+
+def test_a_running_node_is_left_alone(cluster: Cluster) -> None:
+    with pytest.raises(WrongDirectory, match="is in use by process"):
+        read(cluster.data("n1"), "orders")
+
+
+def test_a_log_that_was_made_again_since_the_plan_is_named(stopped: Cluster) -> None:
+    reader = QuorateDataSource({"path": str(stopped.data("n1")), "log": "orders"}).reader(COLUMNS)
+    [partition] = reader.partitions()
+    planned = partition.value._replace(incarnation="0" * 32)
+    with pytest.raises(LogRecreated, match=f"{'0' * 32} is {partition.value.incarnation} now"):
+        list(reader.read(InputPartition(planned)))
+
+
+def test_a_damaged_copy_is_not_read(stopped: Cluster, tmp_path: Path) -> None:
     copy = tmp_path / "n3"
     shutil.copytree(stopped.data("n3"), copy)
     # The largest log; its first segment is full of what was appended first.
@@ -159,5 +188,6 @@ def test_a_damaged_copy_is_not_read(spark: SparkSession, stopped: Cluster, tmp_p
         byte = file.read(1)
         file.seek(100_000)
         file.write(bytes([byte[0] ^ 1]))
-    assert offsets(read(spark, copy, "orders", startingOffsets=2000)), "the rest is whole"
-    assert "CORRUPT" in refused(read(spark, copy, "orders"))
+    assert offsets(read(copy, "orders", startingOffsets=2000)), "the rest is whole"
+    with pytest.raises(Corrupt):
+        read(copy, "orders")

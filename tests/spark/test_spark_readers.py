@@ -168,6 +168,19 @@ def test_a_replica_that_is_behind_is_not_believed(logs: Logs) -> None:
         assert logs.batch(log.name, readFrom=read_from, minPartitions=6) == list(range(510))
 
 
+def test_a_leader_that_dies_after_the_plan_is_missed_by_nobody(logs: Logs) -> None:
+    log = logs.make(records=600)
+    reader = logs.source(log.name, readFrom="leader", minPartitions=3).reader(COLUMNS)
+    parts = reader.partitions()
+    leader = logs.cluster.wait_leader(log.name)
+    logs.cluster.kill(leader)
+    try:
+        found = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]  # type: ignore[union-attr]  # Arrow
+    finally:
+        logs.cluster.restart(leader)
+    assert [row["offset"] for row in found] == list(range(600))
+
+
 def test_a_range_has_to_name_somebody(logs: Logs) -> None:
     with pytest.raises(InvalidArgument, match="'n9' is none of any, leader, n1, n2, n3"):
         read_range(logs.make(records=1), 0, 1, read_from="n9")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from staging_rig import APP, StagingScribe, digest, label, publish, uuid
 from state_rig import SECOND, Sent, replayed
 
+from core_rig import FUZZ
 from quorate.entry import Chunk, Entry, unpack_batches, unpack_chunks
 from quorate.errors import InvalidArgument, InvariantBroken, TooLarge
 from quorate.state.labels import CHUNKS_MAX, Label, Part, Publish, decode_label
@@ -269,6 +272,33 @@ def test_a_publish_entry_that_nobody_writes_halts() -> None:
         entry = scribe.make(EntryKind.PUBLISH, spoiled)
         halts(scribe, entry, "cannot be applied by this release")
     halts(scribe, scribe.make(EntryKind.PUBLISH, body, 0, 0, 9), "9 chunks do not fit")
+
+
+@FUZZ
+@given(st.data())
+def test_a_spoiled_body_halts_or_means_something_else(draw: st.DataObject) -> None:
+    """Whatever the bytes are: applied whole, or refused by name with nothing changed."""
+    scribe = StagingScribe()
+    scribe.stage(label(), 2)
+    good = draw.draw(
+        st.sampled_from(
+            [scribe.staged(label(number=1)), scribe.published(publish(0, (0, 1, 1, 2)))]
+        )
+    )
+    body = bytearray(good.body)
+    for _ in range(draw.draw(st.integers(1, 3))):
+        body[draw.draw(st.integers(0, len(body) - 1))] = draw.draw(st.integers(0, 255))
+    cut = draw.draw(st.integers(0, len(body)))
+    spoiled = bytes(body[:cut]) if draw.draw(st.booleans()) else bytes(body)
+    entry = scribe.make(good.kind, spoiled, good.count, good.runs, good.stamps)
+    before, known = scribe.state.copy(), scribe.state.digest()
+    try:
+        scribe.state.apply(entry)
+    except InvariantBroken:
+        assert scribe.state == before
+        assert scribe.state.digest() == known
+    else:
+        assert State.decode(scribe.state.encode()) == scribe.state
 
 
 # -- what is refused before it reaches a log -----------------------------------------------------

@@ -86,6 +86,20 @@ def test_the_first_to_campaign_is_picked_by_the_incarnation(incarnation: int) ->
     assert first == [VOTERS[incarnation % 3]]
 
 
+def test_the_first_to_campaign_asks_again_soon_while_the_others_are_not_there() -> None:
+    """Their replicas are made a moment later: a new log does not wait for a whole timeout."""
+    replica = engine("n2")
+    timing = replica.config.timing
+    asked = [now for now in range(10, timing.election_ms, 10) if asks(replica.turn([], now))]
+    waits = [later - earlier for earlier, later in zip(asked, asked[1:], strict=False)]
+    assert asked[0] == 10
+    assert len(asked) > timing.election_ms // timing.hint_max_ms
+    assert all(timing.hint_min_ms <= wait <= timing.hint_max_ms for wait in waits)
+    # After that it is as patient as anybody.
+    later = range(timing.election_ms, 2 * timing.election_ms, 10)
+    assert sum(asks(replica.turn([], now)) for now in later) <= 2
+
+
 @pytest.mark.parametrize("messages", [0, 2], ids=["term and entries", "term only"])
 def test_after_a_restart_nobody_is_first(messages: int) -> None:
     cluster = HandCluster(3)

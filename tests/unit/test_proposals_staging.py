@@ -15,6 +15,7 @@ from proposal_rig import stuck, unstick
 from quorate.entry import Chunk, unpack_chunks
 from quorate.errors import (
     Busy,
+    DiskFull,
     Duplicate,
     EmptyBatch,
     NotLeader,
@@ -26,7 +27,8 @@ from quorate.errors import (
     StageFull,
     TooLarge,
 )
-from quorate.replica.exchange import Aborted, Deliver, Operate, Receipt, Stage
+from quorate.replica.allowance import DROP_BYTES, ENTRY_OVERHEAD, NAMES_BYTES
+from quorate.replica.exchange import Aborted, Deliver, Operate, Receipt, Room, Stage
 from quorate.state.judge import Staged
 from quorate.state.labels import Abort, Label, Part, Publish, decode_label
 from quorate.state.operations import DropReason, DropStaged, ForgetApps, decode_operation
@@ -313,3 +315,28 @@ def test_limits_are_the_leaders_own_and_applying_asks_none() -> None:
     follower.config = replace(follower.config, limits=tight.limits)
     cluster.run(5)
     assert follower.state.staging.chunks == 2
+
+
+def test_there_must_be_room_for_the_entry_that_drops_what_is_staged() -> None:
+    cluster = led(1)
+    for number in range(50):
+        stage(cluster, number=number)
+    least = cluster.config.storage.reserve_bytes + ENTRY_OVERHEAD + NAMES_BYTES + 50 * DROP_BYTES
+    cluster.turn("n1", [Room(least - 1)])
+    problem(cluster, operate(cluster, Abort(APP, 0)), DiskFull)
+    cluster.turn("n1", [Room(least)])
+    assert isinstance(cluster.answers[operate(cluster, Abort(APP, 0))], Aborted)
+
+
+def test_names_count_among_what_an_entry_takes_of_the_disk() -> None:
+    cluster = led(1)
+    least = cluster.config.storage.reserve_bytes + ENTRY_OVERHEAD + NAMES_BYTES + 8
+    cluster.turn("n1", [Room(least - 1)])
+    problem(cluster, stage(cluster), DiskFull)
+    cluster.turn("n1", [Room(least)])
+    token = next(_tokens)
+    label = Label("a" * 255, uuid(1), 0, 0, uuid(1), 0)
+    cluster.turn("n1", [Stage(token, label, b"batch...", 1)])
+    assert isinstance(cluster.answers[token], Staged)
+    (entry,) = entries(cluster, EntryKind.STAGE)
+    assert entry.size <= ENTRY_OVERHEAD + NAMES_BYTES + 8

@@ -1,4 +1,4 @@
-"""Reading a range that was planned elsewhere, from a replica of choice: one task of many.
+"""Planning what to read, and reading a part of it elsewhere from a replica of choice.
 
 Whoever made the plan knew that the range is committed. Whoever reads it has to make sure that a
 replica which lags does not make it look shorter.
@@ -22,13 +22,22 @@ if TYPE_CHECKING:
     from quorate.client.session import Session
     from quorate.wire.requests import Records
 
-__all__ = ["ANY", "LEADER", "read_range"]
+__all__ = ["ANY", "LEADER", "ends_of", "read_range"]
 
 # Whom to read from, besides the id of a node.
 ANY = "any"
 LEADER = "leader"
 # Between two questions to the one replica that may be asked.
 PAUSE_S = 0.05
+
+
+def ends_of(log: Log) -> tuple[int, int]:
+    """The first offset that is kept and the one after the last record, by one question.
+
+    Linearizable: all that was acknowledged lies between them.
+    """
+    ends = log._client._run(lambda session: session.ends(log._route, barrier=True))
+    return ends.first, ends.end
 
 
 def read_range(

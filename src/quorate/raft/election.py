@@ -43,13 +43,15 @@ class Election:
         self._hint_refused = False
         # The last term that had its hint: there is at most one per term.
         self._hint_term = -1
-        # A leader is gone for sure: until then, a round that failed is soon tried again.
+        # There is no leader for sure: until then, a round that failed is soon tried again.
         self._hurry_until = 0
         # No campaign before this: the disk was found too slow to lead.
         self._barred_until = 0
         self.postpone()
         if first_to_campaign:
             self._deadline = 1
+            # The others may still be making their replicas.
+            self._hurry_until = standing.ticks(standing.config.timing.election_ms)
 
     def postpone(self) -> None:
         """Wait one to two election timeouts from now before campaigning."""

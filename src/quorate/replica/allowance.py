@@ -14,10 +14,14 @@ if TYPE_CHECKING:
     from quorate.raft.messages import Append
     from quorate.replica.durability import Durability
 
-__all__ = ["Allowance"]
+__all__ = ["DROP_BYTES", "NAMES_BYTES", "Allowance"]
 
 # What an entry takes besides a batch: its header, a row of the directory and some padding.
 ENTRY_OVERHEAD = 128
+# What an entry that names something may take besides: two fences, or the label of a chunk.
+NAMES_BYTES = 512
+# What each chunk that is staged may take of an entry that drops it.
+DROP_BYTES = 8
 
 
 class Allowance:

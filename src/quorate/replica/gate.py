@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from quorate.entry import COUNT_MAX
 from quorate.errors import Busy, DiskFull, EmptyBatch, NotLeader, QuorateError, TooLarge
+from quorate.replica.allowance import NAMES_BYTES
 from quorate.replica.exchange import Operate, Propose
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Gate:
         problem = None
         if not isinstance(item, Operate):
             problem = self._refuse_batch(item)
-        return problem or self._refuse_proposal(item.size)
+        names = 0 if isinstance(item, Propose) else NAMES_BYTES
+        return problem or self._refuse_proposal(item.size, names)
 
     def _refuse_batch(self, item: Propose | Stage) -> QuorateError | None:
         """What is wrong with the batch as it is."""
@@ -59,14 +61,15 @@ class Gate:
             return NotLeader(f"term is {term}, expected {expected}; leader: {node}")
         return None
 
-    def _refuse_proposal(self, size: int) -> QuorateError | None:
+    def _refuse_proposal(self, size: int, names: int) -> QuorateError | None:
         limits, proposals = self._config.limits, self._proposals
         node, leader = self._core.standing.node, self._core.leader
         if leader is None:
             known = self._core.standing.leader or "none"
             return NotLeader(f"{node} does not lead; leader: {known}")
         arrived, arrived_bytes = proposals.arrived
-        if not leader.has_room or not self._allowance.takes(arrived_bytes + size, arrived + 1):
+        room = arrived_bytes + size + names + proposals.room
+        if not leader.has_room or not self._allowance.takes(room, arrived + 1):
             return DiskFull(
                 f"no room for {size} bytes on the disks of a majority, {node} included; make "
                 f"room (storage.disk_usage_max, storage.segment_bytes)"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from quorate.entry import COUNT_MAX, RUN_BYTES, RUNS_MAX, Stamp, join_body, pack_runs
 from quorate.errors import Busy, NotLeader, OutcomeUnknown, QuorateError, StateDiverged, check
 from quorate.replica.agreement import COMPARED_EVERY
+from quorate.replica.allowance import DROP_BYTES, NAMES_BYTES
 from quorate.replica.drafts import Draft, draft, draft_expiries, draft_room
 from quorate.replica.exchange import Aborted, Answer, Propose, Receipt, Stage
 from quorate.state.judge import Staged, is_final, judge_append
@@ -64,7 +65,8 @@ class Proposals:
     """Of one replica. Only a leader has any."""
 
     __slots__ = (
-        "_ahead", "_arrived", "_arrived_bytes", "_config", "_confirmation", "_confirmed", "_core",
+        "_ahead", "_alone", "_arrived", "_arrived_bytes", "_config", "_confirmation", "_confirmed",
+        "_core",
         "_digests", "_logged", "_logged_bytes", "_repeated", "_term", "_unconfirmed",
     )  # fmt: skip
 
@@ -74,6 +76,8 @@ class Proposals:
         # Not in the log yet: a failure of these is final.
         self._arrived: deque[Request] = deque()
         self._arrived_bytes = 0
+        # How many of these have an entry to themselves.
+        self._alone = 0
         # In the log, in its order: without a commit their fate is unknown.
         self._logged: deque[_Logged] = deque()
         self._logged_bytes = 0
@@ -106,10 +110,17 @@ class Proposals:
         """How many are not in the log yet, and their bytes."""
         return len(self._arrived), self._arrived_bytes
 
+    @property
+    def room(self) -> int:
+        """What those may take of the disk besides: names, and the drop of all that is staged."""
+        staged = self._ahead.staging.chunks if self._ahead is not None else 0
+        return NAMES_BYTES * self._alone + DROP_BYTES * staged
+
     def take(self, item: Request) -> None:
         """``item`` passed every limit: it will be judged in its turn."""
         self._arrived.append(item)
         self._arrived_bytes += item.size
+        self._alone += not isinstance(item, Propose)
 
     # -- leading and not -----------------------------------------------------------------------
 
@@ -134,7 +145,7 @@ class Proposals:
             self._digests,
         ):  # fmt: skip
             waiting.clear()
-        self._arrived_bytes = self._logged_bytes = 0
+        self._arrived_bytes = self._logged_bytes = self._alone = 0
         self._ahead = None
 
     # -- logging -------------------------------------------------------------------------------
@@ -171,6 +182,7 @@ class Proposals:
                 if not runs:
                     self._arrived.popleft()
                     self._arrived_bytes -= item.size
+                    self._alone -= 1
                     self._log_alone(item, ahead, applied, answers)
                 break
             more = len(item.rows) // RUN_BYTES or 1

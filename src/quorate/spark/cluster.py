@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from quorate.client.blocking import Client
-from quorate.client.ranges import ANY, LEADER
+from quorate.client.ranges import ANY, LEADER, ends_of
 from quorate.errors import InvalidArgument, LogNotFound
 from quorate.spark.options import is_pattern
 from quorate.spark.planning import Seen, recreated
@@ -98,7 +98,7 @@ class ClusterLog:
 
     def look(self) -> Seen:
         with self._named():
-            return Seen(self.incarnation, self._log.first_offset(), self._log.end_offset())
+            return Seen(self.incarnation, *ends_of(self._log))
 
     def first_offset(self, incarnation: str) -> int:
         """Of the life that is called ``incarnation``."""

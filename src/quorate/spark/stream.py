@@ -6,6 +6,7 @@ it had. They name the life of each log, so that a repeat never reads another log
 
 from __future__ import annotations
 
+import time
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 
 __all__ = ["QuorateStreamReader"]
 
+# Between two looks at logs that do not grow: little beside what Spark needs for a portion.
+IDLE_S = 0.05
+
 
 class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One process on the driver asks it for all portions; others, in the workers, only read."""
@@ -90,7 +94,11 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             began = points_of(start)
             target = self._look() if self._target is None else self._target
             self._check_kept(began, target)
-            return offsets_of(advance(began, target, self._most(began, target, limit)))
+            end = advance(began, target, self._most(began, target, limit))
+        if end == began and self._target is None:
+            # Spark asks again at once; a cluster has better things to do than to answer.
+            time.sleep(IDLE_S)
+        return offsets_of(end)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         with codes_told():

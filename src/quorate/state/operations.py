@@ -33,6 +33,7 @@ __all__ = [
     "EPOCHS_MAX",
     "EXPIRY_US_MAX",
     "EXPIRY_US_MIN",
+    "FORGOTTEN_MAX",
     "INSTANCE_BYTES",
     "NAME_BYTES_MAX",
     "WINDOW_MAX",
@@ -59,8 +60,11 @@ EXPIRY_US_MIN = 1_000_000
 EXPIRY_US_MAX = 10 * 365 * 24 * 3600 * 1_000_000
 # Producers that one entry expires, so that applying it takes no long time; more wait for the next.
 EPOCHS_MAX = 256
-# Attempts that one entry drops, and apps that one forgets.
+# Attempts that one entry drops: no leader lets more be staged. And apps that one forgets.
 DROPS_MAX = 65_536
+# What a leader forgets with one entry that nobody asked for: such entries live on the reserve of a
+# disk. More wait for the next.
+FORGOTTEN_MAX = 256
 
 _OPEN = struct.Struct("<BBBBIQ16s")
 _SET = struct.Struct("<BBBB")

@@ -8,12 +8,12 @@ whatever the order of changes was.
 from __future__ import annotations
 
 import struct
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.entry import Chunk
 from quorate.errors import InvariantBroken, check
-from quorate.state.operations import DROPS_MAX
+from quorate.state.operations import FORGOTTEN_MAX
 from quorate.state.producers import hash_item
 
 if TYPE_CHECKING:
@@ -169,36 +169,35 @@ class Staging:
         return len(self._apps.keys() | self._stagers.keys())
 
     def of_batch(self, app: str, batch_id: int, attempt: bytes | None) -> tuple[int, ...]:
-        """The attempts at a batch, or the one that has this id: as many as one entry takes."""
-        found = [
+        """The attempts at a batch, or the one that has this id."""
+        return tuple(
             first
             for first, one in self._attempts.items()
             if (one.app, one.batch_id) == (app, batch_id) and attempt in (None, one.id)
-        ]
-        return tuple(found[:DROPS_MAX])
+        )
 
     def older_runs(self, app: str, run: bytes) -> tuple[int, ...]:
         """The attempts of runs of ``app`` that began to stage before ``run`` did."""
         own = [one for one in self.attempts() if one.app == app]
         older = {one.run for one in takewhile(lambda one: one.run != run, own)}
-        return tuple([one.first for one in own if one.run in older][:DROPS_MAX])
+        return tuple(one.first for one in own if one.run in older)
 
     def expired(self, now_us: int, expiry_us: int) -> tuple[int, ...]:
-        """The attempts to which nothing was added for ``expiry_us``."""
-        found = [
+        """The attempts to which nothing was added for ``expiry_us``: as many as may go at once."""
+        found = (
             first for first, one in self._attempts.items() if now_us - one.active_us >= expiry_us
-        ]
-        return tuple(found[:DROPS_MAX])
+        )
+        return tuple(islice(found, FORGOTTEN_MAX))
 
     def idle_apps(self, now_us: int, expiry_us: int) -> tuple[int, ...]:
         """The last publishes of apps that have published nothing for ``expiry_us`` and have nothing
-        staged."""
+        staged: as many as may go at once."""
         found = [
             app.index
             for app in self.apps()
             if now_us - app.active_us >= expiry_us and app.name not in self._stagers
         ]
-        return tuple(found[:DROPS_MAX])
+        return tuple(found[:FORGOTTEN_MAX])
 
     # -- changes -------------------------------------------------------------------------------
 

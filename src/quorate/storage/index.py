@@ -32,8 +32,8 @@ _HEAD = struct.Struct("<4sHHQQQQI")
 def encode_index(segment: Segment) -> bytes:
     """The file for ``segment``: four columns of 8 bytes an entry, then the offset rows.
 
-    An offset row names the entry that takes offsets from there on. If that is a publish, the records
-    lie in the stage entries that it names: nobody has to read a body to make this file.
+    An offset row names the entry that takes offsets from there on. If that is a publish, the
+    records lie in the stage entries that it names: no body has to be read to make this file.
     """
     rows = segment.rows
     offset_rows = _offset_rows(rows, segment.next_offset)

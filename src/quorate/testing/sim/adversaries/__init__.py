@@ -118,12 +118,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "spoiled_copy": PLAIN,
     # Few appends of others, so that the victim has what it forgets in its newest blocks.
     "forgetful_voter": {**PLAIN, "client_gap_us": 100_000},
-    # Nothing stays in memory, and segments are soon sealed.
+    # Nothing stays in memory, segments are soon sealed, and the next is always there in time.
     "spoiled_archive": {
         **QUIET,
         "limits": {"log_memory_bytes": 0},
         "uneven": False,
         "segment_bytes": 40 * 1024,
+        "disk_us": 50,
+        "delay_us": 1000,
     },
     "torn_catch_up": {**PLAIN, "disk_us": 2000},
     # Few appends of others, so that all that was logged is applied when a refusal is due.

@@ -88,9 +88,12 @@ def spoiled_archive(stage: Stage) -> Script:
     somebody else has to lead.
     """
     world = stage.world
-    yield stage.until_led()
-    leader = world.leader()
-    if leader is not None:
+    while True:
+        stage.start(*stage.all)
+        yield stage.until_led()
+        leader = world.leader()
+        if leader is None:
+            continue
         victim = stage.others(leader)[stage.pick(2)]
         yield stage.until_equal(stage.all)
         victim.kill()
@@ -99,9 +102,10 @@ def spoiled_archive(stage: Stage) -> Script:
             stage.append(leader)
             yield 4 * (world.options.delay_us + world.options.disk_us)
         if leader.leads and _spoil(leader, needed):
-            world.rotten.add(leader)
-            world.sometimes["entry spoiled that a peer needs"] += 1
-        stage.start(victim)
+            break
+    world.rotten.add(leader)
+    world.sometimes["entry spoiled that a peer needs"] += 1
+    stage.start(victim)
     yield FOREVER_US
 
 
