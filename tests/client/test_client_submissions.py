@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from session_rig import RECEIPT, SOON, cluster, log_of, on_loop, stopped
 
+from quorate.client import submitting
 from quorate.client.results import Receipt
-from quorate.errors import InvalidArgument, NotLeader, OutcomeUnknown, TooLarge
+from quorate.errors import Busy, InvalidArgument, NotLeader, OutcomeUnknown, TooLarge
 from quorate.wire.requests import Append
 from scripted_node import DROP, SILENCE
 
@@ -147,3 +148,45 @@ async def test_closing_the_client_ends_what_is_under_way_as_unknown() -> None:
         await session.close()
         with pytest.raises(OutcomeUnknown):
             await submission
+
+
+@on_loop
+async def test_submissions_wait_for_the_one_that_finds_the_leader_and_keep_their_order() -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        offsets = count()
+        nodes[1].will(Append, lambda _: Receipt(next(offsets), 1, 2, 1, 2))
+        log = await log_of(session)
+        await stopped(session, nodes[0])
+        submissions = [log.submit([b"v"]) for _ in range(100)]
+        receipts = [await one for one in submissions]
+        assert [receipt.offset for receipt in receipts] == list(range(100))
+        await nodes[0].start()
+
+
+@on_loop
+async def test_who_waits_for_one_that_fails_tries_for_himself() -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[1].will(Append, DROP, RECEIPT)
+        log = await log_of(session)
+        await stopped(session, nodes[0])
+        submissions = [log.submit([b"v"]) for _ in range(10)]
+        with pytest.raises(OutcomeUnknown):
+            await submissions[0]
+        assert [await one for one in submissions[1:]] == [RECEIPT] * 9
+        assert nodes[1].count(Append) == 10
+        await nodes[0].start()
+
+
+@on_loop
+async def test_too_many_that_wait_for_a_leader_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submitting, "HELD_MAX", 5)
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[1].will(Append, RECEIPT)
+        log = await log_of(session)
+        await stopped(session, nodes[0])
+        submissions = [log.submit([b"v"]) for _ in range(8)]
+        assert [one.done() for one in submissions] == [False] * 6 + [True] * 2
+        with pytest.raises(Busy, match="5 appends to orders wait for its leader"):
+            submissions[7].result()
+        assert [await one for one in submissions[:6]] == [RECEIPT] * 6
+        await nodes[0].start()

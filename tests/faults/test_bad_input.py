@@ -18,6 +18,7 @@ from quorate.errors import (
     VersionMismatch,
     WrongCluster,
 )
+from quorate.server.node import CLIENT_CONTROL_BYTES
 from quorate.testing.processes import cluster
 from quorate.wire.calls import AwaitCatalog, FindLog, ReadEnds
 from quorate.wire.frames import FrameKind, encode_frame
@@ -40,7 +41,6 @@ SETTINGS = {
     "limits": {"record_bytes": RECORD_BYTES, "batch_bytes": BATCH_BYTES},
     "storage": {"segment_bytes": 4 * MIB},
 }
-CONTROL_BYTES = 64 << 10
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def head(kind: int = 16, control: int = 0, bulk: int = 0, version: int = 1) -> b
 @pytest.mark.parametrize(
     "data",
     [
-        head(control=CONTROL_BYTES + 1),
+        head(control=CLIENT_CONTROL_BYTES + 1),
         head(bulk=2 * BATCH_BYTES + 1),
         head(control=0xFFFF_FFFF, bulk=0xFFFF_FFFF),
         head(version=2),

@@ -72,46 +72,14 @@ def test_several_logs_and_patterns(place: Place) -> None:
 
     assert counts(f"{one.name},{other.name}") == {one.name: 30, other.name: 5}
     assert counts(f"{place.prefix}-a*") == {one.name: 30, two.name: 20}
-    assert counts(f"{place.prefix}-?-[1]") == {one.name: 30, other.name: 5}
-    starting = f'{{"{one.name}": 29, "{two.name}": "latest"}}'
-    frame = place.read(f"{place.prefix}-*", startingOffsets=starting)
-    assert frame.count() == 1 + 0 + 5
-    strange = place.read(f"{place.prefix}-*", startingOffsets='{"no-such-log": 1}')
-    assert "offsets are given for no-such-log, which is not read" in refused(strange)
 
 
-def test_ranges_by_offset_and_time(place: Place) -> None:
-    log = place.log(records=10)
-    start = max(record.append_time for record in log.read()) + 1
-    log.append(b"later")
-    while log.offset_at(start) == log.end_offset():
-        log.append(b"later")
-    later = log.offset_at(start)
-    assert later >= 10
-    assert offsets(place.read(log.name, startingOffsets=3, endingOffsets=7)) == [3, 4, 5, 6]
-    assert offsets(place.read(log.name, startingOffsets="latest")) == []
-    # Milliseconds are coarser: whatever was appended in the same one is there, too.
-    found = offsets(place.read(log.name, startingTimestamp=-(-start // 1000)))
-    assert set(found) <= set(range(later, log.end_offset()))
-    moment = datetime.fromtimestamp(start / 1e6, UTC).isoformat(timespec="microseconds")
-    assert offsets(place.read(log.name, startingTimestamp=moment)) == list(
-        range(later, log.end_offset())
-    )
-    assert offsets(place.read(log.name, endingTimestamp=moment)) == list(range(later))
-
-
-def test_parts_and_where_they_are_read(place: Place) -> None:
+def test_parts_are_tasks(place: Place) -> None:
     log = place.log(records=1000)
     assert place.read(log.name).rdd.getNumPartitions() == 1
-    frame = place.read(log.name, minPartitions=4)
-    assert frame.rdd.getNumPartitions() == 4
+    frame = place.read(log.name, minPartitions=4, maxRecordsPerPartition=200)
+    assert frame.rdd.getNumPartitions() == 5
     assert offsets(frame) == list(range(1000))
-    frame = place.read(log.name, maxRecordsPerPartition=300)
-    assert frame.rdd.getNumPartitions() == 4
-    assert offsets(frame) == list(range(1000))
-    for read_from in ("any", "leader", "n1", "n2", "n3"):
-        frame = place.read(log.name, readFrom=read_from, minPartitions=2)
-        assert offsets(frame) == list(range(1000)), read_from
 
 
 def test_a_replica_that_stands_still_is_left_for_another(place: Place) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -129,6 +131,29 @@ def test_what_is_not_there_is_refused(
     log = logs.make(records=10)
     with pytest.raises(error, match=message):
         logs.batch(str(given.get("log", log.name)), **without(given, "log"))
+
+
+def test_offsets_of_some_logs_of_a_pattern(logs: Logs) -> None:
+    one, two, other = logs.make("a-1", 30), logs.make("a-2", 20), logs.make("b-1", 5)
+    starting = json.dumps({one.name: 29, two.name: "latest"})
+    assert logs.batch(f"{logs.prefix}-*", startingOffsets=starting) == [29, *range(5)]
+    ending = json.dumps({two.name: 3, other.name: "earliest"})
+    assert logs.batch(f"{logs.prefix}-?-[12]", endingOffsets=ending) == [*range(30), *range(3)]
+
+
+def test_ranges_by_offset_and_time(logs: Logs) -> None:
+    log = logs.make(records=10)
+    moment = max(record.append_time for record in log.read()) + 1
+    log.append(b"later")
+    while log.offset_at(moment) == log.end_offset():
+        log.append(b"later")
+    later, end = log.offset_at(moment), log.end_offset()
+    text = datetime.fromtimestamp(moment / 1e6, UTC).isoformat(timespec="microseconds")
+    assert logs.batch(log.name, startingOffsets=3, endingOffsets=7) == [3, 4, 5, 6]
+    assert logs.batch(log.name, startingOffsets="latest") == []
+    assert logs.batch(log.name, startingTimestamp=text) == list(range(later, end))
+    assert logs.batch(log.name, endingTimestamp=text) == list(range(later))
+    assert logs.batch(log.name, startingTimestamp=0) == list(range(end))
 
 
 def test_a_log_that_has_no_records_has_no_parts(logs: Logs) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -91,7 +92,7 @@ def test_the_first_to_campaign_asks_again_soon_while_the_others_are_not_there() 
     replica = engine("n2")
     timing = replica.config.timing
     asked = [now for now in range(10, timing.election_ms, 10) if asks(replica.turn([], now))]
-    waits = [later - earlier for earlier, later in zip(asked, asked[1:], strict=False)]
+    waits = [later - earlier for earlier, later in pairwise(asked)]
     assert asked[0] == 10
     assert len(asked) > timing.election_ms // timing.hint_max_ms
     assert all(timing.hint_min_ms <= wait <= timing.hint_max_ms for wait in waits)

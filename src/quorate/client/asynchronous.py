@@ -150,7 +150,7 @@ class AsyncLog:
         """
         batch = encode_records(values, keys, headers, timestamps)
         if expect_offset is None and fence is None:
-            return await self._session.submit(self._route, batch)
+            return await self._session.submitter.submit(self._route, batch)
         return await self._session.append(self._route, batch, expect_offset, fence)
 
     def submit(
@@ -168,7 +168,7 @@ class AsyncLog:
         later. For a guaranteed order, and to be sure that each is there once, open a producer.
         """
         batch = encode_records(values, keys, headers, timestamps)
-        return self._session.submit(self._route, batch)
+        return self._session.submitter.submit(self._route, batch)
 
     def read(
         self,

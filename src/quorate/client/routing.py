@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from quorate.errors import InvalidArgument
+from quorate.client.retries import Lost, Unreachable
+from quorate.errors import InvalidArgument, LogRecreated, NoQuorum, NotLeader
 from quorate.net.connection import parse_address
 
 if TYPE_CHECKING:
@@ -63,6 +64,24 @@ class Route:
     def saw(self, end: int) -> None:
         if end > self.session_end:
             self.session_end = end
+
+    def learn(self, asked: str, error: Exception) -> bool:
+        """What a failure at ``asked`` says about whom to write to. Whether it named somebody else
+        whom it pays to ask at once."""
+        if isinstance(error, NotLeader):
+            return self.redirected(asked, str(error))
+        if isinstance(error, Lost | Unreachable | NoQuorum):
+            self.failed_to_write(asked)
+        return False
+
+    def recreated(self, incarnation: int) -> LogRecreated | None:
+        """What became of the log if that is its incarnation now; None if it is the same."""
+        if incarnation == self.incarnation:
+            return None
+        return LogRecreated(
+            f"{self.name} was deleted and made again: {self.incarnation:032x} is "
+            f"{incarnation:032x} now"
+        )
 
     def redirected(self, asked: str, message: str) -> bool:
         """``asked`` does not lead. Whether it named somebody else whom it pays to ask at once."""

@@ -23,9 +23,6 @@ from quorate.client.window import Window
 from quorate.errors import (
     InvalidArgument,
     LogNotFound,
-    LogRecreated,
-    NoQuorum,
-    NotLeader,
     OutcomeUnknown,
     QuorateError,
     Timeout,
@@ -252,12 +249,7 @@ class Sender:
     def _failed(self, at: Requests | None, error: Exception) -> None:
         """Learn from a failure where to go next, and when."""
         self._at = None
-        redirected = False
-        if at is not None:
-            if isinstance(error, NotLeader):
-                redirected = self._route.redirected(at.node, str(error))
-            elif isinstance(error, Lost | Unreachable | NoQuorum):
-                self._route.failed_to_write(at.node)
+        redirected = at is not None and self._route.learn(at.node, error)
         if self._troubles is None:
             what = f"producer {self.window.name} of {self._route.name}"
             patience = self._session.patience
@@ -271,12 +263,7 @@ class Sender:
             found = await find_log(self._session, route.name)
         except QuorateError:
             return error
-        if found.incarnation == route.incarnation:
-            return error
-        return LogRecreated(
-            f"{route.name} was deleted and made again: {route.incarnation:032x} is "
-            f"{found.incarnation:032x} now"
-        )
+        return route.recreated(found.incarnation) or error
 
     def _stop(self, error: QuorateError) -> None:
         """Nothing more is sent."""

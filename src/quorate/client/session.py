@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from quorate.client.pool import Pool
 from quorate.client.retries import Attempts, Effect, Lost, Patience, Unreachable
-from quorate.client.submission import Submission
+from quorate.client.submitting import Submitter
 from quorate.errors import (
     Behind,
     Corrupt,
     Duplicate,
     InvalidArgument,
     LogNotFound,
-    LogRecreated,
-    NoQuorum,
-    NotLeader,
     QuorateError,
 )
 from quorate.wire.calls import FindLog, ReadEnds
@@ -73,10 +70,7 @@ class Session:
         self._draw = random.Random()
         # What readers asked for before they needed it.
         self._ahead: set[asyncio.Task[Any]] = set()
-        # Appends that were submitted and did not arrive with the first attempt.
-        self._going_on: set[asyncio.Task[None]] = set()
-        # The one loop that it is used on, once it was used.
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.submitter = Submitter(self)
 
     async def close(self) -> None:
         for task in self._ahead:
@@ -130,52 +124,7 @@ class Session:
         attempts = self._attempts(route, what, effect, settling=settling)
         return await self._carry_out(attempts, route, lambda at: at.call(call, batch))
 
-    def submit(self, route: Route, batch: bytes) -> Submission:
-        """Append a batch without waiting. It leaves at once if the leader is known and takes more;
-        otherwise, and if it is refused, it goes the way of :meth:`append`."""
-        # To ask for the loop is a system call, which would be a third of all that is done here.
-        loop = self._loop
-        if loop is None:
-            loop = self._loop = asyncio.get_running_loop()
-        submission = Submission(route, batch, loop.time() + self.timeout, loop)
-        at = self._leader_at(route)
-        if at is None or len(batch) > at.welcome.batch_bytes:
-            self._go_on(submission)
-        else:
-            at.submit(submission, self._refused)
-        return submission
-
-    def _leader_at(self, route: Route) -> Requests | None:
-        leader = route.leader
-        address = self.routing.met.get(leader) if leader is not None else None
-        at = self.pool.connected(address) if address is not None else None
-        return at if at is not None and at.node == leader else None
-
-    def _refused(self, submission: Submission, at: Requests, error: Exception) -> None:
-        self._go_on(submission, at, error)
-
-    def _go_on(
-        self, submission: Submission, at: Requests | None = None, error: Exception | None = None
-    ) -> None:
-        """Let it have its further attempts; ``error`` is what came of the first."""
-        task = asyncio.get_running_loop().create_task(self._append_on(submission, at, error))
-        self._going_on.add(task)
-        task.add_done_callback(self._going_on.discard)
-
-    async def _append_on(
-        self, submission: Submission, at: Requests | None, error: Exception | None
-    ) -> None:
-        route, batch, deadline = submission.route, submission.batch, submission.deadline
-        try:
-            if error is not None:
-                attempts = self._appending(route, Effect.TWICE)
-                await asyncio.sleep(await self._failed(attempts, route, at, error))
-            left = deadline - asyncio.get_running_loop().time()
-            submission.appended(*await self.append(route, batch, timeout=left))
-        except QuorateError as problem:
-            submission.failed(problem)
-
-    def _appending(self, route: Route, effect: Effect, timeout: float | None = None) -> Attempts:
+    def appending(self, route: Route, effect: Effect, timeout: float | None = None) -> Attempts:
         what = f"append to {route.name}"
         return self._attempts(route, what, effect, settling=Duplicate, timeout=timeout)
 
@@ -191,7 +140,7 @@ class Session:
     ) -> Receipt:
         """Without a stamp it is sent a second time only if the first one was refused."""
         effect = Effect.TWICE if stamp is None else Effect.ONCE
-        attempts = self._appending(route, effect, timeout)
+        attempts = self.appending(route, effect, timeout)
         clock = asyncio.get_running_loop().time
         deadline = clock() + attempts.timeout
 
@@ -287,7 +236,7 @@ class Session:
                             route.leader = at.node
                         return result
                     except (Lost, Unreachable, QuorateError) as error:
-                        pause_s = await self._failed(attempts, route, at, error)
+                        pause_s = await self.failed(attempts, route, at, error)
                     await asyncio.sleep(pause_s)
                     if not attempts.worthwhile(deadline - clock()):
                         raise attempts.expired()
@@ -308,18 +257,15 @@ class Session:
             problem = f"{at.node} gave no answer in {attempts.answer_s:g} s"
             raise Lost(problem) if attempts.sent else Unreachable(problem) from None
 
-    async def _failed(
+    async def failed(
         self, attempts: Attempts, route: Route, at: Requests | None, error: Exception
     ) -> float:
         """Learn from a failure where to go next. How long to wait before."""
         attempts.sent = False
         redirected = False
         if at is not None:
-            if isinstance(error, NotLeader):
-                redirected = route.redirected(at.node, str(error))
-            elif isinstance(error, Lost | Unreachable | NoQuorum):
-                route.failed_to_write(at.node)
-            elif isinstance(error, LogNotFound) and route.incarnation:
+            redirected = route.learn(at.node, error)
+            if isinstance(error, LogNotFound) and route.incarnation:
                 error = await self._gone(route, at, error)
             if attempts.effect is Effect.NONE and not redirected and _passes(error):
                 route.failed_to_read(at.node)
@@ -331,12 +277,7 @@ class Session:
             found = await at.call(FindLog(route.name))
         except (Lost, Unreachable, QuorateError):
             return error
-        if found.incarnation == route.wire:
-            return error
-        return LogRecreated(
-            f"{route.name} was deleted and made again: {route.incarnation:032x} is "
-            f"{int.from_bytes(found.incarnation, 'little'):032x} now"
-        )
+        return route.recreated(int.from_bytes(found.incarnation, "little")) or error
 
 
 def _fetch(

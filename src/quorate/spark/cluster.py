@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from quorate.client.blocking import Client
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterLog", "ClusterLogs"]
 
-# What is looked at to learn the size of records: so many places, so many bytes at each.
+# What is looked at to learn the size of records: so many places, at each so many bytes or batches.
 SAMPLES = 3
 SAMPLE_BYTES = 256 << 10
+SAMPLE_BATCHES = 64
 
 
 class ClusterLogs:
@@ -123,7 +125,8 @@ class ClusterLog:
         records = size = 0
         for place in range(min(SAMPLES, stop - start)):
             seen = 0
-            for batch in self._log.read_arrow(start + (stop - start) * place // SAMPLES, stop):
+            batches = self._log.read_arrow(start + (stop - start) * place // SAMPLES, stop)
+            for batch in islice(batches, SAMPLE_BATCHES):
                 records += batch.num_rows
                 seen += batch.nbytes
                 if seen >= SAMPLE_BYTES:
