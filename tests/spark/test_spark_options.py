@@ -64,13 +64,11 @@ def test_times(text: str, microseconds: int) -> None:
 def test_a_path_takes_the_place_of_endpoints() -> None:
     options = parse_read_options({"path": "/data/n1", "log": "a*"}, streaming=False)
     assert options == ReadOptions(("a*",), path="/data/n1")
-    assert options.globs
 
 
 def test_load_names_the_log_if_there_are_endpoints() -> None:
     options = parse_read_options({"endpoints": "127.0.0.1:7401", "path": "orders"})
     assert options == parsed()
-    assert not options.globs
 
 
 @pytest.mark.parametrize(

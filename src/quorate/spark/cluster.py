@@ -68,6 +68,10 @@ class ClusterLogs:
             self._met[name] = ClusterLog(self._client.log(name))
         return self._met[name]
 
+    def forget(self, name: str) -> None:
+        """It is gone; whoever is called so later is another one."""
+        self._met.pop(name, None)
+
     def all(self, wanted: Sequence[str]) -> list[ClusterLog]:
         """All logs of a batch, at least one."""
         names = self.names(wanted)

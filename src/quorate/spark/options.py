@@ -77,11 +77,6 @@ class ReadOptions:
     # any, leader, or a node.
     read_from: str = ANY
 
-    @property
-    def globs(self) -> bool:
-        """Whether logs that are made later may belong to it."""
-        return any(is_pattern(name) for name in self.logs)
-
 
 def is_pattern(name: str) -> bool:
     return any(sign in name for sign in "*?[")

@@ -44,13 +44,15 @@ def session(
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app)
+    settings: dict[str, str | int | bool] = {}
+    if remote is None or remote.startswith("local"):
+        _prepare(os.environ)
+        settings |= _quiet()
     if remote is not None:
         builder = builder.remote(remote)
     elif master is not None:
         builder = builder.master(master)
-    if remote is None or remote.startswith("local"):
-        _prepare(os.environ)
-    for key, value in {**_quiet(), **(config or {})}.items():
+    for key, value in (settings | dict(config or {})).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

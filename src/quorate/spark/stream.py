@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from quorate.errors import InvalidArgument
+from quorate.errors import InvalidArgument, LogNotFound
 from quorate.spark.cluster import ClusterLogs
 from quorate.spark.columns import arrow_schema
 from quorate.spark.options import parse_read_options
@@ -122,8 +122,17 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self) -> dict[str, Seen]:
         """All logs that belong to it at this moment."""
-        logs = self._cluster()
-        return {name: logs.find(name).look() for name in logs.names(self._options.logs)}
+        logs, wanted = self._cluster(), self._options.logs
+        found = {}
+        for name in logs.names(wanted):
+            try:
+                found[name] = logs.find(name).look()
+            except LogNotFound:
+                # A pattern may fit a log that is just being deleted: no harm if it was never read.
+                if name in wanted:
+                    raise
+                logs.forget(name)
+        return found
 
     def _cluster(self) -> ClusterLogs:
         if self._logs is None:

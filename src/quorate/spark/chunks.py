@@ -1,0 +1,216 @@
+"""Rows of Spark as batches: Arrow's columns become those of the batch, without a look at a record.
+
+Spark's strings and binaries lie in memory as a batch has them: bytes, and offsets that cut them into
+cells. A slice only has to count its offsets from 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quorate.batch import HEADERS, KEYS, ONE_TIME, TIMES, assemble_batch
+from quorate.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64]
+    Offsets = npt.NDArray[np.int32]
+    Truths = npt.NDArray[np.bool_]
+
+__all__ = ["Cells", "Pairs", "Rows", "by_log", "encode_rows", "joined", "pieces", "rows_of"]
+
+# A piece of a frame has no more bytes than this, unless one row alone has.
+PIECE_BYTES = 2 << 20
+
+
+class Cells(NamedTuple):
+    """Bytes, and the offsets that cut them into cells: one more than there are cells, from 0."""
+
+    offsets: Offsets
+    data: memoryview
+
+    @property
+    def lengths(self) -> Offsets:
+        return np.diff(self.offsets)
+
+
+class Pairs(NamedTuple):
+    """The headers of all rows, and the offsets that cut them into one list per row."""
+
+    offsets: Offsets
+    names: Cells
+    contents: Cells
+
+
+@dataclass(slots=True)
+class Rows:
+    """Some rows of a frame, at least one, in memory that Arrow holds."""
+
+    count: int
+    values: Cells
+    # None if no row has one.
+    keys: Cells | None
+    # Which rows have a key; None if all have.
+    keyed: Truths | None
+    # Microseconds; None if no row has one.
+    times: Numbers | None
+    # Which rows have a time; None if all have.
+    timed: Truths | None
+    # None if no row has any.
+    headers: Pairs | None
+
+
+def rows_of(batch: pa.RecordBatch) -> Rows:
+    """Raises InvalidArgument, naming the column, for a null where a record cannot have one."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    value = columns["value"]
+    _refuse_nulls("value", value, "a record has a value; leave the row out, or give it an empty one")
+    key, timestamp = _unless_null(columns.get("key")), _unless_null(columns.get("timestamp"))
+    return Rows(
+        batch.num_rows,
+        _cells(value),
+        keys=None if key is None else _cells(key),
+        keyed=_present(key),
+        times=None if timestamp is None else _times(timestamp),
+        timed=_present(timestamp),
+        headers=_pairs(columns.get("headers")),
+    )
+
+
+def _unless_null(column: pa.Array | None) -> pa.Array | None:
+    return None if column is None or column.null_count == len(column) else column
+
+
+def _refuse_nulls(name: str, column: pa.Array, why: str) -> None:
+    if column.null_count:
+        raise InvalidArgument(f"column {name} is null in {column.null_count} of the rows: {why}")
+
+
+def _present(column: pa.Array | None) -> Truths | None:
+    if column is None or column.null_count == 0:
+        return None
+    present: Truths = pc.is_valid(column).to_numpy(zero_copy_only=False)
+    return present
+
+
+def _cells(column: pa.Array) -> Cells:
+    if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type):
+        column = column.cast(pa.large_binary()).cast(pa.binary())
+    _, ends, data = column.buffers()
+    first = column.offset
+    offsets = np.frombuffer(ends, np.int32)[first : first + len(column) + 1]
+    start, stop = int(offsets[0]), int(offsets[-1])
+    view = memoryview(data if data is not None else b"").cast("B")
+    return Cells(offsets - offsets[0], view[start:stop])
+
+
+def _times(column: pa.Array) -> Numbers:
+    numbers = column.cast(pa.timestamp("us", column.type.tz)).view(pa.int64())
+    times: Numbers = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)
+    return times
+
+
+def _pairs(column: pa.Array | None) -> Pairs | None:
+    if column is None:
+        return None
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    offsets = np.zeros(len(column) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    if offsets[-1] == 0:
+        return None
+    names, contents = column.flatten().flatten()
+    _refuse_nulls("headers.key", names, "a header has a name")
+    _refuse_nulls("headers.value", contents, "a header has a value, if an empty one")
+    return Pairs(offsets, _cells(names), _cells(contents))
+
+
+# -- encoding ------------------------------------------------------------------------------------
+
+
+def encode_rows(rows: Rows, now_us: int) -> bytes:
+    """The batch of these rows. One without a time is given that of now."""
+    flags, time = 0, now_us
+    parts = [*_bytes_of(rows.values)]
+    if rows.keys is not None:
+        flags |= KEYS
+        keyed = np.ones(rows.count, np.bool_) if rows.keyed is None else rows.keyed
+        parts += [memoryview(np.packbits(keyed, bitorder="little")), *_bytes_of(rows.keys)]
+    if rows.times is None:
+        flags |= ONE_TIME
+    else:
+        flags, time = flags | TIMES, 0
+        times = rows.times if rows.timed is None else np.where(rows.timed, rows.times, now_us)
+        parts.append(memoryview(np.ascontiguousarray(times)).cast("B"))
+    if rows.headers is not None:
+        flags |= HEADERS
+        offsets, names, contents = rows.headers
+        parts += [memoryview(offsets).cast("B"), *_bytes_of(names), *_bytes_of(contents)]
+    return assemble_batch(flags, rows.count, time, parts)
+
+
+def _bytes_of(cells: Cells) -> tuple[memoryview, memoryview]:
+    return memoryview(cells.offsets).cast("B"), cells.data
+
+
+# -- cutting and joining ---------------------------------------------------------------------------
+
+
+def by_log(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each log that the column ``log`` names, in their order."""
+    column = batch.column("log")
+    _refuse_nulls("log", column, "a row has to say which log it is for")
+    encoded = column.dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    rest = batch.drop_columns(["log"])
+    if len(names) == 1:
+        yield names[0], rest
+        return
+    # Stable, so the rows of a log stay in their order.
+    order = pc.array_sort_indices(encoded.indices)
+    codes = encoded.indices.take(order).to_numpy()
+    sorted_rows = rest.take(order)
+    starts = np.searchsorted(codes, np.arange(len(names) + 1)).tolist()
+    for name, start, stop in zip(names, starts, starts[1:], strict=False):
+        yield name, sorted_rows.slice(start, stop - start)
+
+
+def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same rows in pieces of at most PIECE_BYTES, or of one row."""
+    if batch.nbytes <= PIECE_BYTES or batch.num_rows == 1:
+        if batch.num_rows:
+            yield batch
+        return
+    ends = _ends(rows_of(batch))
+    start, before = 0, 0
+    while start < len(ends):
+        stop = max(start + 1, int(np.searchsorted(ends, before + PIECE_BYTES, "right")))
+        yield batch.slice(start, stop - start)
+        start, before = stop, int(ends[stop - 1])
+
+
+def _ends(rows: Rows) -> Numbers:
+    """For each row the bytes up to its end."""
+    # Offsets, times and a bit for the key come on top of the bytes.
+    ends: Numbers = np.arange(1, rows.count + 1, dtype=np.int64) * 24 + rows.values.offsets[1:]
+    if rows.keys is not None:
+        ends += rows.keys.offsets[1:]
+    if rows.headers is not None:
+        offsets, names, contents = rows.headers
+        ends += names.offsets[offsets[1:]] + contents.offsets[offsets[1:]] + 8 * offsets[1:]
+    return ends
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """All rows of ``batches``, at least one, as one."""
+    if len(batches) == 1:
+        return batches[0]
+    [batch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return batch

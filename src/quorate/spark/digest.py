@@ -1,0 +1,156 @@
+"""What stands for the rows of a batch: a replay that differs is known by it.
+
+It is a sum over the rows, so that neither their order nor how they were split matters. A row's share
+is a hash of all that its record holds. It finds accidents: it is no defence against somebody who
+looks for two frames with one digest.
+
+The hash reads eight bytes at a time, of all rows at once: its steps are as many as the longest cell
+has words, not as there are rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from quorate.spark.chunks import Cells, Pairs, Rows
+
+    Hashes = npt.NDArray[np.uint64]
+    Numbers = npt.NDArray[np.int64]
+
+__all__ = ["NOTHING", "Digest", "digest_of"]
+
+_WORD = 8
+# A cell with more bytes than this is worth a step of Python of its own.
+LONG = 4096
+_BITS = (1 << 64) - 1
+_DIGEST = struct.Struct("<4Q")
+
+# Odd numbers without a pattern: from the mixing steps of MurmurHash3 and SplitMix64.
+_FIRST = np.uint64(0xFF51AFD7ED558CCD)
+_SECOND = np.uint64(0xC4CEB9FE1A85EC53)
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_OTHER = np.uint64(0xBF58476D1CE4E5B9)
+# In place of a key or time that a row has not.
+_ABSENT = np.uint64(0x94D049BB133111EB)
+_HALF = np.uint64(32)
+_FOLD = np.uint64(33)
+# By how many bytes of a word belong to the cell.
+_MASKS = np.array([(1 << 8 * kept) - 1 for kept in range(_WORD + 1)], np.uint64)
+
+
+class Digest(NamedTuple):
+    """Of any number of rows."""
+
+    records: int
+    # Of values, keys and headers.
+    size: int
+    # Two sums of hashes, modulo 2^64.
+    low: int
+    high: int
+
+    def plus(self, other: Digest) -> Digest:
+        low, high = (self.low + other.low) & _BITS, (self.high + other.high) & _BITS
+        return Digest(self.records + other.records, self.size + other.size, low, high)
+
+    def encode(self) -> bytes:
+        """The 32 bytes that a publish takes."""
+        return _DIGEST.pack(*self)
+
+
+NOTHING = Digest(0, 0, 0, 0)
+
+
+def digest_of(rows: Rows) -> Digest:
+    hashes = _cell_hashes(rows.values)
+    size = len(rows.values.data)
+    if rows.keys is None:
+        hashes = _with(hashes, _ABSENT)
+    else:
+        keys, lengths = _cell_hashes(rows.keys), rows.keys.lengths
+        if rows.keyed is not None:
+            keys, lengths = np.where(rows.keyed, keys, _ABSENT), lengths[rows.keyed]
+        hashes = _with(hashes, keys)
+        size += int(lengths.sum(dtype=np.int64))
+    if rows.times is None:
+        hashes = _with(hashes, _ABSENT)
+    else:
+        times = _mixed(rows.times.astype(np.uint64) + _STEP)
+        hashes = _with(hashes, times if rows.timed is None else np.where(rows.timed, times, _ABSENT))
+    hashes = _with(hashes, _pair_hashes(rows.headers, rows.count))
+    if rows.headers is not None:
+        size += len(rows.headers.names.data) + len(rows.headers.contents.data)
+    return Digest(rows.count, size, _sum(hashes), _sum(_mixed(hashes ^ _OTHER)))
+
+
+def _sum(hashes: Hashes) -> int:
+    return int(hashes.sum(dtype=np.uint64))
+
+
+def _mixed(hashes: Hashes) -> Hashes:
+    """Every bit of the result depends on every bit that went in."""
+    hashes = (hashes ^ (hashes >> _FOLD)) * _FIRST
+    hashes = (hashes ^ (hashes >> _FOLD)) * _SECOND
+    return hashes ^ (hashes >> _FOLD)
+
+
+def _with(hashes: Hashes, others: Hashes | np.uint64) -> Hashes:
+    return _mixed((hashes * _STEP) ^ others)
+
+
+def _cell_hashes(cells: Cells) -> Hashes:
+    size = len(cells.data)
+    # A word at the end of the last cell reaches beyond it.
+    padded = np.zeros(size + _WORD, np.uint8)
+    padded[:size] = np.frombuffer(cells.data, np.uint8)
+    words: Hashes = np.ndarray((size + 1,), np.dtype("<u8"), padded, strides=(1,))
+    lengths = cells.lengths.astype(np.int64)
+    starts = cells.offsets[:-1].astype(np.int64)
+    long = np.flatnonzero(lengths > LONG)
+    folded = _folded(words, starts, lengths, np.where(lengths > LONG, 0, lengths), _WORD)
+    for row in long.tolist():
+        start, stop = cells.offsets[row : row + 2].tolist()
+        hashed = hashlib.blake2b(cells.data[start:stop], digest_size=_WORD)
+        folded[row] = int.from_bytes(hashed.digest(), "little")
+    return folded
+
+
+def _pair_hashes(pairs: Pairs | None, count: int) -> Hashes:
+    if pairs is None:
+        nothing = np.zeros(count, np.int64)
+        return _folded(np.zeros(0, np.uint64), nothing, nothing, nothing, 1)
+    words = _with(_cell_hashes(pairs.names), _cell_hashes(pairs.contents))
+    lengths = np.diff(pairs.offsets).astype(np.int64)
+    return _folded(words, pairs.offsets[:-1].astype(np.int64), lengths, lengths, 1)
+
+
+def _folded(
+    words: Hashes, starts: Numbers, lengths: Numbers, taken: Numbers, width: int
+) -> Hashes:
+    """A hash for each row: of its length, and of as many items as ``taken`` says from its start on,
+    ``width`` of them in a word."""
+    hashes = _mixed(lengths.astype(np.uint64) + _STEP)
+    # The rows that have more to give: where they are, how much is left, and their hash so far.
+    rows = np.flatnonzero(taken)
+    at, left, now = starts[rows], taken[rows], hashes[rows]
+    while rows.size:
+        word = words[at]
+        least = int(left.min())
+        if least < width:
+            word &= _MASKS[np.minimum(left, width)]
+        now = (now ^ word) * _STEP
+        now ^= now >> _HALF
+        at += width
+        left -= width
+        if least <= width:
+            done = left <= 0
+            hashes[rows[done]] = now[done]
+            more = ~done
+            rows, at, left, now = rows[more], at[more], left[more], now[more]
+    return _mixed(hashes)
