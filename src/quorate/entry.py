@@ -235,17 +235,17 @@ def view_entry(frame: memoryview, append_time: int) -> EntryView:
     return EntryView(header, frame, append_time)
 
 
-def decode_entry(frame: bytes) -> Entry:
-    """The same as an entry with bytes of its own."""
+def decode_entry(frame: bytes | memoryview) -> Entry:
+    """The same as an entry with bytes of its own: of a view, each is copied once."""
     header = _checked_header(frame)
     kind = _kind(header)
-    body = frame[HEADER_BYTES:]
+    body = bytes(frame[HEADER_BYTES:])
     _check_body(header, body)
     position = header.position
     return Entry(
         position.index, position.term, kind, header.base_offset, header.count,
-        header.append_time, header.runs, header.stamps, position, len(frame), frame[:HEADER_BYTES],
-        body,
+        header.append_time, header.runs, header.stamps, position, len(frame),
+        bytes(frame[:HEADER_BYTES]), body,
     )  # fmt: skip
 
 

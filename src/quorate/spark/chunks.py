@@ -72,7 +72,9 @@ def rows_of(batch: pa.RecordBatch) -> Rows:
     """Raises InvalidArgument, naming the column, for a null where a record cannot have one."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     value = columns["value"]
-    _refuse_nulls("value", value, "a record has a value; leave the row out, or give it an empty one")
+    _refuse_nulls(
+        "value", value, "a record has a value; leave the row out, or give it an empty one"
+    )
     key, timestamp = _unless_null(columns.get("key")), _unless_null(columns.get("timestamp"))
     return Rows(
         batch.num_rows,

@@ -82,7 +82,9 @@ def digest_of(rows: Rows) -> Digest:
         hashes = _with(hashes, _ABSENT)
     else:
         times = _mixed(rows.times.astype(np.uint64) + _STEP)
-        hashes = _with(hashes, times if rows.timed is None else np.where(rows.timed, times, _ABSENT))
+        hashes = _with(
+            hashes, times if rows.timed is None else np.where(rows.timed, times, _ABSENT)
+        )
     hashes = _with(hashes, _pair_hashes(rows.headers, rows.count))
     if rows.headers is not None:
         size += len(rows.headers.names.data) + len(rows.headers.contents.data)
@@ -130,9 +132,7 @@ def _pair_hashes(pairs: Pairs | None, count: int) -> Hashes:
     return _folded(words, pairs.offsets[:-1].astype(np.int64), lengths, lengths, 1)
 
 
-def _folded(
-    words: Hashes, starts: Numbers, lengths: Numbers, taken: Numbers, width: int
-) -> Hashes:
+def _folded(words: Hashes, starts: Numbers, lengths: Numbers, taken: Numbers, width: int) -> Hashes:
     """A hash for each row: of its length, and of as many items as ``taken`` says from its start on,
     ``width`` of them in a word."""
     hashes = _mixed(lengths.astype(np.uint64) + _STEP)

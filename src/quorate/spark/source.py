@@ -18,6 +18,7 @@ try:
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     from quorate.spark.columns import COLUMNS, arrow_schema
+    from quorate.spark.sink import batch_writer, stream_writer
     from quorate.spark.stream import QuorateStreamReader
 except ImportError as error:
     raise ImportError(
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
     from quorate.spark.options import ReadOptions
     from quorate.spark.planning import Planned, Range
+    from quorate.spark.sink import QuorateBatchWriter, QuorateStreamWriter
 
 __all__ = ["QuorateBatchReader", "QuorateDataSource"]
 
@@ -67,18 +68,11 @@ class QuorateDataSource(DataSource):
     def streamReader(self, schema: StructType) -> QuorateStreamReader:
         return QuorateStreamReader(self.options, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        raise _no_sink()
+    def writer(self, schema: StructType, overwrite: bool) -> QuorateBatchWriter:
+        return batch_writer(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        raise _no_sink()
-
-
-def _no_sink() -> InvalidArgument:
-    return InvalidArgument(
-        "INVALID_ARGUMENT: writing with the format quorate is not in this release yet; "
-        "use a quorate.Client in foreachPartition"
-    )
+    def streamWriter(self, schema: StructType, overwrite: bool) -> QuorateStreamWriter:
+        return stream_writer(self.options, schema, overwrite=overwrite)
 
 
 class QuorateBatchReader(DataSourceReader):

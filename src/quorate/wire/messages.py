@@ -203,7 +203,7 @@ class _Decoder:
 
     def __init__(self, frame: Frame, cluster: str, source: NodeId, target: NodeId) -> None:
         self._control = frame.control
-        self._bulk = frame.bulk
+        self._bulk = memoryview(frame.bulk)
         self._position = 0
         self._bulk_position = 0
         self._cluster, self._source, self._target = cluster, source, target

@@ -1,0 +1,172 @@
+"""Writing frames and streams to logs: tasks stage, the driver publishes, all of it or nothing.
+
+A log that gets several rows gets them at once. Of several logs each has its own publish: a failure
+in between is mended by the repeat, which finds some of them published.
+
+Spark makes the writer of a stream anew for every commit: only what tasks tell gets there. It may call
+``abort`` after a commit that took effect; so ``abort`` never undoes anything.
+"""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+
+from quorate.client.blocking import Client
+from quorate.client.blocking_staging import abort_staged, publish_staged
+from quorate.errors import Duplicate, InvalidArgument, QuorateError, ReplayMismatch
+from quorate.spark.digest import NOTHING
+from quorate.spark.sink_columns import check_columns
+from quorate.spark.sink_options import parse_write_options
+from quorate.spark.telling import codes_told
+from quorate.spark.writer import Target, Written, in_query, stage_rows, task_context, task_of_query
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import WriterCommitMessage
+    from pyspark.sql.types import StructType
+
+    from quorate.spark.sink_options import WriteOptions
+    from quorate.spark.writer import Share
+
+__all__ = ["QuorateBatchWriter", "QuorateStreamWriter", "batch_writer", "stream_writer"]
+
+
+def batch_writer(
+    given: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> QuorateBatchWriter:
+    """On the driver, before anything is run."""
+    with codes_told():
+        if overwrite:
+            raise InvalidArgument(
+                'a log is appended to, never overwritten: write .mode("append"). To begin anew, '
+                "write to another log, or delete this one and create it again"
+            )
+        options = parse_write_options(given, streaming=False)
+        check_columns(schema, options.log)
+        if options.log is not None:
+            with Client(options.endpoints) as client:
+                client.log(options.log)
+        return QuorateBatchWriter(options)
+
+
+def stream_writer(
+    given: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> QuorateStreamWriter:
+    """On the driver, for each portion and again for its commit: so it asks nobody."""
+    with codes_told():
+        if overwrite:
+            raise InvalidArgument(
+                "a log is appended to, so a stream has output mode append, not complete: give the "
+                'aggregation a watermark and write .outputMode("append"); or use foreachBatch, with '
+                "txnAppId and txnVersion, to append each result as a whole"
+            )
+        options = parse_write_options(given, streaming=True)
+        check_columns(schema, options.log)
+        return QuorateStreamWriter(options)
+
+
+class QuorateBatchWriter(DataSourceArrowWriter):
+    """One save. Tasks and the commit have copies of it, so they share what it drew."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        job = uuid4()
+        self._run = job.bytes
+        transaction = options.transaction
+        self._app, self._batch_id = transaction if transaction is not None else (f"job-{job}", 0)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        with codes_told():
+            context = task_context()
+            target = Target(self._app, self._run, self._batch_id, context.partitionId())
+            shares = stage_rows(iterator, self._options, target)
+            return Written(self._app, self._batch_id, shares, in_query(context))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """With a transaction, what is published already stays as it is."""
+        with codes_told():
+            found = _written(messages)
+            known = self._options.transaction is not None
+            if not known and any(message.in_query for message in found):
+                warnings.warn(
+                    "quorate: rows were written in foreachBatch without txnAppId and txnVersion: "
+                    "when Spark repeats the batch after a failure, they are written twice",
+                    stacklevel=2,
+                )
+            _publish(found, self._options, (Duplicate, ReplayMismatch) if known else ())
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _drop(_written(messages), self._options)
+
+
+class QuorateStreamWriter(DataSourceStreamArrowWriter):
+    """One portion of a stream. The log knows it again by the query and its number."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        with codes_told():
+            target = task_of_query(task_context())
+            shares = stage_rows(iterator, self._options, target)
+            return Written(target.app, target.batch_id, shares, in_query=True)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        with codes_told():
+            found = _written(messages)
+            strange = {message.batch_id for message in found} - {batchId}
+            if strange:
+                raise InvalidArgument(f"portion {batchId} has rows of portion {strange.pop()}")
+            keeps = self._options.mismatch == "keepFirst"
+            _publish(found, self._options, (Duplicate, ReplayMismatch) if keeps else (Duplicate,))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        _drop(_written(messages), self._options)
+
+
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    """A task that failed says nothing."""
+    return [message for message in messages if isinstance(message, Written)]
+
+
+def _publish(
+    found: Sequence[Written], options: WriteOptions, harmless: tuple[type[QuorateError], ...]
+) -> None:
+    """One publish for each log, in the order of their names, of partitions in their order.
+
+    What ``harmless`` lists says that the batch is published already.
+    """
+    by_log: dict[str, list[Share]] = {}
+    for message in found:
+        for log, share in message.shares.items():
+            by_log.setdefault(log, []).append(share)
+    if not by_log:
+        return
+    app, batch_id = found[0].app, found[0].batch_id
+    with Client(options.endpoints) as client:
+        for log, shares in sorted(by_log.items()):
+            shares.sort(key=lambda share: share.part.partition)
+            digest = NOTHING
+            for share in shares:
+                digest = digest.plus(share.digest)
+            with suppress(*harmless):
+                parts = [share.part for share in shares]
+                publish_staged(client.log(log), app, batch_id, parts, digest.encode())
+
+
+def _drop(found: Sequence[Written], options: WriteOptions) -> None:
+    """Give back the room of what was staged. Nobody sees it anyway, and in the end it expires: so
+    what goes wrong here is not to hide why the write failed."""
+    if not any(message.shares for message in found):
+        return
+    with suppress(QuorateError), Client(options.endpoints) as client:
+        for message in found:
+            for log, share in message.shares.items():
+                abort_staged(client.log(log), message.app, message.batch_id, share.part.attempt)

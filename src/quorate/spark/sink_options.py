@@ -1,0 +1,92 @@
+"""The options of a write, checked before anything is asked of anybody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from quorate.client.routing import parse_endpoints
+from quorate.errors import InvalidArgument
+from quorate.spark.options import check_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Transaction", "WriteOptions", "parse_write_options"]
+
+TRANSACTION = ("txnAppId", "txnVersion")
+MISMATCH = "replayMismatch"
+NAMES = ("endpoints", "log", "path", *TRANSACTION, MISMATCH)
+# Spark's own, which it passes on.
+STREAM_NAMES = ("checkpointLocation", "queryName")
+
+_MISMATCHES: dict[str, Literal["fail", "keepFirst"]] = {"fail": "fail", "keepFirst": "keepFirst"}
+
+
+class Transaction(NamedTuple):
+    """Under which a write is known again: the same version, or a lower one, is not written."""
+
+    app: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Where rows go, and what a repeat does."""
+
+    endpoints: str
+    # None: every row says so itself, in its column log.
+    log: str | None
+    transaction: Transaction | None = None
+    # What to do when a portion is repeated with other rows than were published.
+    mismatch: Literal["fail", "keepFirst"] = "fail"
+
+
+def parse_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+    """Raises InvalidArgument for anything that cannot be meant."""
+    check_names(given, (*NAMES, *STREAM_NAMES) if streaming else NAMES)
+    lowered = {name.lower(): value.strip() for name, value in given.items()}
+    options = {name: lowered[name.lower()] for name in NAMES if name.lower() in lowered}
+    endpoints = options.get("endpoints")
+    if not endpoints:
+        raise InvalidArgument(
+            'endpoints is missing: write .option("endpoints", "host:port,…").option("log", NAME)'
+        )
+    parse_endpoints(endpoints)
+    if streaming and any(name in options for name in TRANSACTION):
+        raise InvalidArgument(
+            f"{' and '.join(TRANSACTION)} are for batches: a stream is known again by its "
+            f"checkpoint"
+        )
+    if not streaming and MISMATCH in options:
+        raise InvalidArgument(
+            f"{MISMATCH} is for streams: a batch is repeated only with {' and '.join(TRANSACTION)}, "
+            f"and then nothing is written"
+        )
+    return WriteOptions(endpoints, _log(options), _transaction(options), _mismatch(options))
+
+
+def _log(options: Mapping[str, str]) -> str | None:
+    """``.save("orders")`` sets the path."""
+    log, path = options.get("log"), options.get("path")
+    if log and path:
+        raise InvalidArgument(f"log = {log!r} and path = {path!r}: one of them is enough")
+    return log or path or None
+
+
+def _transaction(options: Mapping[str, str]) -> Transaction | None:
+    app, version = (options.get(name) for name in TRANSACTION)
+    if app is None and version is None:
+        return None
+    if not app or version is None:
+        raise InvalidArgument(f"{' and '.join(TRANSACTION)} are given together, or neither is")
+    if not (version.isascii() and version.isdecimal()):
+        raise InvalidArgument(f"txnVersion = {version!r} is not a whole number from 0 on")
+    return Transaction(app, int(version))
+
+
+def _mismatch(options: Mapping[str, str]) -> Literal["fail", "keepFirst"]:
+    text = options.get(MISMATCH, "fail")
+    if text not in _MISMATCHES:
+        raise InvalidArgument(f"{MISMATCH} = {text!r} is none of {', '.join(_MISMATCHES)}")
+    return _MISMATCHES[text]

@@ -1,0 +1,163 @@
+"""What a task does with its rows: stage them, as chunks that nobody sees yet.
+
+It connects when it begins and leaves nothing behind. Each try to write a partition draws an id of its
+own: of a task that failed, or was started twice, only one is named by the publish.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID, uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from quorate.client.blocking import Client
+from quorate.client.blocking_staging import Stager
+from quorate.client.staging import Chunk, Part
+from quorate.errors import InvalidArgument
+from quorate.spark.chunks import by_log, encode_rows, joined, pieces, rows_of
+from quorate.spark.digest import NOTHING, digest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from quorate.client.blocking import Log
+    from quorate.spark.digest import Digest
+    from quorate.spark.sink_options import WriteOptions
+
+__all__ = ["Share", "Target", "Written", "in_query", "stage_rows", "task_context", "task_of_query"]
+
+# A chunk has at least so many bytes, but for the last.
+CHUNK_BYTES = 1 << 20
+
+# What Spark tells tasks about their query. It is written down nowhere but in Spark's source.
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
+
+
+class Target(NamedTuple):
+    """What the chunks of a task are staged for."""
+
+    # The query, the job, or what the option txnAppId says.
+    app: str
+    run: bytes
+    batch_id: int
+    partition: int
+
+
+class Share(NamedTuple):
+    """What a task staged in one log."""
+
+    part: Part
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What a task tells the driver: all that the driver ever learns of it."""
+
+    app: str
+    batch_id: int
+    # By log; one that got no rows is not there.
+    shares: dict[str, Share] = field(default_factory=dict)
+    # Whether a streaming query had it written.
+    in_query: bool = False
+
+
+def task_context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise InvalidArgument("the format quorate writes in tasks of Spark, and this is none")
+    return context
+
+
+def in_query(context: TaskContext) -> bool:
+    """Whether a streaming query is behind it, be it by foreachBatch."""
+    return context.getLocalProperty(QUERY_ID) is not None
+
+
+def task_of_query(context: TaskContext) -> Target:
+    """Raises InvalidArgument if Spark does not say what it always said."""
+    found = {name: context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID)}
+    missing = [name for name, text in found.items() if not text]
+    if missing:
+        raise InvalidArgument(
+            f"this Spark does not tell its tasks {', '.join(missing)}, without which a repeat cannot "
+            f"be known again; write in foreachBatch, with txnAppId and txnVersion"
+        )
+    batch_id, run = found[BATCH_ID], found[RUN_ID]
+    try:
+        return Target(
+            str(found[QUERY_ID]), UUID(str(run)).bytes, int(str(batch_id)), context.partitionId()
+        )
+    except ValueError:
+        raise InvalidArgument(
+            f"{BATCH_ID} = {batch_id!r} and {RUN_ID} = {run!r} are not a number and the id of a run"
+        ) from None
+
+
+def stage_rows(
+    batches: Iterator[pa.RecordBatch], options: WriteOptions, target: Target
+) -> dict[str, Share]:
+    """What was staged in each log. A log that is not there is an error: none is created."""
+    attempt = uuid4().bytes
+    now_us = time.time_ns() // 1000
+    lanes: dict[str, _Lane] = {}
+    with Client(options.endpoints) as client:
+        for batch in batches:
+            for name, rows in _addressed(batch, options.log):
+                if name not in lanes:
+                    lanes[name] = _Lane(client.log(name), target, attempt, now_us)
+                lanes[name].add(rows)
+        return {name: lane.finish() for name, lane in lanes.items()}
+
+
+def _addressed(batch: pa.RecordBatch, log: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    if batch.num_rows == 0:
+        return
+    if log is not None:
+        yield log, batch
+    else:
+        yield from by_log(batch)
+
+
+class _Lane:
+    """The rows of one task for one log, on their way there."""
+
+    def __init__(self, log: Log, target: Target, attempt: bytes, now_us: int) -> None:
+        self._stager = Stager(log, Chunk(*target, attempt, 0))
+        self._partition = target.partition
+        self._attempt = attempt
+        # For rows that have no time.
+        self._now_us = now_us
+        self._digest = NOTHING
+        # Too few to be a chunk.
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for piece in pieces(batch):
+            self._waiting.append(piece)
+            self._waiting_bytes += piece.nbytes
+            if self._waiting_bytes >= CHUNK_BYTES:
+                self._send()
+
+    def finish(self) -> Share:
+        """There was at least one row."""
+        if self._waiting:
+            self._send()
+        self._stager.finish()
+        part = Part(self._partition, self._attempt, self._stager.chunks, self._digest.records)
+        return Share(part, self._digest)
+
+    def _send(self) -> None:
+        rows = rows_of(joined(self._waiting))
+        self._waiting, self._waiting_bytes = [], 0
+        self._digest = self._digest.plus(digest_of(rows))
+        self._stager.send(encode_rows(rows, self._now_us))
