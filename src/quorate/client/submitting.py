@@ -84,11 +84,16 @@ class Submitter:
         task.add_done_callback(self._tasks.discard)
 
     async def _find_way(self, submission: Submission) -> None:
+        route = submission.route
+        held = self._held[route.incarnation]
         try:
             await self._append(submission)
+            while held and self._leader_at(route) is None:
+                await self._append(held.popleft())
         finally:
-            for held in self._held.pop(submission.route.incarnation):
-                self._send(held)
+            del self._held[route.incarnation]
+            for one in held:
+                self._send(one)
 
     async def _append(self, submission: Submission) -> None:
         left = submission.deadline - asyncio.get_running_loop().time()

@@ -60,7 +60,7 @@ class Session:
     """The handler of one client's connection."""
 
     __slots__ = (
-        "_handlers", "_out", "_queue", "_receipts", "_service", "_tasks", "clogged",
+        "_handlers", "_one_by_one", "_out", "_queue", "_receipts", "_service", "_tasks", "clogged",
         "connection", "pending_appends", "pending_bytes",
     )  # fmt: skip
 
@@ -78,6 +78,9 @@ class Session:
         # What the next write carries.
         self._out: list[Buffer] = []
         self._receipts: list[tuple[_Appends, Receipt]] = []
+        # A read, and up to where its frames get their answers one by one: nothing is cut out of it
+        # again and again.
+        self._one_by_one: tuple[bytes, int] = (b"", 0)
         self._tasks: set[asyncio.Task[None]] = set()
         self._handlers: dict[FrameKind, Callable[[Frame], None]] = {
             FrameKind.APPEND: self._on_append,
@@ -161,6 +164,10 @@ class Session:
         """Propose plain appends that came together as one, from ``start`` of a read on. Where the
         first frame begins that is left to the way of all frames: there it gets its own answer."""
         service = self._service
+        left, end = self._one_by_one
+        if chunk is left and start < end:
+            return start
+        self._one_by_one = (b"", 0)
         while not self._queue and not self.clogged:
             crowd = split_plain(chunk, start, service.frames_left, service.together_bytes)
             if crowd is None:
@@ -170,6 +177,7 @@ class Session:
             batches = crowd.batches[: len(counts)]
             size = sum(map(len, batches))
             if hosted is None or not batches or not service.takes(self, len(batches), size):
+                self._one_by_one = chunk, crowd.end
                 break
             service.spend(len(batches), size)
             start += size + len(batches) * PLAIN_BYTES

@@ -1,7 +1,7 @@
 """Rows of Spark as batches: Arrow's columns become those of the batch, without a look at a record.
 
-Spark's strings and binaries lie in memory as a batch has them: bytes, and offsets that cut them into
-cells. A slice only has to count its offsets from 0.
+Spark's strings and binaries lie in memory as a batch has them: bytes, and offsets that cut them
+into cells. A slice only has to count its offsets from 0.
 """
 
 from __future__ import annotations
@@ -144,22 +144,22 @@ def encode_rows(rows: Rows, now_us: int) -> bytes:
     if rows.keys is not None:
         flags |= KEYS
         keyed = np.ones(rows.count, np.bool_) if rows.keyed is None else rows.keyed
-        parts += [memoryview(np.packbits(keyed, bitorder="little")), *_bytes_of(rows.keys)]
+        parts += [np.packbits(keyed, bitorder="little").data, *_bytes_of(rows.keys)]
     if rows.times is None:
         flags |= ONE_TIME
     else:
         flags, time = flags | TIMES, 0
         times = rows.times if rows.timed is None else np.where(rows.timed, rows.times, now_us)
-        parts.append(memoryview(np.ascontiguousarray(times)).cast("B"))
+        parts.append(np.ascontiguousarray(times).data.cast("B"))
     if rows.headers is not None:
         flags |= HEADERS
         offsets, names, contents = rows.headers
-        parts += [memoryview(offsets).cast("B"), *_bytes_of(names), *_bytes_of(contents)]
+        parts += [offsets.data.cast("B"), *_bytes_of(names), *_bytes_of(contents)]
     return assemble_batch(flags, rows.count, time, parts)
 
 
 def _bytes_of(cells: Cells) -> tuple[memoryview, memoryview]:
-    return memoryview(cells.offsets).cast("B"), cells.data
+    return cells.offsets.data.cast("B"), cells.data
 
 
 # -- cutting and joining ---------------------------------------------------------------------------

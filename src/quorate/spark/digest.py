@@ -1,8 +1,8 @@
 """What stands for the rows of a batch: a replay that differs is known by it.
 
-It is a sum over the rows, so that neither their order nor how they were split matters. A row's share
-is a hash of all that its record holds. It finds accidents: it is no defence against somebody who
-looks for two frames with one digest.
+It is a sum over the rows, so that neither their order nor how they were split matters. A row's
+share is a hash of all that its record holds. It finds accidents: it is no defence against somebody
+who looks for two frames with one digest.
 
 The hash reads eight bytes at a time, of all rows at once: its steps are as many as the longest cell
 has words, not as there are rows.

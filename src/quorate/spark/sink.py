@@ -3,8 +3,8 @@
 A log that gets several rows gets them at once. Of several logs each has its own publish: a failure
 in between is mended by the repeat, which finds some of them published.
 
-Spark makes the writer of a stream anew for every commit: only what tasks tell gets there. It may call
-``abort`` after a commit that took effect; so ``abort`` never undoes anything.
+Spark makes the writer of a stream anew for every commit: only what tasks tell gets there. It may
+call ``abort`` after a commit that took effect; so ``abort`` never undoes anything.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def stream_writer(
         if overwrite:
             raise InvalidArgument(
                 "a log is appended to, so a stream has output mode append, not complete: give the "
-                'aggregation a watermark and write .outputMode("append"); or use foreachBatch, with '
-                "txnAppId and txnVersion, to append each result as a whole"
+                'aggregation a watermark and write .outputMode("append"); or append each result as '
+                "a whole in foreachBatch, with txnAppId and txnVersion"
             )
         options = parse_write_options(given, streaming=True)
         check_columns(schema, options.log)

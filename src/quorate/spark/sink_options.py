@@ -60,8 +60,8 @@ def parse_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOp
         )
     if not streaming and MISMATCH in options:
         raise InvalidArgument(
-            f"{MISMATCH} is for streams: a batch is repeated only with {' and '.join(TRANSACTION)}, "
-            f"and then nothing is written"
+            f"{MISMATCH} is for streams: a batch is known again only by "
+            f"{' and '.join(TRANSACTION)}, and then it is not written"
         )
     return WriteOptions(endpoints, _log(options), _transaction(options), _mismatch(options))
 

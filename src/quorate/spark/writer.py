@@ -1,7 +1,7 @@
 """What a task does with its rows: stage them, as chunks that nobody sees yet.
 
-It connects when it begins and leaves nothing behind. Each try to write a partition draws an id of its
-own: of a task that failed, or was started twice, only one is named by the publish.
+It connects when it begins and leaves nothing behind. Each try to write a partition draws an id of
+its own: of a task that failed, or was started twice, only one is named by the publish.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def task_of_query(context: TaskContext) -> Target:
     missing = [name for name, text in found.items() if not text]
     if missing:
         raise InvalidArgument(
-            f"this Spark does not tell its tasks {', '.join(missing)}, without which a repeat cannot "
-            f"be known again; write in foreachBatch, with txnAppId and txnVersion"
+            f"this Spark does not tell its tasks {', '.join(missing)}, without which a repeat is "
+            f"not known again; write in foreachBatch, with txnAppId and txnVersion"
         )
     batch_id, run = found[BATCH_ID], found[RUN_ID]
     try:
