@@ -416,3 +416,23 @@ async def test_a_client_that_is_closed_leaves_nobody_waiting() -> None:
             await sent
         with pytest.raises(QuorateError):
             await producer.send_and_wait(b"b")
+
+
+@on_loop
+async def test_what_is_sent_while_the_client_closes_is_refused_and_nobody_waits_for_ever() -> None:
+    """A task made on a loop that is about to stop runs none of its code."""
+    async with cluster("n1") as (session, [node]):
+        node.will(OpenProducer, ProducerOpened(5, 0))
+        node.will(Append, SILENCE)
+        log = await log_of(session)
+        producer = await log.producer("loader")
+        under_way = await producer.send(b"under way")
+        await node.until(Append)
+        lingering = await producer.send(b"lingering")
+        await session.close()
+        with pytest.raises(OutcomeUnknown):
+            await under_way
+        with pytest.raises(QuorateError):
+            await lingering
+        with pytest.raises(InvalidArgument, match="the client is closed"):
+            await producer.send(b"too late")

@@ -166,10 +166,3 @@ def test_a_table_in_sql(place: Place) -> None:
         f"select count(*) as n, min(offset) as low from {place.prefix}"
     ).collect()
     assert (row.n, row.low) == (5, 2)
-
-
-def test_writing_says_that_it_comes_later(place: Place) -> None:
-    log = place.log(records=1)
-    writer = place.read(log.name).write.format("quorate").mode("append")
-    with pytest.raises(Exception, match="writing with the format quorate is not in this release"):
-        writer.option("endpoints", place.cluster.endpoints).option("log", log.name).save()

@@ -98,6 +98,7 @@ class Sender:
         self._resume = 0.0
         # What went wrong since the last receipt.
         self._troubles: Attempts | None = None
+        session.senders.add(self)
 
     # -- for the faces -------------------------------------------------------------------------
 
@@ -114,7 +115,7 @@ class Sender:
         try:
             self._loop.call_soon_threadsafe(self._woken)
         except RuntimeError:  # the loop is closed
-            self._stop(InvalidArgument("the client is closed"))
+            self.client_closed()
 
     async def flush(self) -> None:
         """Wait until all that was sent before has its outcome. Raises the first error."""
@@ -137,6 +138,10 @@ class Sender:
                 task.cancel()
             self._stirred.set()
 
+    def client_closed(self) -> None:
+        """Nothing more is sent, whatever other threads still add."""
+        self._stop(InvalidArgument("the client is closed"))
+
     # -- the task ------------------------------------------------------------------------------
 
     def _woken(self) -> None:
@@ -155,7 +160,7 @@ class Sender:
                 else:
                     await self._rest()
         except asyncio.CancelledError:
-            self._stop(InvalidArgument("the client is closed"))
+            self.client_closed()
             raise
         except Exception as bug:
             # Nobody may wait for ever.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakSet
 
 from quorate.client.pool import Pool
 from quorate.client.retries import Attempts, Effect, Lost, Patience, Unreachable
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from quorate.client.results import Receipt
     from quorate.client.retries import Settling
     from quorate.client.routing import Route, Routing
+    from quorate.client.sender import Sender
     from quorate.wire.calls import Call, Ends
     from quorate.wire.requests import Records, Stamp
 
@@ -71,8 +73,12 @@ class Session:
         # What readers asked for before they needed it.
         self._ahead: set[asyncio.Task[Any]] = set()
         self.submitter = Submitter(self)
+        # The producers that are open: told of the end, so that nobody waits for ever.
+        self.senders: WeakSet[Sender] = WeakSet()
 
     async def close(self) -> None:
+        for sender in list(self.senders):
+            sender.client_closed()
         for task in self._ahead:
             task.cancel()
         await asyncio.gather(*self._ahead, return_exceptions=True)

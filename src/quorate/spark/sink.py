@@ -26,7 +26,7 @@ from quorate.spark.telling import codes_told
 from quorate.spark.writer import Target, Written, in_query, stage_rows, task_context, task_of_query
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.datasource import WriterCommitMessage
@@ -103,7 +103,12 @@ class QuorateBatchWriter(DataSourceArrowWriter):
             _publish(found, self._options, (Duplicate, ReplayMismatch) if known else ())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _drop(_written(messages), self._options)
+        """Tasks that failed have staged, too, and said nothing."""
+        logs = {log for message in _written(messages) for log in message.shares}
+        if self._options.log is not None:
+            logs.add(self._options.log)
+        staged = ((log, None) for log in sorted(logs))
+        _drop(staged, self._app, self._batch_id, self._options.endpoints)
 
 
 class QuorateStreamWriter(DataSourceStreamArrowWriter):
@@ -128,7 +133,13 @@ class QuorateStreamWriter(DataSourceStreamArrowWriter):
             _publish(found, self._options, (Duplicate, ReplayMismatch) if keeps else (Duplicate,))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _drop(_written(messages), self._options)
+        """Another driver may be at work on the same portion: what it staged is left to it."""
+        found = _written(messages)
+        staged = [
+            (log, share.part.attempt) for message in found for log, share in message.shares.items()
+        ]
+        if staged:
+            _drop(staged, found[0].app, found[0].batch_id, self._options.endpoints)
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
@@ -161,12 +172,9 @@ def _publish(
                 publish_staged(client.log(log), app, batch_id, parts, digest.encode())
 
 
-def _drop(found: Sequence[Written], options: WriteOptions) -> None:
-    """Give back the room of what was staged. Nobody sees it anyway, and in the end it expires: so
-    what goes wrong here is not to hide why the write failed."""
-    if not any(message.shares for message in found):
-        return
-    with suppress(QuorateError), Client(options.endpoints) as client:
-        for message in found:
-            for log, share in message.shares.items():
-                abort_staged(client.log(log), message.app, message.batch_id, share.part.attempt)
+def _drop(staged: Iterable[tuple[str, bytes | None]], app: str, batch_id: int, at: str) -> None:
+    """Give back the room of what was staged, by one attempt or by all. Nobody sees it, and in the
+    end it expires: so what goes wrong here is not to hide why the write failed."""
+    with suppress(QuorateError), Client(at) as client:
+        for log, attempt in staged:
+            abort_staged(client.log(log), app, batch_id, attempt)
