@@ -190,3 +190,37 @@ async def test_too_many_that_wait_for_a_leader_are_refused(monkeypatch: pytest.M
             submissions[7].result()
         assert [await one for one in submissions[:6]] == [RECEIPT] * 6
         await nodes[0].start()
+
+
+@on_loop
+async def test_what_is_cancelled_before_it_was_sent_is_never_sent() -> None:
+    """Whoever gave up, and was never told of an attempt that may have arrived, may try again."""
+    async with cluster("n1") as (session, [node]):
+        node.will(Append, NotLeader("n1 does not lead; leader: none"))
+        log = await log_of(session)
+        appends = [asyncio.create_task(log.append(b"v")) for _ in range(3)]
+        await node.until(Append, 4)
+        for task in appends:
+            task.cancel()
+        await asyncio.gather(*appends, return_exceptions=True)
+        asked = node.count(Append)
+        node.will(Append, RECEIPT)
+        await log.append(b"another")
+        assert node.count(Append) == asked + 1
+
+
+@on_loop
+async def test_a_closed_client_leaves_nobody_without_an_outcome() -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[1].will(Append, SILENCE)
+        log = await log_of(session)
+        await stopped(session, nodes[0])
+        submissions = [log.submit([b"v"]) for _ in range(300)]
+        await nodes[1].until(Append)
+        await session.close()
+        assert all(one.done() for one in submissions)
+        with pytest.raises(OutcomeUnknown):
+            submissions[0].result()
+        with pytest.raises(InvalidArgument, match="the client is closed"):
+            submissions[-1].result()
+        await nodes[0].start()

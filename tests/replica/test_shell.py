@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from quorate.errors import (
     ReplicaHalted,
 )
 from quorate.replica.exchange import FenceChanged, Receipt
+from quorate.replica.writer import Writer
 from quorate.state.judge import PLAIN, AppendTerms, Opened, ProducerStamp
 from quorate.state.operations import OpenProducer, SetFence
 from quorate.storage.checkpoint import CHECKPOINT
@@ -31,7 +33,7 @@ from quorate.storage.verify import verify
 from quorate.types import NodeId, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from pathlib import Path
 
     from quorate.replica.exchange import Result
@@ -497,3 +499,24 @@ def test_another_loop_will_do(tmp_path: Path) -> None:
                 assert await read_all(replica) == BATCHES
 
     uvloop.run(work())
+
+
+@in_loop
+async def test_a_writer_thread_outlives_whoever_waited_for_it() -> None:
+    writer = Writer(1)
+    go = threading.Event()
+
+    def plan() -> Generator[str, None, int]:
+        go.wait()
+        yield "a step"
+        return 1
+
+    running = asyncio.ensure_future(writer.carry_out(plan()))
+    waiting = asyncio.ensure_future(writer.carry_out(plan()))
+    await asyncio.sleep(0)
+    for task in (running, waiting):
+        task.cancel()
+    await asyncio.gather(running, waiting, return_exceptions=True)
+    go.set()
+    assert await writer.carry_out(plan()) == 1
+    writer.close()

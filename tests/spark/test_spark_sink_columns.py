@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,8 +25,8 @@ from quorate.errors import InvalidArgument
 from quorate.spark import chunks
 from quorate.spark.chunks import by_log, encode_rows, joined, pieces, rows_of
 from quorate.spark.digest import LONG, NOTHING, Digest, digest_of
-from quorate.spark.sink_columns import check_columns
-from quorate.spark.sink_options import Transaction, WriteOptions, parse_write_options
+from quorate.spark.sink_columns import ACCEPTED, check_columns
+from quorate.spark.sink_options import NAMES, Transaction, WriteOptions, parse_write_options
 
 if TYPE_CHECKING:
     import random
@@ -281,3 +283,13 @@ def test_options() -> None:
 def test_options_that_are_refused(streaming: bool, given: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         parse_write_options(BASE | given, streaming=streaming)
+
+
+def test_every_option_and_column_is_in_the_guide() -> None:
+    guide = Path(__file__).resolve().parent.parent.parent / "docs" / "guides" / "spark.md"
+    text = guide.read_text(encoding="utf-8")
+    writing = text[text.index("## Writing") : text.index("## Without a cluster")]
+    first_cells = re.findall(r"^\| (.*?) \|", writing, re.MULTILINE)
+    listed = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
+    # A path is what save() makes of a name.
+    assert listed >= {*NAMES, *ACCEPTED} - {"path"}

@@ -12,9 +12,15 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 from spark_rig import unused_name
 
-from quorate.errors import InvalidArgument, LogNotFound, ReplayMismatch, StageExpired, TooLarge
+from quorate.errors import (
+    Duplicate,
+    InvalidArgument,
+    LogNotFound,
+    ReplayMismatch,
+    StageExpired,
+    TooLarge,
+)
 from quorate.spark import chunks, writer
-from quorate.spark.sink import QuorateBatchWriter, QuorateStreamWriter
 from quorate.spark.source import QuorateDataSource
 from quorate.spark.writer import BATCH_ID, QUERY_ID, RUN_ID, Written
 
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import quorate
+    from quorate.spark.sink import QuorateBatchWriter, QuorateStreamWriter
     from quorate.testing import Cluster
 
 SCHEMA = StructType().add("value", "binary")
@@ -29,7 +36,7 @@ BY_COLUMN = StructType().add("value", "binary").add("log", "string")
 
 
 @contextmanager
-def task(partition: int = 0, **properties: str) -> Iterator[None]:
+def task(partition: int = 0, /, **properties: str) -> Iterator[None]:
     """What a worker of Spark sets before it runs a task."""
     context = TaskContext._getOrCreate()
     context._partitionId = partition
@@ -112,7 +119,7 @@ class Logs:
 
     def staged_bytes(self, log: quorate.Log) -> int:
         [found] = [one for one in self.client.status()["logs"] if one["name"] == log.name]
-        return max(replica["staged_bytes"] for replica in found["replicas"])
+        return found["staged_bytes"]
 
 
 @pytest.fixture
@@ -231,11 +238,11 @@ def test_overwriting_says_what_to_do(logs: Logs) -> None:
 def test_a_row_beyond_the_limit_is_refused_by_its_size(logs: Logs) -> None:
     log = logs.make()
     job = logs.batch(log.name)
-    with task(), pytest.raises(TooLarge, match=r"TOO_LARGE: .*limits.batch_bytes"):
-        job.write(rows("x" * (9 << 20)))
+    with task(), pytest.raises(TooLarge, match=r"TOO_LARGE: .*limits.record_bytes"):
+        job.write(rows("a", "x" * (5 << 20)))
     with task():
-        job.commit([job.write(rows("y" * (5 << 20), "z" * (5 << 20)))])
-    assert [len(value) for value in values(log)] == [5 << 20] * 2
+        job.commit([job.write(rows("a", "y" * (3 << 20), "z" * (3 << 20)))])
+    assert [len(value) for value in values(log)] == [1, 3 << 20, 3 << 20]
 
 
 def test_many_chunks_keep_the_order_of_the_rows(
@@ -277,9 +284,21 @@ def test_a_portion_that_is_repeated_is_there_once(logs: Logs) -> None:
     query.commit(0, query.write(0, rows("a", "b")))
     query.commit(0, staged)
     query.commit(1, query.write(1, rows("c")))
-    query.commit(0, query.write(0, rows("a", "b")))
     assert values(log) == ["b", "a", "c"]
     assert logs.staged_bytes(log) == 0
+
+
+def test_a_portion_before_the_last_one_cannot_be_compared(logs: Logs) -> None:
+    log = logs.make()
+    query = Query(logs, log.name)
+    for batch_id in range(2):
+        query.commit(batch_id, query.write(batch_id, rows(str(batch_id))))
+    query.restart()
+    with pytest.raises(Duplicate, match=r"DUPLICATE: .*checkpoint was set back; to go on with"):
+        query.commit(0, query.write(0, rows("0")))
+    query.restart(replayMismatch="keepFirst")
+    query.commit(0, query.write(0, rows("0")))
+    assert values(log) == ["0", "1"]
 
 
 def test_a_portion_that_is_repeated_with_other_rows_is_told(logs: Logs) -> None:
@@ -288,7 +307,7 @@ def test_a_portion_that_is_repeated_with_other_rows_is_told(logs: Logs) -> None:
     query.commit(0, query.write(0, rows("a", "b")))
     for others in (["a", "c"], ["a"], ["a", "b", "b"]):
         query.restart()
-        with pytest.raises(ReplayMismatch, match="REPLAY_MISMATCH: "):
+        with pytest.raises(ReplayMismatch, match=r"REPLAY_MISMATCH: .*not deterministic"):
             query.commit(0, query.write(0, rows(*others)))
     query.restart(replayMismatch="keepFirst")
     query.commit(0, query.write(0, rows("a", "c")))
@@ -339,11 +358,11 @@ def test_messages_of_another_portion_are_refused(logs: Logs) -> None:
 
 def test_a_spark_that_does_not_name_the_query_is_refused(logs: Logs) -> None:
     sink = logs.source(logs.make().name).streamWriter(SCHEMA, overwrite=False)
-    with task(**{BATCH_ID: "1", RUN_ID: str(uuid4())}):
-        with pytest.raises(InvalidArgument, match=rf"does not tell its tasks {QUERY_ID}"):
-            sink.write(rows("a"))
-    with task(**{QUERY_ID: "q", BATCH_ID: "1", RUN_ID: "mine"}):
-        with pytest.raises(InvalidArgument, match=rf"{RUN_ID} = 'mine' are not a number and the"):
+    for properties, text in (
+        ({BATCH_ID: "1", RUN_ID: str(uuid4())}, f"does not tell its tasks {QUERY_ID}"),
+        ({QUERY_ID: "q", BATCH_ID: "1", RUN_ID: "mine"}, f"{RUN_ID} = 'mine' are not a number"),
+    ):
+        with task(**properties), pytest.raises(InvalidArgument, match=text):
             sink.write(rows("a"))
     with pytest.raises(InvalidArgument, match="writes in tasks of Spark, and this is none"):
         sink.write(rows("a"))

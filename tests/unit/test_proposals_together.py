@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from cluster_rig import led, log_of, receipt, refused
 from core_rig import config
 from proposal_rig import open_producer, stamped
+from quorate.config import Config, Storage
 from quorate.entry import pack_runs, unpack_batches, unpack_stamps
-from quorate.errors import NotLeader, TooLarge
-from quorate.replica.exchange import Propose
+from quorate.errors import DiskFull, NotLeader, TooLarge
+from quorate.replica.allowance import ENTRY_OVERHEAD
+from quorate.replica.exchange import Propose, Room
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +59,7 @@ def test_they_are_not_divided() -> None:
     )
     cluster.settle()
     entries = log_of(cluster, "n1")[1:]
-    assert [entry.runs for entry in entries] == [1, 4]
+    assert [entry.runs for entry in entries] == [1, 3, 1]
     assert [receipt(cluster, token).offset for token in (1, 2, 3)] == [0, 1, 4]
 
 
@@ -70,3 +72,19 @@ def test_a_refusal_is_for_all_of_them() -> None:
     cluster.turn("n1", [Propose(3, b"c", 1)])
     cluster.settle()
     assert receipt(cluster, 3).offset == 0
+
+
+def test_their_rows_take_room_on_disk_too() -> None:
+    cluster = led(1, Config(storage=Storage(reserve_bytes=1024)))
+    cluster.auto_flush = False
+    size, many = 64, 4096
+    fits = size * many + 8 * many + ENTRY_OVERHEAD + 1024
+    crowd = [(bytes(size), 1)] * many
+    cluster.turn("n1", [Room(fits - 1)])
+    cluster.turn("n1", [together(1, crowd)])
+    refused(cluster, 1, DiskFull)
+    cluster.turn("n1", [Room(fits)])
+    cluster.turn("n1", [together(2, crowd)])
+    cluster.auto_flush = True
+    cluster.settle()
+    assert receipt(cluster, 2).count == many

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, TypeVar
 
@@ -150,7 +151,12 @@ class AsyncLog:
         """
         batch = encode_records(values, keys, headers, timestamps)
         if expect_offset is None and fence is None:
-            return await self._session.submitter.submit(self._route, batch)
+            submission = self._session.submitter.submit(self._route, batch)
+            try:
+                return await submission
+            except asyncio.CancelledError:
+                submission.give_up()
+                raise
         return await self._session.append(self._route, batch, expect_offset, fence)
 
     def submit(

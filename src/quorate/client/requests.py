@@ -39,6 +39,8 @@ __all__ = ["Requests"]
 NUMBERS = 1 << 32
 # So much is written without waiting for more.
 WRITE_BYTES = 32 << 10
+# Submissions without an answer are looked through this often at most.
+EXPIRY_LOOK_S = 0.05
 Result = TypeVar("Result")
 _Decode = Callable[["Frame"], Any]
 
@@ -133,28 +135,33 @@ class Requests:
     def submit(
         self, submission: Submission, failed: Callable[[Submission, Requests, Exception], None]
     ) -> None:
-        """Send an append that asks for nothing special; ``failed`` is told if it has no receipt.
-
-        All that are submitted on one connection have the same time, so the first expires first.
-        """
+        """Send an append that asks for nothing special; ``failed`` is told if it has no receipt."""
         number = self._next_number()
         deadline_ms = max(1, int(1000 * (submission.deadline - self._loop.time())))
         log = submission.route.wire
         self._send(encode_plain(number, log, submission.batch, deadline_ms))
         self._submitted[number] = submission
         self._failed = failed
-        if self._expiry is None:
-            self._expiry = self._loop.call_at(submission.deadline, self._expire)
+        if self._expiry is None or submission.deadline < self._expiry.when():
+            self._look_at(submission.deadline)
+
+    def _look_at(self, when: float) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = self._loop.call_at(when, self._expire)
 
     def _expire(self) -> None:
         """Give up what had no answer in its time."""
+        now = self._loop.time()
         self._expiry = None
-        for number, submission in list(self._submitted.items()):
-            if submission.deadline > self._loop.time():
-                self._expiry = self._loop.call_at(submission.deadline, self._expire)
-                return
+        late = [one for one in self._submitted.items() if one[1].deadline <= now]
+        for number, submission in late:
             del self._submitted[number]
             self._lost(submission, Lost("no answer came in time"))
+        if self._submitted:
+            # Many are looked at together: they expire one by one.
+            first = min(submission.deadline for submission in self._submitted.values())
+            self._look_at(max(first, now + EXPIRY_LOOK_S))
 
     def _lost(self, submission: Submission, error: Exception) -> None:
         assert self._failed is not None  # for the type checker: set by whoever submitted

@@ -79,6 +79,7 @@ class Session:
     async def close(self) -> None:
         for sender in list(self.senders):
             sender.client_closed()
+        await self.submitter.close()
         for task in self._ahead:
             task.cancel()
         await asyncio.gather(*self._ahead, return_exceptions=True)

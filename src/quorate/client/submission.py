@@ -25,7 +25,9 @@ class Submission:
     made only for somebody who waits, and a receipt for somebody who asks.
     """
 
-    __slots__ = ("_callbacks", "_loop", "_outcome", "batch", "deadline", "route")
+    __slots__ = (
+        "_callbacks", "_loop", "_outcome", "batch", "deadline", "given_up", "route", "task",
+    )  # fmt: skip
 
     def __init__(
         self, route: Route, batch: bytes, deadline: float, loop: asyncio.AbstractEventLoop
@@ -39,6 +41,10 @@ class Submission:
         self._outcome: tuple[int, int, int, int, int] | QuorateError | None = None
         self._callbacks: list[Callable[[Submission], object]] = []
         self._loop = loop
+        # Its further attempts, if the first was not the last.
+        self.task: asyncio.Task[None] | None = None
+        # Nobody wants it any more: what was not sent must not be.
+        self.given_up = False
 
     def done(self) -> bool:
         """Whether its fate is known."""
@@ -66,6 +72,12 @@ class Submission:
             self._callbacks.append(partial(_wake, known))
             yield from known
         return self.result()
+
+    def give_up(self) -> None:
+        """Make no further attempt. What was sent may still be carried out."""
+        self.given_up = True
+        if self.task is not None:
+            self.task.cancel()
 
     # -- for whoever brings the answer ---------------------------------------------------------
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from quorate.client.retries import Effect
 from quorate.client.submission import Submission
-from quorate.errors import Busy, QuorateError
+from quorate.errors import Busy, InvalidArgument, OutcomeUnknown, QuorateError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from typing import Any
 
     from quorate.client.requests import Requests
+    from quorate.client.results import Receipt
     from quorate.client.routing import Route
     from quorate.client.session import Session
 
@@ -36,7 +37,9 @@ class Submitter:
         self._session = session
         # By incarnation: those that wait for the one that finds the way.
         self._held: dict[int, deque[Submission]] = {}
+        # Further attempts, and the finding of leaders.
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ways: set[asyncio.Task[None]] = set()
         # The one loop that the session is used on, once it was used.
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -63,9 +66,11 @@ class Submitter:
         at = self._leader_at(route)
         if at is None:
             self._held[route.incarnation] = deque()
-            self._begin(self._find_way(submission))
+            way = asyncio.get_running_loop().create_task(self._find_way(submission))
+            self._ways.add(way)
+            way.add_done_callback(self._ways.discard)
         elif len(submission.batch) > at.welcome.batch_bytes:
-            self._begin(self._append(submission))
+            self._begin(submission, self._append(submission))
         else:
             at.submit(submission, self._failed)
 
@@ -76,41 +81,66 @@ class Submitter:
         return at if at is not None and at.node == leader else None
 
     def _failed(self, submission: Submission, at: Requests, error: Exception) -> None:
-        self._begin(self._go_on(submission, at, error))
+        """The first attempt brought no receipt."""
+        if submission.given_up and isinstance(error, QuorateError):
+            submission.failed(error)
+        else:
+            self._begin(submission, self._go_on(submission, at, error))
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _begin(
+        self, submission: Submission, work: Coroutine[Any, Any, Receipt]
+    ) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._settle(submission, work))
+        submission.task = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _find_way(self, submission: Submission) -> None:
-        route = submission.route
+    async def _settle(self, submission: Submission, work: Coroutine[Any, Any, Receipt]) -> None:
+        """Let ``submission`` know what becomes of ``work``."""
+        try:
+            submission.appended(*await work)
+        except QuorateError as problem:
+            submission.failed(problem)
+        except asyncio.CancelledError:
+            name = submission.route.name
+            submission.failed(OutcomeUnknown(f"append to {name}: it was given up on its way"))
+            raise
+
+    async def _find_way(self, first: Submission) -> None:
+        """Let one after the other try, until one has found the leader; the others follow it."""
+        route = first.route
         held = self._held[route.incarnation]
         try:
-            await self._append(submission)
+            await asyncio.wait([self._begin(first, self._append(first))])
             while held and self._leader_at(route) is None:
-                await self._append(held.popleft())
+                one = held.popleft()
+                if not one.given_up:
+                    await asyncio.wait([self._begin(one, self._append(one))])
         finally:
             del self._held[route.incarnation]
             for one in held:
-                self._send(one)
+                if not one.given_up:
+                    self._send(one)
 
-    async def _append(self, submission: Submission) -> None:
+    async def _append(self, submission: Submission) -> Receipt:
         left = submission.deadline - asyncio.get_running_loop().time()
-        try:
-            receipt = await self._session.append(submission.route, submission.batch, timeout=left)
-        except QuorateError as problem:
-            submission.failed(problem)
-        else:
-            submission.appended(*receipt)
+        return await self._session.append(submission.route, submission.batch, timeout=left)
 
-    async def _go_on(self, submission: Submission, at: Requests, error: Exception) -> None:
-        """Let it have its further attempts; ``error`` is what came of the first."""
+    async def _go_on(self, submission: Submission, at: Requests, error: Exception) -> Receipt:
+        """Further attempts; ``error`` is what came of the first."""
         session = self._session
         attempts = session.appending(submission.route, Effect.TWICE)
-        try:
-            await asyncio.sleep(await session.failed(attempts, submission.route, at, error))
-        except QuorateError as problem:
-            submission.failed(problem)
-        else:
-            await self._append(submission)
+        await asyncio.sleep(await session.failed(attempts, submission.route, at, error))
+        return await self._append(submission)
+
+    async def close(self) -> None:
+        """What was not sent is refused, what is on its way ends as unknown."""
+        closed = InvalidArgument("the client is closed")
+        for held in self._held.values():
+            while held:
+                held.popleft().failed(closed)
+        tasks = [*self._tasks, *self._ways]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

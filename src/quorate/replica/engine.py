@@ -53,6 +53,8 @@ __all__ = ["Engine"]
 
 # How often a leader looks for what expired.
 EXPIRY_LOOK_MS = 10_000
+# What that may log: producers, staged chunks, apps.
+EXPIRY_ENTRIES = 3
 
 
 class Engine:
@@ -290,7 +292,12 @@ class Engine:
         standing = self.core.standing
         if standing.clock >= self._expired_at:
             self._expired_at = standing.clock + standing.ticks(EXPIRY_LOOK_MS)
-            self._proposals.expire()
+            # On a full disk it can wait: the reserve is for what cannot.
+            leader = self.core.leader
+            entries = self._proposals.arrived[0] + EXPIRY_ENTRIES
+            room = self._allowance.takes(self._proposals.expiry_room, entries)
+            if leader is not None and leader.has_room and room:
+                self._proposals.expire()
 
     # -- applying ------------------------------------------------------------------------------
 

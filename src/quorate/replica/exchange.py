@@ -73,8 +73,8 @@ class Propose:
 
     @property
     def size(self) -> int:
-        """Bytes that it holds of the limits."""
-        return len(self.batch)
+        """Bytes that it holds of the limits, and takes on disk."""
+        return len(self.batch) + len(self.rows)
 
 
 @dataclass(slots=True)

@@ -116,6 +116,15 @@ class Proposals:
         staged = self._ahead.staging.chunks if self._ahead is not None else 0
         return NAMES_BYTES * self._alone + DROP_BYTES * staged
 
+    @property
+    def expiry_room(self) -> int:
+        """What it may take of the disk to forget all that there is to forget."""
+        if self._ahead is None:
+            return 0
+        known = len(self._ahead.producers) + len(self._ahead.staging.apps())
+        forgotten = NAMES_BYTES + DROP_BYTES * (known + self._ahead.staging.chunks)
+        return self._arrived_bytes + forgotten
+
     def take(self, item: Request) -> None:
         """``item`` passed every limit: it will be judged in its turn."""
         self._arrived.append(item)
@@ -187,13 +196,11 @@ class Proposals:
                 break
             more = len(item.rows) // RUN_BYTES or 1
             if runs and (
-                size + len(item.batch) > limit
-                or count + item.count > COUNT_MAX
-                or runs + more > RUNS_MAX
+                size + item.size > limit or count + item.count > COUNT_MAX or runs + more > RUNS_MAX
             ):
                 break
             self._arrived.popleft()
-            self._arrived_bytes -= len(item.batch)
+            self._arrived_bytes -= item.size
             verdict = judge_append(ahead, item.count, item.terms)
             if verdict is not None:
                 # What is chosen already becomes the entry at this index.
@@ -206,11 +213,11 @@ class Proposals:
                 stamp = Stamp(runs, producer.epoch, producer.sequence)
                 stamps.append(stamp)
             run = ahead.accept(item.count, stamp, index, leader.term, time)
-            self._logged.append(_Logged(index, item.token, len(item.batch), run))
-            self._logged_bytes += len(item.batch)
+            self._logged.append(_Logged(index, item.token, item.size, run))
+            self._logged_bytes += item.size
             batches.append(item.batch)
             rows.append(item.rows or pack_runs([(len(item.batch), item.count)]))
-            size += len(item.batch)
+            size += item.size
             count += item.count
             runs += more
         if runs:

@@ -81,6 +81,9 @@ class Writer:
 
 
 def _complete(plan: Generator[str, None, Result], done: Future[Result]) -> None:
+    if not done.set_running_or_notify_cancel():
+        plan.close()
+        return
     try:
         while True:
             next(plan)

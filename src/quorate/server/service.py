@@ -57,7 +57,8 @@ class Service:
         self._batch_bytes = limits.batch_bytes
         self._appends_max = limits.pending_appends
         self._bytes_max = limits.pending_bytes
-        self.together_bytes = min(TOGETHER_BYTES, limits.batch_bytes)
+        # Their rows count, too: half of a limit leaves room for those of the smallest batches.
+        self.together_bytes = min(TOGETHER_BYTES, limits.batch_bytes // 2)
         # Appends of all sessions without an answer.
         self.pending_appends = 0
         self.pending_bytes = 0

@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 
 __all__ = ["QuorateBatchWriter", "QuorateStreamWriter", "batch_writer", "stream_writer"]
 
+# A batch of that number is published, and not, or not known to be, with these rows.
+REPEATED = (Duplicate, ReplayMismatch)
+ADVICE = (
+    "the query is not deterministic or was changed, or its checkpoint was set back; to go on with "
+    'what is published, write .option("replayMismatch", "keepFirst")'
+)
+
 
 def batch_writer(
     given: Mapping[str, str], schema: StructType, *, overwrite: bool
@@ -100,7 +107,7 @@ class QuorateBatchWriter(DataSourceArrowWriter):
                     "when Spark repeats the batch after a failure, they are written twice",
                     stacklevel=2,
                 )
-            _publish(found, self._options, (Duplicate, ReplayMismatch) if known else ())
+            _publish(found, self._options, REPEATED if known else ())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Tasks that failed have staged, too, and said nothing."""
@@ -129,8 +136,15 @@ class QuorateStreamWriter(DataSourceStreamArrowWriter):
             strange = {message.batch_id for message in found} - {batchId}
             if strange:
                 raise InvalidArgument(f"portion {batchId} has rows of portion {strange.pop()}")
-            keeps = self._options.mismatch == "keepFirst"
-            _publish(found, self._options, (Duplicate, ReplayMismatch) if keeps else (Duplicate,))
+            if self._options.mismatch == "keepFirst":
+                _publish(found, self._options, REPEATED)
+                return
+            try:
+                _publish(found, self._options, ())
+            except REPEATED as error:
+                # An earlier portion than the last one cannot be compared any more: a checkpoint
+                # that was set back may have put other rows into it.
+                raise type(error)(f"{error}; {ADVICE}") from None
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Another driver may be at work on the same portion: what it staged is left to it."""
@@ -152,7 +166,8 @@ def _publish(
 ) -> None:
     """One publish for each log, in the order of their names, of partitions in their order.
 
-    What ``harmless`` lists says that the batch is published already.
+    The same batch again, with the same rows, is answered as the first time. ``harmless`` says what
+    else is taken for success.
     """
     by_log: dict[str, list[Share]] = {}
     for message in found:
