@@ -2,9 +2,41 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from typing import TYPE_CHECKING
 
-from quorate.cli.main import main
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["start"]
+
+
+def start() -> int:
+    """Run the command line as the process; the exit status."""
+    try:
+        signal.signal(signal.SIGINT, _interrupt_once)
+        # Here, so that Ctrl-C ends also a process that is still being loaded with one line.
+        from quorate.cli.main import main
+
+        return main()
+    except KeyboardInterrupt:
+        sys.stderr.write("error: INTERRUPTED: stopped before the end\n")
+        return 1
+    finally:
+        # What the status is has been decided.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _interrupt_once(_: int, __: FrameType | None) -> None:
+    """One Ctrl-C is enough: another one must not disturb the end that the first one began."""
+    signal.signal(signal.SIGINT, _ignore)
+    raise KeyboardInterrupt
+
+
+def _ignore(_: int, __: FrameType | None) -> None:
+    """A function and not SIG_IGN: the interpreter complains of a signal that it just missed."""
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start())

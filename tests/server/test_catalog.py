@@ -18,12 +18,12 @@ from quorate.server.catalog import (
     Change,
     LogFacts,
     catalog_incarnation,
-    check_name,
     encode_change,
     judge_create,
     judge_delete,
 )
 from quorate.types import NodeId
+from quorate.wire.shapes import check_log_name
 
 NODES = (NodeId("n1"), NodeId("n2"))
 
@@ -144,7 +144,7 @@ def _same(found: LogFacts | QuorateError | None, verdict: object) -> None:
 
 @pytest.mark.parametrize("name", ["a", "A-z_0.9", "x" * 249, "..."])
 def test_a_name_that_every_file_and_shell_takes(name: str) -> None:
-    check_name(name)
+    check_log_name(name)
 
 
 @pytest.mark.parametrize(
@@ -152,4 +152,4 @@ def test_a_name_that_every_file_and_shell_takes(name: str) -> None:
 )
 def test_a_name_that_is_none(name: str) -> None:
     with pytest.raises(InvalidArgument, match="the name of a log is 1 to 249 letters"):
-        check_name(name)
+        check_log_name(name)

@@ -18,11 +18,14 @@ import sink_faults_rig
 from sink_faults_rig import Faults, Naive, Run, come_to, start_query
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spark_rig import Place
 
 RECORDS = 4000
 # Some chunks for each portion.
 RECORD_BYTES = 1200
+ROWS_OF_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 DRIVER = sink_faults_rig.__file__
 
 
@@ -39,8 +42,6 @@ class Pipe:
         self.run = Run(place.cluster.endpoints, source.name, self.target.name, checkpoint)
         place.spark.dataSource.register(Faults)
         place.spark.dataSource.register(Naive)
-        # So that a task is given its rows in several batches.
-        place.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
 
     def once(self, fault: str = "none", **options: str) -> None:
         """Run the query to its end, in this process."""
@@ -90,8 +91,11 @@ def processes_of(session: int) -> list[int]:
 
 
 @pytest.fixture
-def pipe(place: Place) -> Pipe:
-    return Pipe(place)
+def pipe(place: Place) -> Iterator[Pipe]:
+    # So that a task is given its rows in several batches.
+    place.spark.conf.set(ROWS_OF_A_BATCH, "500")
+    yield Pipe(place)
+    place.spark.conf.unset(ROWS_OF_A_BATCH)
 
 
 def assert_once(pipe: Pipe) -> None:

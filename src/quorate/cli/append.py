@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import select
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from quorate.cli.options import client_options
-from quorate.cli.output import Counter, count, print_json
-from quorate.errors import OutcomeUnknown, QuorateError, TooLarge
+from quorate.cli.options import WholeNumber, client_options, log_name
+from quorate.cli.output import Counter, OutputFailed, count, print_json, print_line, span, tell
+from quorate.errors import InvalidArgument, OutcomeUnknown, TooLarge
+from quorate.wire.shapes import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import BufferedReader
 
     from quorate.cli.options import ClientOptions
     from quorate.client.producer import Producer
@@ -26,6 +30,10 @@ __all__ = ["append"]
 BATCH = 500
 # A batch ends there even if it has fewer records: half of what a node takes unless told otherwise.
 BATCH_BYTES = 4 << 20
+# It ends also when no other line comes for so long: whoever follows a file wants it in the log.
+QUIET_S = 0.2
+# Of the input, taken at once.
+CHUNK_BYTES = 1 << 18
 # No node takes a record of more.
 LINE_BYTES_MAX = 512 << 20
 
@@ -46,13 +54,22 @@ def _separator(_: click.Context, __: click.Parameter, given: str | None) -> byte
     return None if given is None else given.encode()
 
 
+def _producer(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
+    if given is not None:
+        try:
+            check_name("producer name", given)
+        except InvalidArgument as error:
+            raise click.BadParameter(str(error)) from None
+    return given
+
+
 @click.command()
-@click.argument("name")
+@click.argument("name", callback=log_name)
 @click.argument("file", metavar="[FILE|-]", type=click.File("rb"), default="-")
 @click.option(
     "--batch",
     metavar="N",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     help=f"Records that are appended together, at most: {BATCH}, or 1 if they are typed.",
 )
 @click.option(
@@ -66,13 +83,14 @@ def _separator(_: click.Context, __: click.Parameter, given: str | None) -> byte
     help="A header for every record; repeatable.",
 )  # fmt: skip
 @click.option(
-    "--producer", metavar="ID", help="Line n is sequence n; what the log has of it is skipped."
-)
+    "--producer", metavar="ID", callback=_producer,
+    help="Line n is sequence n; what the log has of it is skipped.",
+)  # fmt: skip
 @client_options
 def append(
     options: ClientOptions,
     name: str,
-    file: BinaryIO,
+    file: BufferedReader,
     batch: int | None,
     key_separator: bytes | None,
     headers: list[Header],
@@ -81,7 +99,7 @@ def append(
     """Append lines to the log NAME, one record each.
 
     A blank line is an empty value; a newline at the end adds none. Batches are appended one after
-    the other, each as a whole.
+    the other, each as a whole. A batch ends early when no other line comes for a moment.
 
     With --producer a run that was cut short can be repeated with the same input: nothing is lost,
     and nothing is there twice.
@@ -95,10 +113,12 @@ def append(
         if producer is not None:
             opened = log.producer(producer)
             act = partial(_deliver, opened)
-            job.skipped = sum(1 for _ in islice(lines, opened.last_sequence))
-        job.run(log.name, act, _batches(lines, size))
-    if not options.as_json:
-        click.echo(job.summary())
+            whole = (line for line in lines if line is not None)
+            job.skipped = sum(1 for _ in islice(whole, opened.last_sequence))
+        with job.told_how_far():
+            job.run(log.name, act, _batches(lines, size))
+            if not options.as_json:
+                print_line(job.summary())
 
 
 class _Job:
@@ -119,14 +139,21 @@ class _Job:
     def run(self, name: str, act: Callable[..., Receipt], batches: Iterator[list[bytes]]) -> None:
         with Counter("appended", printing=self._options.as_json) as counter:
             for lines in batches:
-                try:
-                    receipt = _surely(partial(act, **self._terms(lines)))
-                except QuorateError:
-                    if done := self.skipped + self._appended:
-                        click.echo(f"lines 1 to {done} are in the log", err=True)
-                    raise
-                self._note(name, receipt)
+                self._note(name, _surely(partial(act, **self._terms(lines))))
                 counter.show(self._appended)
+
+    @contextmanager
+    def told_how_far(self) -> Iterator[None]:
+        """Whatever stops it, the lines that are in the log are there to stay."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as error:
+            if done := self.skipped + self._appended:
+                tell(f"{span(1, done, 'line')} {'is' if done == 1 else 'are'} in the log")
+            if isinstance(error, OutputFailed):
+                # To append was asked for, too.
+                error.excused = False
+            raise
 
     def _terms(self, lines: list[bytes]) -> dict[str, Any]:
         terms: dict[str, Any] = {"values": lines}
@@ -148,7 +175,7 @@ class _Job:
     def summary(self) -> str:
         text = f"appended {count(self._appended, 'record')}"
         if self._first is not None:
-            text += f", offsets {self._first} to {self._last}"
+            text += f", {span(self._first, self._last, 'offset')}"
         if self.skipped:
             text += f"; the log had {count(self.skipped, 'line')} already"
         return text
@@ -166,20 +193,60 @@ def _surely(act: Callable[[], Receipt]) -> Receipt:
         raise OutcomeUnknown("interrupted while a batch was on its way") from None
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    number = 0
-    while line := file.readline(LINE_BYTES_MAX + 1):
-        number += 1
-        if len(line) > LINE_BYTES_MAX:
+def _chunks(file: BufferedReader) -> Iterator[bytes | None]:
+    """The input as it comes. None: nothing came for a moment."""
+    quiet = select.poll()
+    try:
+        quiet.register(file.fileno(), select.POLLIN)
+    except OSError:  # not of the system's, so nothing has to be waited for
+        while chunk := file.read1(CHUNK_BYTES):
+            yield chunk
+        return
+    while True:
+        if not quiet.poll(1000 * QUIET_S):
+            yield None
+        # More than the file's buffer holds, so that nothing is left in there unseen.
+        chunk = file.read1(CHUNK_BYTES)
+        if not chunk:
+            return
+        yield chunk
+
+
+def _lines(file: BufferedReader) -> Iterator[bytes | None]:
+    """Without their ends. None: nothing came for a moment."""
+    # Of the line that has not ended.
+    pieces: list[bytes] = []
+    length = 0
+    number = 1
+    for chunk in _chunks(file):
+        if chunk is None:
+            yield None
+            continue
+        first, *others = chunk.split(b"\n")
+        pieces.append(first)
+        length += len(first)
+        if length > LINE_BYTES_MAX:
             raise TooLarge(f"line {number} has more than {LINE_BYTES_MAX} bytes")
-        yield line.removesuffix(b"\n")
+        if others:
+            yield b"".join(pieces)
+            yield from others[:-1]
+            pieces = others[-1:]
+            length = len(others[-1])
+            number += len(others)
+    if length:
+        yield b"".join(pieces)
 
 
-def _batches(lines: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
-    """Up to ``size`` lines each; never more of the input than that is in memory."""
+def _batches(lines: Iterator[bytes | None], size: int) -> Iterator[list[bytes]]:
+    """Up to ``size`` lines each; little more of the input than that is in memory."""
     batch: list[bytes] = []
     length = 0
     for line in lines:
+        if line is None:
+            if batch:
+                yield batch
+                batch, length = [], 0
+            continue
         if batch and length + len(line) > BATCH_BYTES:
             yield batch
             batch, length = [], 0

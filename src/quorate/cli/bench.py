@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from quorate.cli.loading import load
-from quorate.cli.options import client_options
+from quorate.cli.options import Number, client_options, log_name
 from quorate.cli.output import print_json
 from quorate.cli.workloads import WORKLOADS
 from quorate.net.loop import run
@@ -31,12 +31,15 @@ SECONDS = 5.0
 @click.option(
     "--seconds",
     metavar="S",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     default=SECONDS,
     show_default=True,
     help="How long is measured, after half a second that is not.",
 )
-@click.option("--log", "name", metavar="NAME", help="An existing log, which keeps the records.")
+@click.option(
+    "--log", "name", metavar="NAME", callback=log_name,
+    help="An existing log, which keeps the records.",
+)  # fmt: skip
 @client_options
 def bench(options: ClientOptions, workload: str, seconds: float, name: str | None) -> None:
     """Measure appends to a log, and print one line of JSON.

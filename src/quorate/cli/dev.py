@@ -18,11 +18,12 @@ from typing import NamedTuple
 
 import click
 
+from quorate.cli.options import WholeNumber, log_name
+from quorate.cli.output import print_line, tell
 from quorate.client.asynchronous import AsyncClient
 from quorate.errors import InvalidArgument, WrongDirectory
 from quorate.net.loop import run
 from quorate.raft.core import VOTERS_MAX
-from quorate.server.catalog import check_name
 from quorate.storage.directory import process_at_work
 
 __all__ = ["dev"]
@@ -45,9 +46,17 @@ SEGMENT_BYTES = 32 << 20
 _SETTINGS = re.compile(r"n([1-9])\.toml")
 
 
+def _log_names(
+    context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
+    for name in given:
+        log_name(context, option, name)
+    return given
+
+
 @click.command()
 @click.option(
-    "--nodes", type=click.IntRange(1, NODES_MAX), help="How many; 3, or what DIR was made with."
+    "--nodes", type=WholeNumber(1, NODES_MAX), help="How many; 3, or what DIR was made with."
 )
 @click.option(
     "--dir",
@@ -57,12 +66,15 @@ _SETTINGS = re.compile(r"n([1-9])\.toml")
 )
 @click.option(
     "--port",
-    type=click.IntRange(1, PORT_MAX),
+    type=WholeNumber(1, PORT_MAX),
     default=7400,
     show_default=True,
     help="Node i is at PORT + i.",
 )
-@click.option("--log", "logs", multiple=True, metavar="NAME", help="A log to make; repeatable.")
+@click.option(
+    "--log", "logs", multiple=True, metavar="NAME", callback=_log_names,
+    help="A log to make; repeatable.",
+)  # fmt: skip
 @click.option("--no-restart", is_flag=True, help="Leave a node down that ended.")
 def dev(
     nodes: int | None, directory: Path | None, port: int, logs: tuple[str, ...], no_restart: bool
@@ -75,11 +87,6 @@ def dev(
 
     One line is printed when a leader serves: "ready" and the addresses for clients.
     """
-    for name in logs:
-        try:
-            check_name(name)
-        except InvalidArgument as error:
-            raise click.BadParameter(str(error), param_hint="--log") from None
     place = directory or Path(tempfile.mkdtemp(prefix="quorate-dev-"))
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -213,7 +220,7 @@ class _Cluster:
                 return
             if status > 0 and not self._ready:
                 raise InvalidArgument(f"{node.name} did not start: {_last_words(node)}")
-            _tell(f"{node.name} ended with {_said(status)}; what it logged is in {node.log}")
+            tell(f"{node.name} ended with {_said(status)}; what it logged is in {node.log}")
             if not self._restart:
                 return
             with suppress(TimeoutError):
@@ -267,8 +274,7 @@ class _Cluster:
                 for name in self._logs:
                     await client.log(name, create=True)
         self._ready = True
-        click.echo(f"ready {addresses}")
-        sys.stdout.flush()
+        print_line(f"ready {addresses}")
 
     async def _wait_ready(self) -> None:
         loop = asyncio.get_running_loop()
@@ -308,7 +314,3 @@ def _last_words(node: _Node) -> str:
 
 def _said(status: int) -> str:
     return f"signal {-status}" if status < 0 else f"status {status}"
-
-
-def _tell(text: str) -> None:
-    click.echo(text, err=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from quorate.cli.documents import identity_document, position_document, printable
+from quorate.cli.output import print_json, print_line
 from quorate.errors import WrongDirectory
 from quorate.storage.directory import IDENTITY, LOGS, log_name
 from quorate.storage.inspection import inspect_directory, pieces
@@ -66,11 +67,11 @@ def inspect(
         view, chosen = _choose(found, segment)
         document["segment"] = _segment_document(found, view, chosen, entries=entries)
     if as_json:
-        click.echo(json.dumps(document))
+        print_json(document)
         return
     lines = _lines(document) if segment is None else _segment_lines(document["segment"])
     for line in lines:
-        click.echo(line)
+        print_line(line)
 
 
 def _choose(found: Inspection, number: int) -> tuple[LogView, SegmentView]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from quorate.cli.options import client_options
-from quorate.cli.output import print_json, print_table
+from quorate.cli.options import client_options, log_name
+from quorate.cli.output import give_help, print_json, print_line, print_table
 from quorate.cli.status import replica_rows, short
 from quorate.errors import LogNotFound
 
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["log"]
 
 
-@click.group()
-def log() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def log(context: click.Context) -> None:
     """Make, list, describe and delete logs."""
+    give_help(context)
 
 
 @log.command()
-@click.argument("name")
+@click.argument("name", callback=log_name)
 @client_options
 def create(options: ClientOptions, name: str) -> None:
     """Make the log NAME. Done when it can be appended to."""
@@ -32,7 +34,7 @@ def create(options: ClientOptions, name: str) -> None:
     if options.as_json:
         print_json({"name": made.name, "incarnation": made.incarnation})
     else:
-        click.echo(f"log {made.name} made")
+        print_line(f"log {made.name} made")
 
 
 @log.command("list")
@@ -45,11 +47,11 @@ def list_(options: ClientOptions) -> None:
         print_json({"logs": names})
     else:
         for name in names:
-            click.echo(name)
+            print_line(name)
 
 
 @log.command()
-@click.argument("name")
+@click.argument("name", callback=log_name)
 @client_options
 def describe(options: ClientOptions, name: str) -> None:
     """Show where the log NAME begins and ends, and its replicas."""
@@ -64,18 +66,18 @@ def describe(options: ClientOptions, name: str) -> None:
     if options.as_json:
         print_json(found)
         return
-    click.echo(f"log          {click.style(found['name'], bold=True)}")
-    click.echo(f"incarnation  {found['incarnation']}")
-    click.echo(f"leader       {short(found['leader'])}, term {found['term']}")
-    click.echo(f"records      offsets {found['first_offset']} to before {found['end_offset']}")
-    click.echo(f"committed    entry {found['committed']}")
-    click.echo()
+    print_line(f"log          {click.style(found['name'], bold=True)}")
+    print_line(f"incarnation  {found['incarnation']}")
+    print_line(f"leader       {short(found['leader'])}, term {found['term']}")
+    print_line(f"records      offsets {found['first_offset']} to before {found['end_offset']}")
+    print_line(f"committed    entry {found['committed']}")
+    print_line()
     heads = ("NODE", "ROLE", "MATCH", "LAG", "STATE")
     print_table(heads, replica_rows(found), numbers=("MATCH", "LAG"))
 
 
 @log.command()
-@click.argument("name")
+@click.argument("name", callback=log_name)
 @client_options
 def delete(options: ClientOptions, name: str) -> None:
     """Delete the log NAME with all its records."""
@@ -84,4 +86,4 @@ def delete(options: ClientOptions, name: str) -> None:
     if options.as_json:
         print_json({"name": name})
     else:
-        click.echo(f"log {name} deleted")
+        print_line(f"log {name} deleted")

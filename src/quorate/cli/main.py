@@ -2,30 +2,22 @@
 
 An error is one line on the standard error, ``error: CODE: message``. With ``--json`` it is also the
 last line of the standard output, for programs. The exit status is 0 if it was done, 1 if it failed,
-2 if the command line was wrong and 3 if it may have been done.
+2 if the command line was wrong, 3 if it may have been done, and 141 if nobody wanted to read on.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import sys
+from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
 
 from quorate import __version__
-from quorate.cli.append import append
-from quorate.cli.bench import bench
-from quorate.cli.dev import dev
 from quorate.cli.documents import printable
-from quorate.cli.inspect import inspect
-from quorate.cli.log import log
-from quorate.cli.read import read
-from quorate.cli.serve import serve
-from quorate.cli.status import status
-from quorate.cli.verify import verify
+from quorate.cli.output import USAGE, OutputFailed, error_label, give_help, print_json, tell
 from quorate.errors import DiskFailed, OutcomeUnknown, QuorateError, ReplicaHalted, WrongDirectory
 
 if TYPE_CHECKING:
@@ -34,25 +26,37 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 FAILED = 1
-USAGE = 2
 UNKNOWN = 3
+# What a shell says of a process that wrote into a closed pipe: 128 + SIGPIPE.
+UNREAD = 141
+
+# Each is in the module of its name.
+_COMMANDS = ("append", "bench", "dev", "inspect", "log", "read", "serve", "status", "verify")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
+class _Commands(click.Group):
+    """Loads the command that is used: who reads a log needs nothing of what a node is made of."""
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, _: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        found: click.Command = getattr(import_module(f"quorate.cli.{name}"), name)
+        return found
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
 @click.version_option(__version__, prog_name="quorate", message="%(prog)s %(version)s")
-def quorate() -> None:
+@click.pass_context
+def quorate(context: click.Context) -> None:
     """A replicated commit log for Python and Spark."""
-
-
-quorate.add_command(append)
-quorate.add_command(bench)
-quorate.add_command(dev)
-quorate.add_command(inspect)
-quorate.add_command(log)
-quorate.add_command(read)
-quorate.add_command(serve)
-quorate.add_command(status)
-quorate.add_command(verify)
+    give_help(context)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,8 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ended if isinstance(ended, int) else 0
     except click.UsageError as error:
         if error.ctx is not None:
-            click.echo(error.ctx.get_usage(), err=True)
-        return _fail("INVALID_ARGUMENT", error.format_message(), as_json=as_json, status=USAGE)
+            tell(error.ctx.get_usage())
+        # A list of choices has a line for each.
+        message = " ".join(error.format_message().split())
+        return _fail("INVALID_ARGUMENT", message, as_json=as_json, status=USAGE)
     except OutcomeUnknown as error:
         return _fail(error.code, str(error), as_json=as_json, status=UNKNOWN)
     except QuorateError as error:
@@ -75,10 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(_code(type(halt)), str(halt), as_json=as_json)
     except click.Abort:
         return _fail("INTERRUPTED", "stopped before the end", as_json=as_json)
-    except BrokenPipeError:
-        # Whoever read the output has seen enough; the interpreter must not try to write the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+    except OutputFailed as error:
+        return UNREAD if error.excused else _fail(_code(type(error)), str(error), as_json=False)
     except PermissionError as error:
         message = f"{error.filename} is closed to this user; run as the user that owns it"
         return _fail(_code(WrongDirectory), message, as_json=as_json)
@@ -95,9 +99,10 @@ def _code(kind: type[Exception]) -> str:
 def _fail(
     code: str, message: str, *, as_json: bool, retriable: bool = False, status: int = FAILED
 ) -> int:
-    label = click.style("error:", fg="red", bold=True)
-    click.echo(f"{label} {code}: {printable(message)}", err=True)
+    tell(f"{error_label()} {code}: {printable(message)}")
     if as_json:
         error = {"code": code, "message": message, "retriable": retriable}
-        click.echo(json.dumps({"error": error}))
+        # The status says as much to a program that does not read on.
+        with suppress(OutputFailed):
+            print_json({"error": error})
     return status

@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+import math
+import sys
+import threading
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from quorate.cli.output import tell
 from quorate.client.blocking import Client
 from quorate.client.routing import parse_endpoints
 from quorate.client.session import TIMEOUT_MAX
-from quorate.errors import InvalidArgument
+from quorate.errors import InvalidArgument, Timeout
+from quorate.wire.shapes import check_log_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["ClientOptions", "client_options"]
+__all__ = ["ClientOptions", "Number", "WholeNumber", "client_options", "log_name"]
 
 DEFAULT = "127.0.0.1:7401"
+# Whoever has seen nothing for so long wants to know why.
+PATIENCE_S = 1.0
+
+
+class Number(click.FloatRange):
+    """A number of a range, in words that are no programmer's."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        # It is in every range, because it compares with nothing.
+        return self.fail(f"{value!r} is not a valid number.") if math.isnan(number) else number
+
+
+class WholeNumber(click.IntRange):
+    name = "whole number"
 
 
 class ClientOptions(NamedTuple):
@@ -25,8 +48,24 @@ class ClientOptions(NamedTuple):
     timeout: float
     as_json: bool
 
-    def client(self) -> Client:
-        return Client(self.endpoints, timeout=self.timeout)
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """A client, which tells somebody at a terminal whom it waits for."""
+        client = Client(self.endpoints, timeout=self.timeout)
+        timer = threading.Timer(PATIENCE_S, self._tell_waiting, [client])
+        timer.daemon = True
+        if sys.stderr.isatty():
+            timer.start()
+        try:
+            with client:
+                yield client
+        finally:
+            timer.cancel()
+
+    def _tell_waiting(self, client: Client) -> None:
+        # Known as soon as any node has answered.
+        if client._routing.cluster is None:
+            tell(f"waiting for {', '.join(self.endpoints)} …")
 
 
 def _endpoints(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
@@ -34,6 +73,16 @@ def _endpoints(_: click.Context, __: click.Parameter, value: str) -> tuple[str, 
         return parse_endpoints(value)
     except InvalidArgument as error:
         raise click.BadParameter(str(error)) from None
+
+
+def log_name(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
+    """Whatever a command does with a log, its name is checked before anybody is asked."""
+    if given is not None:
+        try:
+            check_log_name(given)
+        except InvalidArgument as error:
+            raise click.BadParameter(str(error)) from None
+    return given
 
 
 _OPTIONS = (
@@ -50,7 +99,7 @@ _OPTIONS = (
     click.option(
         "--timeout",
         metavar="S",
-        type=click.FloatRange(0, TIMEOUT_MAX, min_open=True),
+        type=Number(0, TIMEOUT_MAX, min_open=True),
         default=30.0,
         show_default=True,
         help="Seconds until an operation is given up.",
@@ -59,12 +108,20 @@ _OPTIONS = (
 )
 
 
+_NOBODY = "start a cluster with `quorate dev`, or say with --endpoints where one is"
+
+
 def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give ``command`` these options, as its first argument."""
 
     @wraps(command)
     def wrapped(endpoints: tuple[str, ...], timeout: float, as_json: bool, **rest: Any) -> Any:
-        return command(ClientOptions(endpoints, timeout, as_json), **rest)
+        try:
+            return command(ClientOptions(endpoints, timeout, as_json), **rest)
+        except Timeout as error:
+            if endpoints == (DEFAULT,) and "Connection refused" in str(error):
+                raise Timeout(f"{error}; {_NOBODY}") from None
+            raise
 
     taking: Callable[..., Any] = wrapped
     for option in reversed(_OPTIONS):

@@ -1,36 +1,112 @@
 """How the commands that speak to a cluster show what they found.
 
-Somebody at a terminal gets tables and a counter that moves; a pipe gets plain lines.
+Somebody at a terminal gets tables and a counter that moves; a pipe gets plain lines. What was asked
+for goes to the standard output, and has to arrive. The rest is told on the standard error, if
+anybody listens.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
-__all__ = ["Counter", "count", "print_json", "print_table"]
+__all__ = [
+    "Counter",
+    "OutputFailed",
+    "count",
+    "error_label",
+    "give_help",
+    "print_bytes",
+    "print_json",
+    "print_line",
+    "print_table",
+    "span",
+    "tell",
+]
 
 # Less is over before anybody could read a counter, and nobody reads faster.
 PATIENCE_S = 1.0
 REFRESH_S = 0.1
+# What a command line that lacks something ends with.
+USAGE = 2
+
+
+class OutputFailed(Exception):
+    """The standard output takes no more: its reader has closed it, or its disk is full."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"standard output: {error.strerror}")
+        # Whoever read it has seen enough, and nothing but something to read was asked for.
+        self.excused = isinstance(error, BrokenPipeError)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # The interpreter must not try to write the rest when it ends.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OutputFailed(error) from None
+
+
+def print_line(text: str = "") -> None:
+    with _writing():
+        click.echo(text)
 
 
 def print_json(document: object) -> None:
     """One document, on one line."""
-    click.echo(json.dumps(document))
+    print_line(json.dumps(document))
+
+
+def print_bytes(data: bytes, *, flush: bool = False) -> None:
+    """As they are. They may wait in a buffer until they are flushed."""
+    with _writing():
+        sys.stdout.buffer.write(data)
+        if flush:
+            sys.stdout.buffer.flush()
+
+
+def tell(text: str, *, end: str = "\n") -> None:
+    """Beside the output. That nobody listens stops nothing."""
+    with suppress(OSError):
+        click.echo(text + end, nl=False, err=True)
+
+
+def error_label() -> str:
+    return click.style("error:", fg="red", bold=True)
+
+
+def give_help(context: click.Context) -> None:
+    """A command that lacks its subcommand ends with a list of them."""
+    if context.invoked_subcommand is None:
+        tell(context.get_help())
+        context.exit(USAGE)
 
 
 def count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    """Without separators: what is shown can be given to a command."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def span(first: int, last: int, one: str = "") -> str:
+    """``offset 7`` or ``offsets 7 to 9``; the bare numbers unless it is told what they are."""
+    if first == last:
+        return f"{one} {first}".lstrip()
+    return f"{one and one + 's'} {first} to {last}".lstrip()
 
 
 def print_table(
@@ -47,7 +123,7 @@ def print_table(
             cell.rjust(width) if head in numbers else cell.ljust(width)
             for cell, width, head in zip(row, widths, heads, strict=True)
         ]
-        click.echo("  ".join(cells).rstrip())
+        print_line("  ".join(cells).rstrip())
 
 
 def _print_rich(
@@ -64,7 +140,8 @@ def _print_rich(
         table.add_column(head, justify="right" if head in numbers else "left")
     for row in rows:
         table.add_row(*(Text.from_ansi(cell) for cell in row))
-    Console().print(table)
+    with _writing():
+        Console().print(table)
 
 
 class Counter:
@@ -89,10 +166,10 @@ class Counter:
         trace: TracebackType | None,
     ) -> None:
         if self._shown:
-            click.echo("\r\x1b[K", nl=False, err=True)
+            tell("\r\x1b[K", end="")
 
     def show(self, number: int) -> None:
         if self._watched and (now := time.monotonic()) >= self._next:
             self._next = now + REFRESH_S
             self._shown = True
-            click.echo(f"\r\x1b[K{self._what} {number:,}", nl=False, err=True)
+            tell(f"\r\x1b[K{self._what} {number}", end="")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from quorate.cli.options import client_options
-from quorate.cli.output import Counter
+from quorate.cli.options import WholeNumber, client_options, log_name
+from quorate.cli.output import Counter, print_bytes
 
 if TYPE_CHECKING:
     from quorate.cli.options import ClientOptions
@@ -27,7 +26,8 @@ __all__ = ["read"]
 SHOWN = 1000
 
 
-_WORDS: dict[str, Start] = {"earliest": "earliest", "latest": "latest"}
+# No records before the end is the end; as a number it would be the beginning.
+_WORDS: dict[str, Start] = {"earliest": "earliest", "latest": "latest", "-0": "latest"}
 
 
 class _Time(NamedTuple):
@@ -53,7 +53,7 @@ def _microseconds(text: str) -> int:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", callback=log_name)
 @click.option(
     "--from", "start", metavar="OFFSET|earliest|latest|-N|@ISO8601", callback=_start,
     default="earliest", show_default=True,
@@ -61,9 +61,9 @@ def _microseconds(text: str) -> int:
     "that time or later; without a zone it is UTC.",
 )  # fmt: skip
 @click.option(
-    "--to", "stop", metavar="OFFSET", type=click.IntRange(0), help="Where to end: before it."
+    "--to", "stop", metavar="OFFSET", type=WholeNumber(0), help="Where to end: before it."
 )
-@click.option("-n", "most", metavar="N", type=click.IntRange(0), help="Read N records at most.")
+@click.option("-n", "most", metavar="N", type=WholeNumber(0), help="Read N records at most.")
 @click.option("--follow", is_flag=True, help="Wait at the end for more, until Ctrl-C.")
 @client_options
 def read(
@@ -102,19 +102,16 @@ def _print(
     follow: bool,
 ) -> None:
     records = log.read(start, stop, follow, linearizable=True)
-    out = sys.stdout.buffer
     try:
         with Counter("read", printing=True) as counter:
             for number, record in enumerate(islice(records, most), 1):
-                out.write(_json(record) if options.as_json else record.value)
-                out.write(b"\n")
-                if follow:
-                    out.flush()
-                elif number % SHOWN == 0:
+                line = _json(record) if options.as_json else record.value
+                print_bytes(line + b"\n", flush=follow)
+                if number % SHOWN == 0:
                     counter.show(number)
     finally:
         # An error is the last line, so nothing may be left for later.
-        out.flush()
+        print_bytes(b"", flush=True)
 
 
 def _json(record: Record) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from quorate.cli.options import client_options
-from quorate.cli.output import print_json, print_table
+from quorate.cli.output import error_label, print_json, print_line, print_table, tell
 from quorate.errors import QuorateError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _look(options: ClientOptions, client: Client) -> None:
     try:
         found = client.status()
     except QuorateError as error:
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {error.code}: {error}", err=True)
+        tell(f"{error_label()} {error.code}: {error}")
         return
     if sys.stdout.isatty() and not options.as_json:
         click.clear()
@@ -63,7 +63,7 @@ def _show(options: ClientOptions, found: ClusterStatus) -> None:
         ("NODE", "ADDRESS", "UP"),
         [(node["id"], node["address"], _yes(node["up"])) for node in found["nodes"]],
     )
-    click.echo()
+    print_line()
     print_table(
         ("LOG", "LEADER", *NUMBERS, "REPLICAS"),
         [_log_row(log) for log in found["logs"]],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from quorate.cli.documents import damage_document, identity_document, position_document, printable
+from quorate.cli.output import count, print_json, print_line, span
 from quorate.errors import Corrupt
 from quorate.storage.directory import log_name
 from quorate.storage.verify import bytes_to_read
@@ -53,10 +53,10 @@ def verify(directories: tuple[Path, ...], as_json: bool) -> None:
     with _progress(bytes_to_read(directories)) as progress:
         report = verify_directories(directories, progress)
     if as_json:
-        click.echo(json.dumps(_document(report)))
+        print_json(_document(report))
     else:
         for line in _lines(report):
-            click.echo(line)
+            print_line(line)
     if not report.whole:
         raise Corrupt(_summary(report))
 
@@ -96,7 +96,7 @@ def _directory_lines(directory: DirectoryReport) -> Iterator[str]:
     if not directory.whole:
         yield "  " + click.style("damaged", fg="red", bold=True)
     elif warnings:
-        yield "  " + click.style(f"whole, with {_count(warnings, 'warning')}", fg="yellow")
+        yield "  " + click.style(f"whole, with {count(warnings, 'warning')}", fg="yellow")
     else:
         yield "  " + click.style("whole", fg="green")
 
@@ -106,10 +106,10 @@ def _log_lines(log: LogReport) -> Iterator[str]:
     yield f"  log {log_name(log.incarnation)}, {stopped}"
     records = log.next_offset - log.first_offset
     yield (
-        f"    {_count(log.segments, 'segment')}, {log.sealed} sealed; "
-        f"{_count(log.entries, 'entry', 'entries')}{_range(log.before.index + 1, log.last.index)}; "
-        f"{_count(records, 'record')}"
-        f"{_range(log.first_offset, log.next_offset - 1, 'offsets ')}; {log.bytes:,} bytes"
+        f"    {count(log.segments, 'segment')}, {log.sealed} sealed; "
+        f"{count(log.entries, 'entry', 'entries')}{_range(log.before.index + 1, log.last.index)}; "
+        f"{count(records, 'record')}"
+        f"{_range(log.first_offset, log.next_offset - 1, 'offset')}; {log.bytes} bytes"
     )
     index, term, chain = log.last
     ends = f"ends at index {index}, term {term}, chain {chain:08x}"
@@ -127,7 +127,7 @@ def _damage_lines(indent: str, damage: list[Damage], warnings: list[Damage]) -> 
 def _agreement_lines(one: Agreement) -> Iterator[str]:
     log = f"log {log_name(one.incarnation)}"
     if not one.positions:
-        copies = _count(len(one.paths), "copy", "copies")
+        copies = count(len(one.paths), "copy", "copies")
         yield f"{log}: {copies}, {click.style('the same', fg='green')} up to entry {one.through}"
         return
     differ = click.style("copies differ", fg="red", bold=True)
@@ -137,12 +137,8 @@ def _agreement_lines(one: Agreement) -> Iterator[str]:
         yield f"  {printable(str(path))}: {stands}"
 
 
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def _range(first: int, last: int, what: str = "") -> str:
-    return f" ({what}{first} to {last})" if first <= last else ""
+def _range(first: int, last: int, one: str = "") -> str:
+    return f" ({span(first, last, one)})" if first <= last else ""
 
 
 def _summary(report: Report) -> str:
@@ -153,10 +149,10 @@ def _summary(report: Report) -> str:
         places = sum(
             len(one.damage) + sum(len(log.damage) for log in one.logs) for one in report.directories
         )
-        parts.append(f"{_count(places, 'damaged place')} in {', '.join(damaged)}")
+        parts.append(f"{count(places, 'damaged place')} in {', '.join(damaged)}")
     different = sum(bool(one.positions) for one in report.agreements)
     if different:
-        parts.append(f"copies of {_count(different, 'log')} differ")
+        parts.append(f"copies of {count(different, 'log')} differ")
     return "; ".join(parts)
 
 

@@ -12,6 +12,7 @@ from quorate.client.session import wire_id
 from quorate.client.status import merge_status
 from quorate.errors import Behind, LogExists, LogNotFound, QuorateError, Timeout
 from quorate.wire.calls import CreateLog, DeleteLog, FindLog, ListLogs, Status
+from quorate.wire.shapes import check_log_name
 
 if TYPE_CHECKING:
     from quorate.client.requests import Requests
@@ -27,6 +28,7 @@ INCARNATION_BITS = 128
 
 async def find_log(session: Session, name: str, *, create: bool = False) -> Route:
     """The log of that name; with ``create`` it is made if it is missing."""
+    check_log_name(name)
     routing = session.routing
 
     def check(found: LogFound, at: Requests) -> None:
@@ -49,6 +51,7 @@ async def find_log(session: Session, name: str, *, create: bool = False) -> Rout
 
 async def create_log(session: Session, name: str) -> Route:
     """Done when a leader serves it. The id is drawn here, so that a repeat makes no second log."""
+    check_log_name(name)
     call = CreateLog(name, wire_id(secrets.randbits(INCARNATION_BITS)), _patience_ms(session))
     catalog = session.routing.catalog
     found = await session.change(catalog, f"create {name}", call, Effect.ONCE, LogExists)

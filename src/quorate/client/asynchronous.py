@@ -22,6 +22,7 @@ from quorate.client.retries import Effect
 from quorate.client.routing import Routing, parse_endpoints
 from quorate.client.sender import open_sender
 from quorate.client.session import Session
+from quorate.errors import InvalidArgument
 from quorate.wire.calls import OffsetAt, SetFence
 
 if TYPE_CHECKING:
@@ -269,5 +270,8 @@ def encode_records(
     timestamps: Sequence[int] | int | None,
 ) -> bytes:
     """The batch, with the time of now unless another is given."""
-    times = time.time_ns() // 1000 if timestamps is None else timestamps
-    return encode_batch(values, keys=keys, times=times, headers=headers)
+    if timestamps is None:
+        timestamps = time.time_ns() // 1000
+    elif not isinstance(timestamps, int) and not hasattr(timestamps, "__len__"):
+        raise InvalidArgument(f"timestamp = {timestamps!r} is not a whole number of microseconds")
+    return encode_batch(values, keys=keys, times=timestamps, headers=headers)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,13 +29,21 @@ _LEADER = re.compile(r"leader: (\S+)$")
 
 def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[str, ...]:
     """The addresses of "host:port,host:port" or of a list of such; at least one."""
-    parts = endpoints.split(",") if isinstance(endpoints, str) else endpoints
+    parts = endpoints.split(",") if isinstance(endpoints, str) else _texts(endpoints)
     found = tuple(part.strip() for part in parts if part.strip())
     if not found:
         raise InvalidArgument("endpoints: at least one host:port is needed")
     for one in found:
         parse_address(one)
     return tuple(dict.fromkeys(found))
+
+
+def _texts(given: object) -> list[str]:
+    parts = list(given) if isinstance(given, Iterable) else [given]
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(texts) != len(parts):
+        raise InvalidArgument(f"endpoints = {given!r} is not host:port,host:port or a list of such")
+    return texts
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ from quorate.errors import (
 )
 from quorate.wire.calls import OpenProducer
 from quorate.wire.requests import Append, Stamp
+from quorate.wire.shapes import check_name
 
 if TYPE_CHECKING:
     from quorate.client.accumulator import Settings
@@ -50,6 +51,7 @@ async def open_sender(
     session: Session, route: Route, name: str, settings: Settings, fence: str | None
 ) -> Sender:
     """Open the producer ``name``, which ends whoever else has it open."""
+    check_name("producer name", name)
     instance = secrets.token_bytes(INSTANCE_BYTES)
     call = OpenProducer(route.wire, name, instance, WINDOW, EXPIRY_US)
     what = f"open producer {name} of {route.name}"

@@ -7,7 +7,6 @@ appends only if nothing came in between.
 
 from __future__ import annotations
 
-import re
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
@@ -28,15 +27,11 @@ __all__ = [
     "Change",
     "LogFacts",
     "catalog_incarnation",
-    "check_name",
     "encode_change",
     "judge_create",
     "judge_delete",
 ]
 
-NAME_MAX = 249
-# What any file name, any shell and any list with commas takes as it is.
-_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_MAX}}}")
 INCARNATION_BYTES = 16
 
 
@@ -44,14 +39,6 @@ def catalog_incarnation(cluster: str) -> int:
     """The catalog's own: every node finds it without asking."""
     digest = blake2b(cluster.encode(), digest_size=INCARNATION_BYTES, person=b"quorate catalog")
     return int.from_bytes(digest.digest())
-
-
-def check_name(name: str) -> None:
-    if not _NAME.fullmatch(name) or name in (".", ".."):
-        raise InvalidArgument(
-            f"the name of a log is 1 to {NAME_MAX} letters, digits, dots, underscores or hyphens, "
-            f"not {name!r}"
-        )
 
 
 class LogFacts(NamedTuple):

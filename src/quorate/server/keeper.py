@@ -28,7 +28,6 @@ from quorate.server.catalog import (
     Catalog,
     Change,
     LogFacts,
-    check_name,
     encode_change,
     judge_create,
     judge_delete,
@@ -37,6 +36,7 @@ from quorate.server.manifest import PASSING, remove_log
 from quorate.state.judge import AppendTerms
 from quorate.storage.manifest import LogLife, LogState
 from quorate.wire.calls import AwaitCatalog
+from quorate.wire.shapes import check_log_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -213,7 +213,7 @@ class Keeper:
 
     async def create(self, name: str, incarnation: int, timeout_s: float) -> LogFacts:
         """Make a log, and return once a leader serves it."""
-        check_name(name)
+        check_log_name(name)
         attempt = _Attempt()
         nodes = tuple(sorted(self._stored.manifest.nodes))
         async with attempt.within(timeout_s):

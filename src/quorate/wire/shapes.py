@@ -16,6 +16,7 @@ from quorate.errors import InvalidArgument, QuorateError
 
 __all__ = [
     "ID_BYTES",
+    "LOG_NAME_MAX",
     "NAME_MAX",
     "Id",
     "Milliseconds",
@@ -24,6 +25,8 @@ __all__ = [
     "Shape",
     "Short",
     "Time",
+    "check_log_name",
+    "check_name",
     "decode_name",
     "decode_shape",
     "encode_name",
@@ -35,6 +38,7 @@ __all__ = [
 ID_BYTES = 16
 # Bytes of a name that is packed by hand, characters of one in a shape; who keeps it may allow less.
 NAME_MAX = 255
+LOG_NAME_MAX = 249
 # Characters of an error's text: with it a REFUSAL still fits what a stranger takes.
 TEXT_MAX = 1000
 
@@ -42,6 +46,8 @@ TEXT_MAX = 1000
 _NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+\Z"
 _NAME = re.compile(_NAME_PATTERN)
 _NOT_A_NAME = f"{{}} {{!r}} is no name: 1 to {NAME_MAX} bytes, without control characters"
+# What any file name, any shell and any list with commas takes as it is.
+_LOG_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LOG_NAME_MAX}}}")
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=_NAME_PATTERN)]
 Id = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
@@ -75,6 +81,21 @@ def decode_shape(what: str, data: bytes, decoder: msgspec.msgpack.Decoder[ShapeT
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"{what}: {error}") from None
+
+
+def check_log_name(name: object) -> None:
+    if not isinstance(name, str) or not _LOG_NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidArgument(
+            f"the name of a log is 1 to {LOG_NAME_MAX} letters, digits, dots, underscores or "
+            f"hyphens, not {name!r}"
+        )
+
+
+def check_name(what: str, name: object) -> None:
+    """Any other name that a caller gives. ``what`` says whose it is."""
+    if not isinstance(name, str):
+        raise InvalidArgument(_NOT_A_NAME.format(what, name))
+    encode_name(what, name)
 
 
 def encode_name(what: str, name: str) -> bytes:

@@ -129,7 +129,11 @@ class Retriers:
             self._tell(append, append.attempts.expired())
 
     def _again(self, append: _Append) -> None:
-        self._send(append, self._clients.target(-1))
+        """Once all is to come to rest, nothing is begun again."""
+        if self._running:
+            self._send(append, self._clients.target(-1))
+        else:
+            self._expire(append)
 
     def _expire(self, append: _Append) -> None:
         if not append.told:
