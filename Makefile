@@ -42,14 +42,16 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+SPARK_FAULTS := tests/spark/test_spark_sink_faults.py
 # Faults on real processes have a target of their own: they take minutes, and a machine to themselves.
 # The tests of Spark share one session, which takes both cores by itself.
 test: verify ## verify, then run the tests
 	@$(PY) -m pytest -n 2 --dist worksteal --ignore tests/faults --ignore tests/chaos --ignore tests/spark
-	@$(PY) -m pytest tests/spark
+	@$(PY) -m pytest tests/spark --ignore $(SPARK_FAULTS)
 
-faults: $(STAMP) ## break real nodes in every way the tests know
+faults: $(STAMP) ## break real nodes, and Spark jobs, in every way the tests know
 	@$(PY) -m pytest -n 2 --dist worksteal tests/faults tests/chaos
+	@$(PY) -m pytest $(SPARK_FAULTS)
 
 verify: $(STAMP) ## lint, format check and types; changes nothing
 	@$(PY) -m ruff check .

@@ -15,7 +15,9 @@ __all__ = ["start"]
 def start() -> int:
     """Run the command line as the process; the exit status."""
     try:
-        signal.signal(signal.SIGINT, _interrupt_once)
+        # A shell lets what runs in its background ignore it.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupt_once)
         # Here, so that Ctrl-C ends also a process that is still being loaded with one line.
         from quorate.cli.main import main
 

@@ -6,12 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from dev_rig import plain_environment
+from dev_rig import command, plain_environment
 from quorate.cli.append import BATCH_BYTES, append
 from quorate.cli.main import main
 from quorate.client.results import Receipt
@@ -97,9 +96,14 @@ def test_a_producer_whose_input_is_shorter_than_before_adds_nothing(quorate: Run
     assert quorate("read", log).out == b"a\nb\nc\n"
 
 
+def test_one_record_has_one_offset(quorate: Run, log: str) -> None:
+    assert quorate("append", log, given=b"a\n").out == b"appended 1 record, offset 0\n"
+
+
 @pytest.mark.parametrize(
     "wrong",
-    [("--batch", "0"), ("--header", "novalue"), ("--header", "=v"), ("--key-separator", ""),
+    [("--batch", "0"), ("--producer", ""), ("--producer", "a\tb"), ("--timeout", "nan"),
+     ("--header", "novalue"), ("--header", "=v"), ("--key-separator", ""),
      ("--timeout", "0"), ("--endpoints", "nowhere"), ("/no/such/file",), ("--no-such-option",)],
 )  # fmt: skip
 def test_a_wrong_command_line_is_status_2(
@@ -154,6 +158,85 @@ def test_an_interrupted_append_is_an_unknown_outcome(quorate: Run) -> None:
     assert ran.documents[-1]["error"]["code"] == "OUTCOME_UNKNOWN"
 
 
+def test_what_is_done_is_told_when_it_is_interrupted_between_batches(
+    cluster: DevCluster, quorate: Run, log: str
+) -> None:
+    options = ("append", log, "--endpoints", cluster.endpoints, "--json", "--batch", "1")
+    with subprocess.Popen(
+        command(*options),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=plain_environment(),
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"a\nb\n")
+        process.stdin.flush()
+        for _ in range(2):
+            assert json.loads(process.stdout.readline())["count"] == 1
+        # Both have their receipts, and nothing else is on its way.
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert process.returncode == 1
+    told = [line for line in err.decode().splitlines() if line]
+    assert told == ["lines 1 to 2 are in the log", "error: INTERRUPTED: stopped before the end"]
+    assert quorate("read", log).out == b"a\nb\n"
+
+
+def test_a_closed_output_does_not_stop_an_append_in_silence(
+    cluster: DevCluster, quorate: Run, log: str
+) -> None:
+    options = ("append", log, "--endpoints", cluster.endpoints, "--json", "--batch", "1")
+    with subprocess.Popen(
+        command(*options),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=plain_environment(),
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"a\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["offset"] == 0
+        process.stdout.close()
+        process.stdin.write(b"b\n")
+        process.stdin.flush()
+        told = process.stderr.read().decode()
+        assert process.wait() == 1
+    assert told.splitlines() == [
+        "lines 1 to 2 are in the log",
+        "error: OUTPUT_FAILED: standard output: Broken pipe",
+    ]
+    assert quorate("read", log).out == b"a\nb\n"
+
+
+def test_a_batch_leaves_when_no_other_line_comes(cluster: DevCluster, log: str) -> None:
+    """As with ``tail -f``: the input stays open, and the batch is far from full."""
+    options = ("append", log, "--endpoints", cluster.endpoints, "--json")
+    with subprocess.Popen(
+        command(*options),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=plain_environment(),
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        taken = 0
+        for text in (b"a\nb\nhalf a ", b"line\n"):
+            process.stdin.write(text)
+            process.stdin.flush()
+            whole = text.count(b"\n") + taken
+            while taken < whole:
+                taken += json.loads(process.stdout.readline())["count"]
+        process.stdin.close()
+        assert process.wait() == 0
+    with cluster.client() as client:
+        assert [record.value for record in client.log(log).read()] == [b"a", b"b", b"half a line"]
+
+
 def test_an_append_without_an_answer_is_status_3(quorate: Run) -> None:
     node = ScriptedNode()
     node.will(FindLog, lambda _: found(node, leader=node.name))
@@ -167,14 +250,14 @@ def test_an_append_without_an_answer_is_status_3(quorate: Run) -> None:
     assert ran.documents[0]["offset"] == 7
     assert ran.documents[1]["error"]["code"] == "OUTCOME_UNKNOWN"
     assert not ran.documents[1]["error"]["retriable"]
-    assert ran.err.splitlines()[0] == "lines 1 to 1 are in the log"
+    assert ran.err.splitlines()[0] == "line 1 is in the log"
 
 
 def test_a_batch_leaves_as_soon_as_it_is_full(cluster: DevCluster, log: str) -> None:
     """The next line may be long in coming. Output is flushed although it goes into a pipe."""
-    command = [sys.executable, "-m", "quorate", "append", log, "--endpoints", cluster.endpoints]
+    options = ("append", log, "--endpoints", cluster.endpoints, "--json", "--batch", "1")
     with subprocess.Popen(
-        [*command, "--json", "--batch", "1"],
+        command(*options),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=plain_environment(),

@@ -48,10 +48,17 @@ def test_a_log_that_it_made_is_gone(quorate: Run, cluster: DevCluster, options: 
 
 
 @pytest.mark.parametrize(
-    "wrong", [[], ["--workload", "W9"], ["--workload", "W1", "--seconds", "0"]]
-)
+    ("wrong", "why"),
+    [
+        ([], "Missing option '--workload'. Choose from: W1, W2, W3, W4, W5"),
+        (["--workload", "W9"], "Invalid value for '--workload': 'W9' is not one of"),
+        (["--workload", "W1", "--seconds", "0"], "Invalid value for '--seconds': 0.0 is not in"),
+        (["--workload", "W1", "--seconds", "x"],
+         "Invalid value for '--seconds': 'x' is not a valid number."),
+    ],
+)  # fmt: skip
 def test_a_wrong_command_line_is_status_2(
-    capsys: pytest.CaptureFixture[str], wrong: list[str]
+    capsys: pytest.CaptureFixture[str], wrong: list[str], why: str
 ) -> None:
     assert main(["bench", *wrong]) == 2
-    assert "error: INVALID_ARGUMENT: " in capsys.readouterr().err
+    assert f"error: INVALID_ARGUMENT: {why}" in capsys.readouterr().err

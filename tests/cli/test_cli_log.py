@@ -62,10 +62,33 @@ def test_a_log_that_is_not_there(quorate: Run, command: str) -> None:
     assert (ran.status, ran.err) == (1, "error: LOG_NOT_FOUND: log nowhere does not exist\n")
 
 
-@pytest.mark.parametrize("name", ["a/b", "..", "x" * 250])
-def test_a_name_that_cannot_be(quorate: Run, name: str) -> None:
-    ran = quorate("log", "create", name)
-    assert (ran.status, ran.err.partition(": the name")[0]) == (1, "error: INVALID_ARGUMENT")
+@pytest.mark.parametrize("name", ["", "a/b", "..", "x" * 250, "a\nb"])
+@pytest.mark.parametrize(
+    "command",
+    [("log", "create"), ("log", "describe"), ("log", "delete"), ("append",), ("read",),
+     ("bench", "--workload", "W1", "--log"), ("dev", "--log")],
+)  # fmt: skip
+def test_a_name_that_cannot_be(
+    capsys: pytest.CaptureFixture[str], command: tuple[str, ...], name: str
+) -> None:
+    """Nobody is asked: there is no cluster."""
+    assert main([*command, name]) == 2
+    *_, error = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: INVALID_ARGUMENT: Invalid value for ")
+    assert ": the name of a log is 1 to 249 letters, digits, " in error
+
+
+@pytest.mark.parametrize("group", [[], ["log"]])
+def test_without_a_command_the_commands_are_listed(
+    capsys: pytest.CaptureFixture[str], group: list[str]
+) -> None:
+    assert main(group) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert lines[0].startswith("Usage: quorate")
+    assert "Commands:" in lines
+    assert "?" not in err
 
 
 @pytest.mark.parametrize("wrong", [["create"], ["list", "name"], ["remove", "x"]])

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from quorate.cli import output
-from quorate.cli.output import Counter, count, print_table
+from quorate.cli.output import Counter, count, print_table, span
 
 if TYPE_CHECKING:
     import pytest
@@ -36,7 +36,7 @@ def test_a_counter_moves_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     with Counter("appended", printing=False) as counter:
         counter.show(1)
         counter.show(23_000)
-    assert screen.getvalue() == "\r\x1b[Kappended 1\r\x1b[Kappended 23,000\r\x1b[K"
+    assert screen.getvalue() == "\r\x1b[Kappended 1\r\x1b[Kappended 23000\r\x1b[K"
 
 
 def test_a_counter_waits_for_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +79,8 @@ def test_a_plain_table_is_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_counts_are_written_as_people_do() -> None:
-    assert (count(1, "record"), count(1200, "record")) == ("1 record", "1,200 records")
+def test_numbers_have_their_nouns_and_no_separators() -> None:
+    assert (count(1, "record"), count(1200, "record")) == ("1 record", "1200 records")
     assert count(2, "entry", "entries") == "2 entries"
+    assert (span(7, 7, "offset"), span(0, 1199, "offset")) == ("offset 7", "offsets 0 to 1199")
+    assert (span(3, 3), span(3, 4)) == ("3", "3 to 4")

@@ -51,7 +51,7 @@ def test_a_whole_directory_is_summed_up(clean: Path, capsys: pytest.CaptureFixtu
     assert out == [
         f"{clean}: node n1 of cluster shop, {storage}",
         f"  log {LOG}, closed in order",
-        f"    3 segments, 1 sealed; {held}; 161,772 bytes",
+        f"    3 segments, 1 sealed; {held}; 161772 bytes",
         "    ends at index 64, term 3, chain 60a78f78; committed up to 45",
         "  whole",
     ]
@@ -176,7 +176,6 @@ def test_the_document_says_the_same(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Missing command."),
         (["verfy"], "No such command 'verfy'."),
         (["verify"], "Missing argument 'DIR...'."),
         (["verify", "nowhere"], "Invalid value for 'DIR...': Directory 'nowhere' does not exist."),
@@ -186,12 +185,23 @@ def test_the_document_says_the_same(
 def test_a_wrong_command_line_is_status_2(
     arguments: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*arguments, "--json"] if arguments else arguments) == 2
+    assert main([*arguments, "--json"]) == 2
     out, err = lines(capsys)
     assert err[0].startswith("Usage: quorate ")
     assert err[-1].startswith(f"error: INVALID_ARGUMENT: {message[:20]}")
-    if arguments:
-        assert json.loads(out[-1])["error"]["code"] == "INVALID_ARGUMENT"
+    assert json.loads(out[-1])["error"]["code"] == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("command", ["verify", "inspect"])
+def test_the_directory_of_a_whole_cluster_names_those_in_it(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("n2", "n1"):
+        Writer.open(tmp_path / name).stop()
+    (tmp_path / "notes").mkdir()
+    assert main([command, str(tmp_path)]) == 1
+    _, err = lines(capsys)
+    assert err == [f"error: WRONG_DIRECTORY: {tmp_path} is not a data directory; name n1, n2 in it"]
 
 
 def test_a_running_node_is_not_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,7 +94,10 @@ def test_a_mistake_in_the_file_is_status_2(
     for arguments, message in (
         ([file], f"{file}: [limits] batch_byte is not known; did you mean batch_bytes?"),
         ([other], f"{other}: No such file or directory"),
-        ([good, "--node-listen", f"0.0.0.0:{port}"], f"{good}: [node] listen = 0.0.0.0:{port} is"),
+        (
+            [good, "--node-listen", f"0.0.0.0:{port}"],
+            f"--node-listen: [node] listen = 0.0.0.0:{port}",
+        ),
     ):
         assert main(["serve", *map(str, arguments)]) == 2
         *_, line = capsys.readouterr().err.splitlines()

@@ -205,6 +205,26 @@ def test_a_flag_that_cannot_be_read_is_named(
     assert str(refused.value) == message
 
 
+@pytest.mark.parametrize(
+    ("place", "text", "what"),
+    [
+        ("[node] listen", "nowhere", "[node] listen: address"),
+        ("[timing] heartbeat_ms", "0", "timing.heartbeat_ms = 0"),
+        ("[node] id", "n9", "[node] id names n9"),
+    ],
+)
+def test_a_flag_is_blamed_for_itself_and_not_on_the_file(
+    place: str, text: str, what: str, tmp_path: Path
+) -> None:
+    others = {"[limits] connections": "7"}
+    with pytest.raises(InvalidArgument) as refused:
+        load(tmp_path, LEAST + NODES, others | {place: text})
+    assert str(refused.value).startswith(f"{key(place).flag}: {what}")
+    with pytest.raises(InvalidArgument) as refused:
+        load(tmp_path, LEAST + "[limits]\nbatch_bytes = 0\n", others)
+    assert ".toml: limits.batch_bytes = 0 " in str(refused.value)
+
+
 @pytest.mark.parametrize("name", ["listen", "http"])
 @pytest.mark.parametrize("address", ["0.0.0.0:7401", "192.168.0.1:7401", "[::]:7401", "host:7401"])
 def test_other_machines_are_listened_to_only_if_that_is_said(

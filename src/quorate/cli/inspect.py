@@ -11,8 +11,8 @@ import click
 
 from quorate.cli.documents import identity_document, position_document, printable
 from quorate.cli.output import print_json, print_line
-from quorate.errors import WrongDirectory
-from quorate.storage.directory import IDENTITY, LOGS, log_name
+from quorate.cli.verify import check_directory
+from quorate.storage.directory import log_name
 from quorate.storage.inspection import inspect_directory, pieces
 from quorate.storage.layout import BLOCK_BYTES
 from quorate.storage.walk import Gap
@@ -53,8 +53,7 @@ def inspect(
     """
     if entries and segment is None:
         raise click.UsageError("--entries needs --segment: say which one")
-    if not (directory / IDENTITY).exists() and not (directory / LOGS).is_dir():
-        raise WrongDirectory(f"{directory} is not a data directory; name one that a node made")
+    check_directory(directory)
     found = inspect_directory(directory)
     if log is not None:
         found.logs = [one for one in found.logs if log_name(one.incarnation).startswith(log)]

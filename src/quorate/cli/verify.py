@@ -11,8 +11,8 @@ import click
 
 from quorate.cli.documents import damage_document, identity_document, position_document, printable
 from quorate.cli.output import count, print_json, print_line, span
-from quorate.errors import Corrupt
-from quorate.storage.directory import log_name
+from quorate.errors import Corrupt, WrongDirectory
+from quorate.storage.directory import IDENTITY, LOGS, log_name
 from quorate.storage.verify import bytes_to_read
 from quorate.storage.verify import verify as verify_directories
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from quorate.storage.findings import LogReport
     from quorate.storage.verify import DirectoryReport, Report
 
-__all__ = ["verify"]
+__all__ = ["check_directory", "verify"]
 
 # Less is done before anybody could read a progress bar.
 PROGRESS_BYTES = 64 << 20
@@ -50,6 +50,8 @@ def verify(directories: tuple[Path, ...], as_json: bool) -> None:
     With several directories, their logs are also compared, up to the last entry that each of them
     proves committed.
     """
+    for directory in directories:
+        check_directory(directory)
     with _progress(bytes_to_read(directories)) as progress:
         report = verify_directories(directories, progress)
     if as_json:
@@ -59,6 +61,19 @@ def verify(directories: tuple[Path, ...], as_json: bool) -> None:
             print_line(line)
     if not report.whole:
         raise Corrupt(_summary(report))
+
+
+def check_directory(path: Path) -> None:
+    """Raises WrongDirectory, with the right ones if they are in it, as after ``quorate dev``."""
+    if _is_data(path):
+        return
+    inside = sorted(one.name for one in path.iterdir() if one.is_dir() and _is_data(one))
+    known = f"name {', '.join(inside)} in it" if inside else "name one that a node made"
+    raise WrongDirectory(f"{path} is not a data directory; {known}")
+
+
+def _is_data(path: Path) -> bool:
+    return (path / IDENTITY).exists() or (path / LOGS).is_dir()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from typing import TYPE_CHECKING
 
 from quorate.client.requests import Requests
@@ -131,6 +132,8 @@ def reason(error: Exception) -> str:
     """What an operator needs: not the call that failed, but what the system said."""
     if isinstance(error, QuorateError):
         return f"{error.code}: {error}"
+    if isinstance(error, socket.gaierror):  # its numbers are not the system's
+        return str(error.strerror)
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

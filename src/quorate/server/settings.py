@@ -148,15 +148,36 @@ class Settings:
 def load_settings(path: Path, flags: Mapping[Key, str], environment: Mapping[str, str]) -> Settings:
     """Raises InvalidArgument that names what is wrong and where it stands."""
     given = _read(path)
+    settled = dict(given)
+    # What wins over the file, and who says it.
+    sources: dict[Key, str] = {}
     for key in KEYS:
-        sources = ((key.variable, environment.get(key.variable)), (key.flag, flags.get(key)))
-        for source, text in sources:
+        said = ((key.variable, environment.get(key.variable)), (key.flag, flags.get(key)))
+        for source, text in said:
             if text is not None:
-                given[key] = _parse(key, text, source)
+                settled[key] = _parse(key, text, source)
+                sources[key] = source
+    why = _objection(settled)
+    if why is None:
+        return _settle(_placed(settled))
+    for key, source in sources.items():
+        # Without whom is it different? Nobody should search a file for what is not in there.
+        others = {one: value for one, value in settled.items() if one != key}
+        if _objection(others | {key: given[key]} if key in given else others) != why:
+            raise InvalidArgument(f"{source}: {why}")
+    raise InvalidArgument(f"{path}: {why}")
+
+
+def _placed(given: Mapping[Key, Any]) -> dict[tuple[str, str], Any]:
+    return {(key.section, key.name): value for key, value in given.items()}
+
+
+def _objection(given: Mapping[Key, Any]) -> str | None:
     try:
-        return _settle({(key.section, key.name): value for key, value in given.items()})
+        _settle(_placed(given))
     except InvalidArgument as error:
-        raise InvalidArgument(f"{path}: {error}") from None
+        return str(error)
+    return None
 
 
 def _parse(key: Key, text: str, source: str) -> Any:

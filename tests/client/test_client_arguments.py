@@ -1,0 +1,57 @@
+"""What cannot be meant is refused before anybody is asked, and named as the caller named it."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from quorate import AsyncClient, Client
+from quorate.client.blocking import Log
+from quorate.client.pool import reason
+from quorate.client.routing import Route
+from quorate.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Nobody listens there.
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with Client(NOWHERE, timeout=60.0) as made:
+        yield made
+
+
+@pytest.mark.parametrize("endpoints", [None, 5, b"127.0.0.1:7401", ["127.0.0.1:7401", None]])
+def test_endpoints(endpoints: Any) -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.raises(InvalidArgument, match=r"^endpoints = .* is not host:port"):
+            kind(endpoints)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a b", None, 5])
+def test_the_name_of_a_log(client: Client, name: Any) -> None:
+    for act in (client.log, client.create_log, client.delete_log):
+        with pytest.raises(InvalidArgument, match=r"^the name of a log is 1 to 249 letters"):
+            act(name)
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 256, None, 5])
+def test_the_name_of_a_producer(client: Client, name: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"^producer name .* is no name: 1 to 255 bytes"):
+        Log(client, Route("orders", 1, [])).producer(name)
+
+
+def test_a_time_of_a_record(client: Client) -> None:
+    when: Any = 1.5
+    with pytest.raises(InvalidArgument, match=r"^timestamp = 1\.5 is not a whole number"):
+        Log(client, Route("orders", 1, [])).append(b"a", timestamp=when)
+
+
+def test_a_host_that_nobody_knows_is_told_in_words() -> None:
+    error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    assert reason(error) == "Name or service not known"
