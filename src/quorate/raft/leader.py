@@ -93,9 +93,14 @@ class Leader:
         return self._standing.committed >= self.start
 
     def synced(self, index: Index) -> int:
-        """How many replicas have ``index`` on disk, as far as is known here."""
+        """How many replicas have ``index`` on disk, as far as is known here.
+
+        A peer that restarted has yet to say what it has; but what is committed was on a majority.
+        """
+        standing = self._standing
         have = sum(peer.match >= index for peer in self.progress.values())
-        return have + (self._standing.persisted >= index)
+        known = have + (standing.persisted >= index)
+        return max(known, standing.quorum) if index <= standing.committed else known
 
     def advance_commit(self) -> None:
         """Raft § 5.3, § 5.4.2. The own copy counts only as far as it is on disk."""

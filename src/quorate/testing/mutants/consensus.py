@@ -272,8 +272,8 @@ CONSENSUS = (
         "synced-counts-everybody",
         "a receipt counts the copies that are known to be on disk",
         "raft/leader.py",
-        "return have + (self._standing.persisted >= index)",
-        "return len(self._standing.voters)",
+        "return max(known, standing.quorum) if index <= standing.committed else known",
+        "return len(standing.voters)",
     ),
     Mutant(
         "append-time-goes-back",
