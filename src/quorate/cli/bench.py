@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import signal
 from typing import TYPE_CHECKING
 
 import click
@@ -58,6 +59,9 @@ def bench(options: ClientOptions, workload: str, seconds: float, name: str | Non
         log = client.log(name or f"bench-{secrets.token_hex(4)}", create=made)
         try:
             shape = WORKLOADS[workload]
+            # The loop's own end for it: what is raised in the middle of a callback gets lost there.
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             tally = run(load(options.endpoints, log.name, shape, seconds, timeout=options.timeout))
         finally:
             if made:
