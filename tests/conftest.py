@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,6 +11,14 @@ if TYPE_CHECKING:
 
 NOTE = "note"
 """A property that a test records to have its text printed when the run ends."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A shell lets what it starts in the background ignore SIGINT, and that is handed down to the
+    processes of the tests, which are to be interrupted."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
