@@ -22,7 +22,7 @@ MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test verify fix sim mutants crashes storage-exhaustive powercut chaos failover \
-  faults fuzz bench bench-full bench-storage coverage clean
+  cluster faults fuzz bench bench-full bench-storage coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -42,15 +42,20 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+# Tests on real nodes have targets of their own: they take minutes, and a machine to themselves. Those
+# of Spark share one session, which takes both cores by itself.
 SPARK_FAULTS := tests/spark/test_spark_sink_faults.py
-# Faults on real processes have a target of their own: they take minutes, and a machine to themselves.
-# The tests of Spark share one session, which takes both cores by itself.
-test: verify ## verify, then run the tests
-	@$(PY) -m pytest -n 2 --dist worksteal --ignore tests/faults --ignore tests/chaos --ignore tests/spark
+FAULTS := tests/faults tests/chaos
+CLUSTER := tests/cli tests/client tests/server tests/testing tests/bench
+test: verify ## verify, then run the tests that need no running nodes
+	@$(PY) -m pytest -n 2 --dist worksteal $(addprefix --ignore ,$(FAULTS) $(CLUSTER) tests/spark)
+
+cluster: $(STAMP) ## run the tests on real nodes, and on Spark
+	@$(PY) -m pytest -n 2 --dist worksteal $(CLUSTER)
 	@$(PY) -m pytest tests/spark --ignore $(SPARK_FAULTS)
 
 faults: $(STAMP) ## break real nodes, and Spark jobs, in every way the tests know
-	@$(PY) -m pytest -n 2 --dist worksteal tests/faults tests/chaos
+	@$(PY) -m pytest -n 2 --dist worksteal $(FAULTS)
 	@$(PY) -m pytest $(SPARK_FAULTS)
 
 verify: $(STAMP) ## lint, format check and types; changes nothing
