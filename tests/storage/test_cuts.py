@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from quorate.entry import HEADER_BYTES
 from quorate.errors import Damaged
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE, VOTE_COPIES, decode_vote, segment_name
@@ -83,11 +84,10 @@ def test_a_cut_is_decided_before_anything_is_cut(first: int, place: int) -> None
         if not step.startswith(("write vote", "sync vote")):
             durable = [decode_vote(disk.durable[name]) for name in VOTE_COPIES]
             assert [(one.segment, one.cutting) for one in durable if one] == [(1, place)] * 2
-    assert steps[4:9] == [
+    assert steps[4:8] == [
         f"unlink {SECOND}",
         f"sync directory up to {FIRST}",
-        f"truncate {FIRST} at {place}",
-        f"allocate {FIRST}",
+        f"erase {FIRST} from {place}",
         f"sync {FIRST}",
     ]
     assert log.record.cutting == 0
@@ -110,17 +110,38 @@ def test_nothing_before_a_cut_is_in_the_page_cache_only() -> None:
     assert found(disk) == LOG[:3]
 
 
+# -- room --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spare", [True, False])
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+def test_a_full_disk_takes_no_room_from_a_log_that_is_cut(first: int, spare: bool) -> None:
+    """Entries are accepted into the room there is; somebody else fills the disk meanwhile."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk, 16 * PAGE)
+    before = grow(ORIGIN, 100, 3_000, 40_000, 20_000)
+    for entry in before:
+        run(flusher.plan(Flush(1, entries=(entry,))))
+    assert [segment.first for segment in log.segments] == [1, 4]
+    if spare:
+        run(flusher.chores(Index(0)))
+    disk.capacity -= disk.space()[0]
+    more = grow(log.position(Index(first - 1)), flusher.room - HEADER_BYTES, term=2)
+    for _ in flusher.plan(Flush(2, truncate_from=Index(first), entries=more)):
+        disk.capacity -= disk.space()[0]
+    assert entries(log) == found(disk) == (*before[: first - 1], *more)
+
+
 # -- crashes -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fate", [KEPT, LOST, TORN, TORN << 1, 0xFFFE])
 @pytest.mark.parametrize("first", [2, 3, 4, 5])
 def test_zeros_behind_a_cut_that_was_decided_are_no_damage(first: int, fate: Fate) -> None:
-    """The kernel zeroed the rest of a page, and later blocks call durable what stood there."""
+    """Some pages were zeroed before the power failed, and blocks call durable what stood there."""
     disk, _, flusher = two_segments()
-    run(flusher.plan(Flush(2, truncate_from=Index(first))), until="truncate")
+    run(flusher.plan(Flush(2, truncate_from=Index(first))), until="erase")
     power_cut(disk, [fate])
-    assert len(disk.files[FIRST].content) == 8 * PAGE or fate & 1
     assert found(disk) == LOG[: first - 1]
 
 

@@ -1,9 +1,12 @@
 """Making a log shorter: at its end, where a leader has other entries, and at its front.
 
-A kernel cuts a file in two parts. It zeroes the rest of the page that the cut falls into, and it
-makes the file shorter; a power cut may leave the one without the other, and a page of zeros in the
-middle of a log looks like damage. So the vote record names the place first. Until it says that the
-cut is done, every open cuts there again, and whatever stands behind it counts for nothing.
+Zeros are written over what a running log drops, and an open cuts the file. A power cut may leave a
+part of either, and a page of zeros in the middle of a log looks like damage. So the vote record
+names the place first. Until it says that the cut is done, every open cuts there again, and whatever
+stands behind it counts for nothing.
+
+A running log keeps the room of what it drops: entries were accepted into it, and given back for a
+moment it might be somebody else's.
 """
 
 from __future__ import annotations
@@ -11,12 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorate.errors import check
-from quorate.storage.layout import PAGE, index_name, pages, segment_name
+from quorate.storage.layout import PAGE, SPARE, index_name, pages, segment_name
 from quorate.storage.steps import NO_SPACE, plan_record
 from quorate.types import Index
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from quorate.storage.log import SegmentLog
     from quorate.storage.segment import Segment
@@ -25,11 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = ["end_cut", "shorten", "trim", "truncate"]
 
+# How much is written over at a time.
+ERASED_BYTES = 1 << 20
 
-def truncate(log: SegmentLog, first: Index) -> Plan:
+
+def truncate(log: SegmentLog, first: Index, spare_bytes: int) -> Generator[str, None, int]:
     """Drop ``first`` and all after it: later segments whole, then the end of the one that has it.
 
-    All of it is durable before anything is written over it.
+    All of it is durable before anything is written over it. Gives the size of the spare segment,
+    which was ``spare_bytes`` before.
     """
     kept = max(n for n, segment in enumerate(log.segments) if segment.first <= first)
     target = log.segments[kept]
@@ -39,32 +46,62 @@ def truncate(log: SegmentLog, first: Index) -> Plan:
     # Right behind the last frame that stays.
     position = rows.frame(before.index)[1] if before.index >= rows.first else PAGE
     yield from plan_record(log, segment=target.number, cutting=position)
-    yield from _drop_segments(log, kept + 1)
+    spare_bytes = yield from _drop_segments(log, kept + 1, spare_bytes)
     target.next_offset = rows.offsets[first - rows.first]
     rows.cut(first)
     target.hollow = {index for index in target.hollow if index < first}
     target.last = before
     target.append_time = rows.times[-1] if rows.times else target.header.append_time
-    yield from shorten(target, position)
+    if target.capacity == target.header.capacity:
+        yield from _erase(target, position)
+    else:
+        yield from shorten(target, position)
     yield from end_cut(log)
+    return spare_bytes
 
 
-def _drop_segments(log: SegmentLog, kept: int) -> Plan:
-    """All but the first ``kept``. In any order: no open looks at one while the record says so."""
+def _drop_segments(log: SegmentLog, kept: int, spare_bytes: int) -> Generator[str, None, int]:
+    """All but the first ``kept``. In any order: no open looks at one while the record says so.
+
+    One with more room than the spare segment becomes the spare segment.
+    """
     vfs = log.vfs
     if len(log.segments) == kept:
-        return
+        return spare_bytes
     while len(log.segments) > kept:
         dropped = log.segments.pop()
+        name = segment_name(dropped.number)
+        if dropped.capacity == dropped.header.capacity > spare_bytes:
+            yield from _erase(dropped, 0)
+            vfs.rename(name, SPARE)
+            yield f"rename {name} to spare"
+            spare_bytes = dropped.capacity
+        else:
+            vfs.unlink(name)
+            yield f"unlink {name}"
         dropped.file.close()
-        vfs.unlink(segment_name(dropped.number))
-        yield f"unlink {segment_name(dropped.number)}"
     vfs.sync_directory()
     yield f"sync directory up to {segment_name(log.segments[-1].number)}"
+    return spare_bytes
+
+
+def _erase(segment: Segment, position: int) -> Plan:
+    """Write zeros over all that stands behind ``position``, durable before it is used."""
+    file, name = segment.file, segment_name(segment.number)
+    for start in range(position, segment.end, ERASED_BYTES):
+        file.write(start, [bytes(min(ERASED_BYTES, segment.end - start))])
+        yield f"erase {name} from {start}"
+    file.sync()
+    yield f"sync {name}"
+    segment.end = pages(position)
+    segment.proved = PAGE
 
 
 def shorten(segment: Segment, size: int) -> Plan:
-    """Cut the file at ``size`` and allocate what was cut off again, durable before it is used."""
+    """Cut the file at ``size`` and allocate what was cut off again, durable before it is used.
+
+    For an open, which does not know how far something stands behind it.
+    """
     file, name = segment.file, segment_name(segment.number)
     segment.end = pages(size)
     segment.proved = PAGE

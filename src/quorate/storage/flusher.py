@@ -104,7 +104,9 @@ class Flusher:
             term, vote = flush.vote
             yield from plan_record(self._log, term=term, vote=vote)
         if flush.truncate_from is not None and flush.truncate_from <= self._log.last.index:
-            yield from truncate(self._log, flush.truncate_from)
+            self._spare_bytes = yield from truncate(
+                self._log, flush.truncate_from, self._spare_bytes
+            )
             self.unproven = True
         if flush.entries:
             yield from self._append(flush.entries, flush.committed)

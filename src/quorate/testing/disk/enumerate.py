@@ -46,12 +46,14 @@ SHOWN_MAX = 3
 _NONCES = Random("nonces")
 
 
-def opening(disk: SimulatedDisk) -> Generator[str, None, Open]:
-    return open_log(disk, IDENTITY, SEGMENT_BYTES, lambda: _NONCES.getrandbits(64))
+def opening(
+    disk: SimulatedDisk, segment_bytes: int = SEGMENT_BYTES
+) -> Generator[str, None, Open]:
+    return open_log(disk, IDENTITY, segment_bytes, lambda: _NONCES.getrandbits(64))
 
 
-def open_disk(disk: SimulatedDisk) -> Open:
-    return complete(opening(disk))
+def open_disk(disk: SimulatedDisk, segment_bytes: int = SEGMENT_BYTES) -> Open:
+    return complete(opening(disk, segment_bytes))
 
 
 def grow(before: Position, *sizes: int, term: int = 1) -> tuple[Entry, ...]:
