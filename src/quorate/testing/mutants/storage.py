@@ -107,8 +107,15 @@ STORAGE = (
         "truncate-without-sync",
         "a truncation is durable before anything is written over it",
         "storage/cutting.py",
-        '    file.sync()\n    yield f"sync {name}"\n',
-        "",
+        '    file.sync()\n    yield f"sync {name}"\n    segment.end = pages(position)\n',
+        "    segment.end = pages(position)\n",
+    ),
+    Mutant(
+        "room-given-back-at-a-cut",
+        "entries that were accepted find their room, whoever fills the disk meanwhile",
+        "storage/cutting.py",
+        "if dropped.capacity == dropped.header.capacity > spare_bytes:",
+        "if dropped.capacity < 0:",
     ),
     Mutant(
         "cut-without-its-place",
