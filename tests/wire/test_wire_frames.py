@@ -16,6 +16,8 @@ from quorate.errors import InvalidArgument, QuorateError, TooLarge, VersionMisma
 from quorate.testing.wire_samples import LIMITS, samples
 from quorate.wire.frames import (
     FRAME_BYTES,
+    PLACED_BYTES,
+    PLACED_TIMES,
     STRANGER,
     Buffer,
     Frame,
@@ -102,6 +104,37 @@ def test_a_frame_may_be_broken_anywhere(place: int) -> None:
     assert fed(framer, [b""]) == []
     assert fed(framer, [data[place:] + data]) == [frame, frame]
     assert framer.waiting == 0
+
+
+@pytest.mark.parametrize("size", [1000, 40_000, 1 << 20])
+def test_the_rest_of_a_long_bulk_part_is_received_where_it_belongs(size: int) -> None:
+    long = Frame(FrameKind.RECORDS, b"control", bytes(range(251)) * 1200)
+    stream = data_of(long)
+    framer, position = Framer(WIDE), 50_000
+    assert fed(framer, [stream[:position]]) == []
+    found = None
+    while framer.gap is not None:
+        assert framer.waiting == position
+        taken = min(size, len(framer.gap))
+        framer.gap[:taken] = stream[position : position + taken]
+        position += taken
+        assert found is None
+        found = framer.filled(taken)
+    assert (found, framer.waiting) == (long, 0)
+    assert fed(framer, [stream[:position], stream[position:] + stream]) == [long, long]
+
+
+def test_a_bulk_part_gets_no_place_before_much_of_it_came() -> None:
+    little = PLACED_BYTES - 1
+    for length, had, placed in (
+        (4 << 20, little, False),
+        (1 << 20, little + 1, True),
+        (PLACED_TIMES * PLACED_BYTES, PLACED_BYTES, True),
+        (PLACED_TIMES * PLACED_BYTES + 1, PLACED_BYTES, False),
+    ):
+        framer = Framer(WIDE)
+        assert fed(framer, [encode_frame(FrameKind.APPEND, b"", length) + bytes(had)]) == []
+        assert (framer.gap is not None) is placed
 
 
 def test_what_was_fed_may_change_afterwards() -> None:

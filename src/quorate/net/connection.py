@@ -12,6 +12,7 @@ import logging
 import socket
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
+from weakref import WeakKeyDictionary
 
 from quorate.errors import Busy, InvalidArgument, QuorateError, ReplicaHalted, Timeout
 from quorate.net.limits import NetworkLimits
@@ -28,6 +29,8 @@ __all__ = ["Connection", "Handler", "dial", "format_address", "parse_address", "
 log = logging.getLogger(__name__)
 
 DEFAULT = NetworkLimits()
+# Of a loop's buffer.
+READ_BYTES = 256 << 10
 # So many times nothing was heard, and the other side is gone.
 SILENCE_MAX = 3
 PORT_MAX = 65_535
@@ -35,6 +38,9 @@ PORT_MAX = 65_535
 _PING, _PONG = FrameKind.PING, FrameKind.PONG
 _PING_FRAME = [encode_frame(_PING, b"")]
 _PONG_FRAME = [encode_frame(_PONG, b"")]
+# What each loop reads into, whichever connection it is: it is copied out before the loop reads
+# again. Two loops may read at the same time.
+_BUFFERS: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDictionary()
 
 
 class Handler(Protocol):
@@ -53,12 +59,12 @@ class Handler(Protocol):
         """False: so much is unsent that more should wait. True: it may go on."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One socket with whole frames. Made by :func:`dial` or by a listener."""
 
     __slots__ = (
         "_closing", "_ended", "_error", "_framer", "_handler", "_heard", "_late", "_loop", "_lost",
-        "_network", "_silence", "_timer", "_transport", "_unsent", "_whole", "address",
+        "_network", "_read", "_silence", "_timer", "_transport", "_unsent", "_whole", "address",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +82,7 @@ class Connection(asyncio.Protocol):
         self._ended = ended
         self._framer = Framer(STRANGER)
         self._loop: asyncio.AbstractEventLoop
+        self._read: memoryview
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle
         self._closing = False
@@ -171,13 +178,25 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._loop = asyncio.get_running_loop()
+        buffer = _BUFFERS.get(self._loop)
+        if buffer is None:
+            buffer = _BUFFERS[self._loop] = memoryview(bytearray(READ_BYTES))
+        self._read = buffer
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._network.write_pause_bytes)
         self._arm()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: a long bulk part is received where it stays."""
+        gap = self._framer.gap
+        return self._read if gap is None else gap
+
+    def buffer_updated(self, size: int) -> None:
         self._heard = True
-        self._guard(self._deliver, data)
+        if self._framer.gap is None:
+            self._guard(self._deliver, self._read[:size].tobytes())
+        else:
+            self._guard(self._fill, size)
 
     def eof_received(self) -> None:
         if self._framer.waiting:
@@ -211,6 +230,12 @@ class Connection(asyncio.Protocol):
                 self._handler.frame_received(frame)
             if self._closing:
                 break
+
+    def _fill(self, size: int) -> None:
+        frame = self._framer.filled(size)
+        if frame is not None:
+            self._whole = True
+            self._handler.frame_received(frame)
 
     def _guarded(self, shortcut: Callable[[bytes, int], int], chunk: bytes, start: int) -> int:
         self._whole = True

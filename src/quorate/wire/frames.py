@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from crc32c import crc32c
 
@@ -49,6 +49,10 @@ FRAME_BYTES = 16
 
 # Of pieces of a frame that is not complete: shorter ones are copied once more.
 LONG_BYTES = 4096
+# A bulk part of which this much has come gets its place at once, if that is not too many times as
+# much: a stranger's claim alone gets nothing.
+PLACED_BYTES = 32 << 10
+PLACED_TIMES = 64
 
 _PROVED_BYTES = 12
 _PREFIX = MAGIC + bytes([FRAME_VERSION])
@@ -144,10 +148,13 @@ class Framer:
     """Cuts a stream of bytes into frames.
 
     Most frames lie whole in what is fed. Of one that does not, what has come is gathered: memory
-    grows with what was received, not with what a head claims.
+    grows with what was received, not with what a head claims. The rest of a long bulk part may be
+    received where it belongs: that saves two copies.
     """
 
-    __slots__ = ("_begun", "_failure", "_missing", "_pieces", "limits", "shortcut")
+    __slots__ = (
+        "_begun", "_failure", "_missing", "_pieces", "_place", "gap", "limits", "shortcut",
+    )  # fmt: skip
 
     def __init__(self, limits: FrameLimits = STRANGER) -> None:
         # Asked before each frame with what is left of a read and where that begins. It may deal
@@ -161,13 +168,29 @@ class Framer:
         self._pieces = _Pieces()
         # Bytes without which it makes no sense to look at the pieces; 0 if nothing is gathered.
         self._missing = 0
+        # A bulk part that has its place, and what of it has not come yet. Bytes may be received
+        # into the gap instead of being fed: :meth:`filled` is told how many.
+        self._place = bytearray()
+        self.gap: memoryview | None = None
         self._failure: QuorateError | None = None
 
     @property
     def waiting(self) -> int:
         """Bytes of a frame that is not complete."""
         front = FRAME_BYTES + len(self._begun[1]) if self._begun is not None else 0
-        return front + self._pieces.size
+        placed = len(self._place) - len(self.gap) if self.gap is not None else 0
+        return front + self._pieces.size + placed
+
+    def filled(self, size: int) -> Frame | None:
+        """``size`` bytes were received into the gap; the frame, if it is complete with them."""
+        assert self.gap is not None and self._begun is not None, "only a gap is filled"
+        if size < len(self.gap):
+            self.gap = self.gap[size:]
+            return None
+        (kind, control), place = self._begun, self._place
+        self._begun, self._place, self.gap = None, bytearray(), None
+        # Nobody changes it from now on, and to read it is the same: a copy would be for nothing.
+        return Frame(kind, control, cast("bytes", place))
 
     def feed(self, data: Buffer) -> Iterator[Frame]:
         """Take ``data`` and give every frame that is complete with it; to be gone through at once.
@@ -177,6 +200,14 @@ class Framer:
         """
         if self._failure is not None:
             raise self._failure
+        if self.gap is not None:
+            data = memoryview(data)
+            size = min(len(data), len(self.gap))
+            self.gap[:size] = data[:size]
+            frame, data = self.filled(size), data[size:]
+            if frame is None:
+                return
+            yield frame
         chunk, start = bytes(data), 0  # no copy if it is bytes already
         if self._missing > len(chunk):
             self._missing -= self._pieces.add(chunk)
@@ -216,7 +247,13 @@ class Framer:
             start = middle + bulk_bytes
             if start > len(chunk):
                 self._begun = kind, control
-                self._gather(chunk, middle, bulk_bytes)
+                had = len(chunk) - middle
+                if had >= PLACED_BYTES and bulk_bytes <= had * PLACED_TIMES:
+                    self._place = bytearray(bulk_bytes)
+                    self._place[:had] = memoryview(chunk)[middle:]
+                    self.gap = memoryview(self._place)[had:]
+                else:
+                    self._gather(chunk, middle, bulk_bytes)
                 return
             yield Frame(kind, control, chunk[middle:start])
         if start < len(chunk):
