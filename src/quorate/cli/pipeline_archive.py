@@ -1,0 +1,249 @@
+"""``quorate pipeline archive``: a log as Parquet files that anybody can read."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from quorate.cli.options import WholeNumber, log_name
+from quorate.cli.output import print_json, print_line, print_table, tell
+from quorate.cli.pipeline_options import job_options
+from quorate.cli.pipeline_output import ProgressLine, print_summary
+from quorate.cli.pipeline_ranges import existing_log, interval, range_end, size
+from quorate.errors import Corrupt, InvalidArgument
+from quorate.pipeline.archive import APPEND_DATE, Archive, Wanted, check_same, load, save
+from quorate.pipeline.files import Files, address
+from quorate.pipeline.jobs import run_batch
+from quorate.spark.cluster import ClusterLog
+from quorate.spark.options import Moment, parse_read_options
+from quorate.spark.planning import pin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from quorate.cli.pipeline_options import JobOptions
+    from quorate.client.blocking import Log
+    from quorate.pipeline.archiving import Pace
+    from quorate.pipeline.comparing import Compared
+
+__all__ = ["archive"]
+
+# Between two portions of a run without an end: each of them makes files.
+FOLLOW_S = 60.0
+# Of a comparison, in this order.
+_SHOWN = ("records", "distinct", "first", "last", "bad", "digest")
+
+
+@click.command()
+@click.argument("log", callback=log_name)
+@click.argument("dest")
+@click.option(
+    "--decode", type=click.Choice(["raw", "json"]),
+    help="raw: key and value as they are. json: each value is an object with the columns of "
+    "--schema.  [default: raw, or json with --schema]",
+)  # fmt: skip
+@click.option(
+    "--schema", metavar="DDL", help='The columns of a JSON value: "id long, amount double".'
+)
+@click.option(
+    "--partition-by", metavar="append_date|COLUMN|none",
+    help="The column whose values become folders; of a time it is the day, in UTC.  "
+    "[default: append_date]",
+)  # fmt: skip
+@click.option(
+    "--target-file-size", "file_bytes", metavar="SIZE", default="128MB", show_default=True,
+    callback=size, help="About how large files get, if there is as much to archive.",
+)  # fmt: skip
+@click.option(
+    "--bad", metavar="DIR",
+    help="Where records go that do not decode, as Parquet with the reason; without it the first "
+    "one ends the run.",
+)  # fmt: skip
+@click.option(
+    "--from", "starting", metavar="OFFSET|earliest|@ISO8601",
+    callback=range_end("starting", ("earliest",)),
+    help="Where the archive begins: at the first record.",
+)  # fmt: skip
+@click.option(
+    "--to", "ending", metavar="OFFSET|@ISO8601", callback=range_end("ending", ()),
+    help="Where the archive ends for good: before this. Else it grows with the log.",
+)  # fmt: skip
+@click.option("--verify", is_flag=True, help="Then compare all that is archived with the log.")
+@click.option("--follow", is_flag=True, help="Go on for ever; Ctrl-C ends it.")
+@click.option(
+    "--trigger", "every_s", metavar="1m", callback=interval,
+    help="Go on for ever, with a portion so often (30s, 5m, 1h).",
+)  # fmt: skip
+@click.option(
+    "--max-records-per-batch", "records_max", metavar="N", type=WholeNumber(1),
+    help="Take no more records at a time.",
+)  # fmt: skip
+@job_options
+def archive(
+    options: JobOptions,
+    log: str,
+    dest: str,
+    decode: str | None,
+    schema: str | None,
+    partition_by: str | None,
+    file_bytes: int,
+    bad: str | None,
+    starting: Mapping[str, str],
+    ending: Mapping[str, str],
+    verify: bool,
+    follow: bool,
+    every_s: float | None,
+    records_max: int | None,
+) -> None:
+    """Archive the log LOG into Parquet files in the directory DEST.
+
+    Each run takes what is new. Files are named by the offsets that they cover; every reader of
+    Parquet sees each record once, whatever was killed in between. What the archive is, how it is
+    decoded and how far it goes is noted in DEST: later runs need no more than LOG and DEST.
+
+    \b
+    quorate pipeline archive orders /data/orders
+    quorate pipeline archive orders /data/orders --verify
+    quorate pipeline archive orders /data/typed --schema "id long, amount double"
+    """
+    if verify and (follow or every_s is not None):
+        raise click.UsageError("--verify has an end, --follow and --trigger have none")
+    every_s = every_s if every_s is not None else FOLLOW_S if follow else None
+    with options.client.client() as client:
+        source = existing_log(client, log)
+        wanted = _wanted(options, source, decode, schema, partition_by, starting, ending)
+        with options.session(f"quorate archive {log}") as spark:
+            # They need PySpark, whose absence the session explains.
+            from quorate.pipeline.archiving import Pace
+
+            pace = Pace(file_bytes, records_max, every_s)
+            dest = address("DEST", dest, spark.sparkContext.master)
+            bad = None if bad is None else address("--bad", bad, spark.sparkContext.master)
+            noted = _noted(spark, source, dest, wanted, bad)
+            noted = _extend(options, spark, source, noted, dest, pace)
+            if verify:
+                _verify(options, spark, noted, dest)
+
+
+def _wanted(
+    options: JobOptions,
+    source: Log,
+    decode: str | None,
+    schema: str | None,
+    partition_by: str | None,
+    starting: Mapping[str, str],
+    ending: Mapping[str, str],
+) -> Wanted:
+    """What was said, with offsets in place of times."""
+    if decode == "json" and schema is None:
+        raise click.UsageError('--decode json needs --schema "id long, amount double"')
+    if decode == "raw" and schema is not None:
+        raise click.UsageError("--decode raw has no --schema")
+    given = {"endpoints": options.endpoints, "log": source.name, **starting, **ending}
+    chosen = parse_read_options(given, streaming=False)
+    if isinstance(chosen.ending, Moment) and chosen.ending.us > time.time_ns() // 1000:
+        raise InvalidArgument("--to lies in the future: leave it out, and the archive grows")
+    range_ = pin(ClusterLog(source), chosen)
+    return Wanted(
+        decode=decode if schema is None else "json",
+        schema=schema,
+        partition_by=partition_by,
+        start=range_.start if starting else None,
+        to=range_.stop if ending else None,
+    )
+
+
+def _noted(spark: SparkSession, source: Log, dest: str, wanted: Wanted, bad: str | None) -> Archive:
+    """The archive that is there, or a new one. What is wrong with it is said before it is made."""
+    from quorate.pipeline.archive_rows import Layout
+
+    files = Files(spark, dest)
+    found = load(files)
+    if found is not None:
+        check_same(found, source.name, source.incarnation, wanted, dest)
+        if bad is not None and bad != found.bad:
+            found = replace(found, bad=bad)
+            save(files, found)
+        return found
+    start = wanted.start if wanted.start is not None else source.first_offset()
+    made = Archive(
+        log=source.name,
+        incarnation=source.incarnation,
+        decode=wanted.decode or "raw",
+        schema=wanted.schema,
+        partition_by=wanted.partition_by or APPEND_DATE,
+        start=start,
+        to=wanted.to,
+        stop=start,
+        repeated_from=start,
+        bad=bad,
+    )
+    Layout(made)
+    save(files, made)
+    return made
+
+
+def _extend(
+    options: JobOptions, spark: SparkSession, source: Log, before: Archive, dest: str, pace: Pace
+) -> Archive:
+    from quorate.pipeline.archiving import extend
+
+    endless = pace.every_s is not None
+    if endless and not options.as_json:
+        tell(f"{before.log} is archived until Ctrl-C")
+    began = time.monotonic()
+    with ProgressLine(before.log) as line:
+        after, done, ended = extend(
+            spark, options.endpoints, before, dest, pace, source.end_offset(), line
+        )
+    interrupted = ended is not None and ended.interrupted
+    print_summary(
+        {
+            "log": after.log,
+            "archive": dest,
+            "archived": done.rows,
+            "bad": done.bad if after.schema is not None else None,
+            "files": done.files,
+            "bytes": done.size,
+            "first": after.start,
+            "next": after.stop,
+            "complete": after.complete if after.to is not None else None,
+            "seconds": round(time.monotonic() - began, 1),
+        },
+        as_json=options.as_json,
+    )
+    if interrupted and not endless:
+        raise KeyboardInterrupt
+    return after
+
+
+def _verify(options: JobOptions, spark: SparkSession, archive: Archive, dest: str) -> None:
+    from quorate.pipeline.comparing import compare
+
+    with ProgressLine(f"verify {archive.log}") as line:
+        compared = run_batch(spark, lambda: compare(spark, options.endpoints, archive, dest), line)
+    _show(options, compared)
+    if compared.differences:
+        raise Corrupt(f"{dest} is not what {archive.log} has: {'; '.join(compared.differences)}")
+
+
+def _show(options: JobOptions, compared: Compared) -> None:
+    """Both sides, also if they agree: whoever asks wants to see it."""
+    sides = {"archive": compared.archive._asdict(), "log": compared.log._asdict()}
+    if options.as_json:
+        print_json({"verified": not compared.differences, **sides})
+        return
+    print_line()
+    rows = [[name, *map(_shown, (sides["archive"][name], sides["log"][name]))] for name in _SHOWN]
+    print_table(["", "archive", "log"], rows, numbers=["archive", "log"])
+    if not compared.differences:
+        print_line("verified: the archive has what the log has")
+
+
+def _shown(value: object) -> str:
+    return "-" if value is None else str(value)

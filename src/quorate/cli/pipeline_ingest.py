@@ -1,0 +1,195 @@
+"""``quorate pipeline ingest``: files become records."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from quorate.cli.options import WholeNumber, log_name
+from quorate.cli.output import tell
+from quorate.cli.pipeline_options import job_options
+from quorate.cli.pipeline_output import ProgressLine, print_summary
+from quorate.cli.pipeline_ranges import existing_log, interval
+from quorate.errors import InvalidArgument
+from quorate.pipeline.checkpoints import Checkpoint, checkpoint_for
+from quorate.pipeline.files import address
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from quorate.cli.pipeline_options import JobOptions
+    from quorate.client.blocking import Log
+    from quorate.pipeline.ingesting import Columns
+    from quorate.pipeline.sources import Format, Source
+
+__all__ = ["ingest"]
+
+# Between two looks for new files.
+FOLLOW_S = 1.0
+
+
+@click.command()
+@click.argument("src")
+@click.argument("log", callback=log_name)
+@click.option(
+    "--format", "format_", type=click.Choice(["text", "json", "csv", "parquet"]),
+    help="What the files are: lines, one JSON object a line, CSV with a header, Parquet; else by "
+    "the ends of their names, and other files are left alone.",
+)  # fmt: skip
+@click.option("--value", metavar="COL", help="The column that is the value; else the row as JSON.")
+@click.option("--key", metavar="COL", help="The column that is the key.")
+@click.option(
+    "--timestamp", metavar="COL",
+    help="The column that is the time: ISO 8601, UTC without a zone, or milliseconds since 1970.",
+)  # fmt: skip
+@click.option(
+    "--schema", metavar="DDL",
+    help='Of CSV: "id long, amount double"; else its columns are text.',
+)  # fmt: skip
+@click.option(
+    "--bad", metavar="DIR",
+    help="Where rows go that make no record, as JSON with file and reason; without it the first "
+    "one ends the run.",
+)  # fmt: skip
+@click.option("--follow", is_flag=True, help="Watch SRC for new files until Ctrl-C.")
+@click.option(
+    "--trigger", "every_s", metavar="1s", callback=interval,
+    help="Watch SRC, with a look so often (1s, 5m).",
+)  # fmt: skip
+@click.option(
+    "--max-files-per-batch", "files_max", metavar="N", type=WholeNumber(1),
+    help="Take no more files at a time; else about 256 MB of them.",
+)  # fmt: skip
+@click.option(
+    "--checkpoint", metavar="DIR",
+    help="Where it is kept which files were taken; else in .quorate beside or in SRC, if Spark "
+    "runs on this machine.",
+)  # fmt: skip
+@job_options
+def ingest(
+    options: JobOptions,
+    src: str,
+    log: str,
+    format_: Format | None,
+    value: str | None,
+    key: str | None,
+    timestamp: str | None,
+    schema: str | None,
+    bad: str | None,
+    follow: bool,
+    every_s: float | None,
+    files_max: int | None,
+    checkpoint: str | None,
+) -> None:
+    """Append the rows of SRC, a file or a directory of files, to the log LOG.
+
+    Each file is taken once, as a whole: run it again, and only new files are read. Whatever was
+    killed in between, every row is there once. Lines of text are values as they are; a row of JSON,
+    CSV or Parquet is a JSON object.
+
+    \b
+    quorate pipeline ingest orders.jsonl orders --key id
+    quorate pipeline ingest /data/incoming orders --follow
+    """
+    every_s = every_s if every_s is not None else FOLLOW_S if follow else None
+    with options.client.client() as client:
+        target = existing_log(client, log)
+        with options.session(f"quorate ingest {log}") as spark:
+            # They need PySpark, whose absence the session explains.
+            from quorate.pipeline.ingesting import Columns
+            from quorate.pipeline.sources import find_source
+
+            master = spark.sparkContext.master
+            where = address("SRC", src, master)
+            source = find_source(spark, where, format_, schema, waiting=every_s is not None)
+            source = source.in_portions(files_max)
+            if source.others:
+                more = ", …" if len(source.others) > 3 else ""
+                tell(f"no {source.format}, so left alone: {', '.join(source.others[:3])}{more}")
+            bad = None if bad is None else address("--bad", bad, master)
+            kept = _checkpoint(spark, source, target, checkpoint)
+            _run(options, spark, source, target, Columns(value, key, timestamp), kept, bad, every_s)
+
+
+def _checkpoint(spark: SparkSession, source: Source, log: Log, given: str | None) -> str:
+    """Where the files are, so that it is the same for every run."""
+    master = spark.sparkContext.master
+    if given is not None:
+        location = address("--checkpoint", given, master)
+    elif "://" in source.address:
+        raise InvalidArgument(
+            f"--checkpoint is needed: it says which files of {source.address} were taken, the next "
+            f"run must find it, and there is no place for it that is yours for certain"
+        )
+    else:
+        location = checkpoint_for(None, _beside(Path(source.address), log.name), master)
+    owner = {
+        "source": source.address,
+        "format": source.format,
+        "log": log.name,
+        "incarnation": log.incarnation,
+    }
+    Checkpoint(spark, location, owner).claim()
+    return location
+
+
+def _beside(path: Path, log: str) -> str:
+    """In a directory, or beside a file. Spark passes over the name when it looks for files."""
+    if path.is_dir():
+        folder, name = path, f"ingest-{log}"
+    else:
+        folder, name = path.parent, f"ingest-{path.name}-{log}"
+    if not os.access(folder, os.W_OK):
+        raise InvalidArgument(
+            f"--checkpoint is needed: it would be in {folder}, where this user cannot write"
+        )
+    return str(folder / ".quorate" / name)
+
+
+def _run(
+    options: JobOptions,
+    spark: SparkSession,
+    source: Source,
+    log: Log,
+    columns: Columns,
+    checkpoint: str,
+    bad: str | None,
+    every_s: float | None,
+) -> None:
+    from quorate.pipeline.ingesting import ingest as append_files
+
+    if every_s is not None and not options.as_json:
+        tell(f"{source.address} is watched until Ctrl-C")
+    began = time.monotonic()
+    with ProgressLine(log.name) as line:
+        done, ended = append_files(
+            spark,
+            options.endpoints,
+            source,
+            log,
+            columns,
+            checkpoint,
+            bad=bad,
+            every_s=every_s,
+            watch=line,
+        )
+    print_summary(
+        {
+            "source": source.address,
+            "format": source.format,
+            "log": log.name,
+            "read": done.read,
+            "appended": done.appended,
+            "bad": done.bad if bad is not None else None,
+            "end": log.end_offset(),
+            "seconds": round(time.monotonic() - began, 1),
+            "checkpoint": checkpoint,
+        },
+        as_json=options.as_json,
+    )
+    if ended.interrupted and every_s is None:
+        raise KeyboardInterrupt

@@ -1,0 +1,82 @@
+"""What a job of Spark says while it runs, and at its end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from quorate.cli.output import print_json, print_line, tell
+from quorate.pipeline.jobs import TASKS, TASKS_DONE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from quorate.pipeline.jobs import Progress
+
+__all__ = ["ProgressLine", "print_summary"]
+
+# Into a file goes a line so often; a terminal has one, which is written anew.
+LINE_S = 5.0
+
+
+class ProgressLine:
+    """Shows how far a job is, on the standard error. To be called with each progress."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._watched = sys.stderr.isatty()
+        self._next = time.monotonic() + LINE_S
+        self._shown = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._shown:
+            tell("\r\x1b[K", end="")
+
+    def __call__(self, progress: Progress) -> None:
+        if self._watched:
+            self._shown = True
+            tell(f"\r\x1b[K{self._name}: {_line(progress)}", end="")
+        elif (now := time.monotonic()) >= self._next:
+            self._next = now + LINE_S
+            tell(f"{self._name}: {_line(progress)}")
+
+
+def _line(progress: Progress) -> str:
+    counts = dict(progress.counts)
+    if TASKS in counts:
+        return f"{counts[TASKS_DONE]} of {counts[TASKS]} tasks"
+    counts.pop("read", None)
+    parts = [f"read {progress.read}", f"{progress.rate:.0f}/s"]
+    if progress.lag is not None:
+        parts.append(f"lag {progress.lag}")
+    parts += [f"{name.replace('_', ' ')} {number}" for name, number in counts.items()]
+    parts.append(f"portion {progress.portions}")
+    return ", ".join(parts)
+
+
+def print_summary(facts: Mapping[str, object], *, as_json: bool) -> None:
+    """One screen: a line for each fact that is not None; or one document with all of them."""
+    if as_json:
+        print_json(dict(facts))
+        return
+    shown = {name.replace("_", " "): fact for name, fact in facts.items() if fact is not None}
+    width = max(map(len, shown))
+    for name, fact in shown.items():
+        print_line(f"{name.ljust(width)}  {_shown(fact)}")
+
+
+def _shown(fact: object) -> str:
+    if isinstance(fact, float):
+        return f"{fact:.1f}"
+    return str(fact)

@@ -1,0 +1,62 @@
+"""Which records, and how often: what several commands of ``quorate pipeline`` take."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from quorate.errors import LogNotFound
+
+if TYPE_CHECKING:
+    from quorate.client.blocking import Client, Log
+
+__all__ = ["existing_log", "interval", "range_end", "size"]
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS_BYTES = {"": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
+
+
+def interval(_: click.Context, __: click.Parameter, given: str | None) -> float | None:
+    """Seconds."""
+    if given is None:
+        return None
+    found = re.fullmatch(r"([0-9]+)(ms|s|m|h)", given)
+    if found is None or not int(found[1]):
+        raise click.BadParameter(f"{given!r} is not like 500ms, 1s, 5m or 1h")
+    return int(found[1]) * _UNITS_S[found[2]]
+
+
+def size(_: click.Context, __: click.Parameter, given: str) -> int:
+    """Bytes."""
+    found = re.fullmatch(r"([0-9]+)\s*(|kb|mb|gb)", given.lower())
+    if found is None or not int(found[1]):
+        raise click.BadParameter(f"{given!r} is not like 64MB or 1GB")
+    return int(found[1]) * _UNITS_BYTES[found[2]]
+
+
+def range_end(side: str, words: tuple[str, ...] = ("earliest", "latest")) -> Any:
+    """An end of a range, as an option of the source: ``side`` is starting or ending."""
+
+    def parsed(_: click.Context, __: click.Parameter, given: str | None) -> dict[str, str]:
+        if given is None:
+            return {}
+        if given.startswith("@"):
+            return {f"{side}Timestamp": given[1:]}
+        if given not in words and not (given.isascii() and given.isdecimal()):
+            raise click.BadParameter(f"{given!r} is not {'|'.join(['OFFSET', *words, '@ISO8601'])}")
+        return {f"{side}Offsets": given}
+
+    return parsed
+
+
+def existing_log(client: Client, name: str) -> Log:
+    """A log that a job needs: no job makes one."""
+    try:
+        return client.log(name)
+    except LogNotFound:
+        raise LogNotFound(
+            f"log {name} does not exist, and no pipeline makes one: "
+            f"`quorate log create {name}` does"
+        ) from None

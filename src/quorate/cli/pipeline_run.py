@@ -1,0 +1,256 @@
+"""``quorate pipeline run``: a pipeline's file, carried out."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from quorate.cli.options import WholeNumber
+from quorate.cli.output import print_line, tell
+from quorate.cli.pipeline_options import job_options
+from quorate.cli.pipeline_output import ProgressLine, print_summary
+from quorate.cli.pipeline_ranges import existing_log, interval, range_end
+from quorate.pipeline.checkpoints import Checkpoint, checkpoint_for, default_checkpoint
+from quorate.pipeline.jobs import follow, run_batch
+from quorate.pipeline.loading import NeedsSession, load
+from quorate.spark.cluster import ClusterLogs
+from quorate.spark.options import parse_read_options
+from quorate.spark.planning import pin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from quorate.cli.pipeline_options import JobOptions
+    from quorate.pipeline.definition import Pipeline
+    from quorate.pipeline.running import Run
+    from quorate.spark.planning import Span
+
+__all__ = ["run"]
+
+_PLACE = "OFFSET|earliest|latest|@ISO8601"
+
+
+class _Pace(NamedTuple):
+    """How a stream is read."""
+
+    # Seconds between two portions; None: take what there is, and end.
+    trigger_s: float | None
+    # Of a portion.
+    records_max: int | None
+
+
+@click.command(short_help="Run a pipeline: decode, check, transform, write exactly once.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--dry-run", is_flag=True,
+    help="Check everything, show the plan and some rows of the result; write nothing.",
+)  # fmt: skip
+@click.option(
+    "--trigger", "trigger_s", metavar="1s", callback=interval,
+    help="Go on for ever, with a portion so often (500ms, 1s, 5m); Ctrl-C ends it. Else it takes "
+    "what is there and ends.",
+)  # fmt: skip
+@click.option(
+    "--from", "starting", metavar=_PLACE, callback=range_end("starting"),
+    help="Backfill: only a range, from here on. It is known by its name and range, so it can be "
+    "repeated, and the checkpoint is left alone.",
+)  # fmt: skip
+@click.option(
+    "--to",
+    "ending",
+    metavar=_PLACE,
+    callback=range_end("ending"),
+    help="Backfill: end before this.",
+)
+@click.option(
+    "--checkpoint", metavar="DIR",
+    help="Where it is kept how far the pipeline came; else .quorate/checkpoints/NAME beside FILE, "
+    "if Spark runs on this machine.",
+)  # fmt: skip
+@click.option(
+    "--max-records-per-batch", "records_max", metavar="N", type=WholeNumber(1),
+    help="Take no more records at a time.",
+)  # fmt: skip
+@job_options
+def run(
+    options: JobOptions,
+    file: Path,
+    dry_run: bool,
+    trigger_s: float | None,
+    starting: dict[str, str],
+    ending: dict[str, str],
+    checkpoint: str | None,
+    records_max: int | None,
+) -> None:
+    """Run the pipeline of FILE, a Python file with @pipeline or TOML with SQL.
+
+    It takes what the source has since the last run, writes it exactly once, and ends. Records that
+    cannot be decoded or fail a check go to the dead-letter log. Whatever stops it, run it again.
+
+    \b
+    quorate pipeline init paid               a file to begin with
+    quorate pipeline run paid.py --dry-run   what it would do
+    quorate pipeline run paid.py             what is new
+    quorate pipeline run paid.py --from @2026-01-01 --to @2026-02-01
+    """
+    ends = starting | ending
+    if ends and (trigger_s is not None or checkpoint is not None):
+        raise click.UsageError("--from and --to have neither --trigger nor --checkpoint")
+    prepared = None
+    # Better now than when Spark has been started.
+    with suppress(NeedsSession):
+        prepared = _prepared(options, file, ends, checkpoint)
+    with options.session(f"quorate pipeline {file.stem}") as spark:
+        # It needs PySpark, whose absence the session explains.
+        from quorate.pipeline.running import Run
+
+        pipeline, span = prepared or _prepared(options, file, ends, checkpoint)
+        made = Run(spark, pipeline.seen_from(file.absolute().parent), options.endpoints)
+        kept = None
+        if not ends:
+            default = default_checkpoint(file, pipeline.name)
+            location = checkpoint_for(checkpoint, default, spark.sparkContext.master)
+            kept = Checkpoint(spark, location, _owner(pipeline, span))
+        if dry_run:
+            _show_plan(options, made, span, kept)
+        elif kept is None:
+            _backfill(options, made, span)
+        else:
+            _stream(options, made, kept, _Pace(trigger_s, records_max))
+
+
+def _prepared(
+    options: JobOptions, file: Path, ends: Mapping[str, str], checkpoint: str | None
+) -> tuple[Pipeline, Span]:
+    """The pipeline, and the range of its source; whatever can be wrong with them is said now."""
+    pipeline = load(file)
+    if not ends:
+        checkpoint_for(checkpoint, default_checkpoint(file, pipeline.name), options.master)
+    return pipeline, _look(options, pipeline, ends)
+
+
+def _look(options: JobOptions, pipeline: Pipeline, ends: Mapping[str, str]) -> Span:
+    """The range of the source as it is now. All logs have to be there: nobody else makes them."""
+    given = {"endpoints": options.endpoints, "log": pipeline.source.name, **ends}
+    chosen = parse_read_options(given, streaming=False)
+    with options.client.client() as client:
+        for place in (pipeline.source, pipeline.sink, pipeline.dead_letter):
+            if place is not None and place.kind == "log":
+                existing_log(client, place.name)
+    with ClusterLogs(options.endpoints) as logs:
+        return pin(logs.find(pipeline.source.name), chosen)
+
+
+# -- a stream ----------------------------------------------------------------------------------
+
+
+def _owner(pipeline: Pipeline, span: Span) -> dict[str, str]:
+    return {
+        "pipeline": pipeline.name,
+        "source": str(pipeline.source),
+        "incarnation": span.incarnation,
+        "sink": str(pipeline.sink),
+    }
+
+
+def _stream(options: JobOptions, run: Run, kept: Checkpoint, pace: _Pace) -> None:
+    pipeline = run.pipeline
+    kept.claim()
+    if pace.trigger_s is not None:
+        tell(f"{pipeline.name} runs until Ctrl-C")
+    began = time.monotonic()
+    with ProgressLine(pipeline.name) as line:
+        ended = follow(lambda: run.stream(kept.location, pace.trigger_s, pace.records_max), line)
+    progress = ended.progress
+    seconds = time.monotonic() - began
+    print_summary(
+        {
+            "pipeline": pipeline.name,
+            "source": str(pipeline.source),
+            "sink": str(pipeline.sink),
+            "read": progress.read,
+            "written": progress.counts.get("written", 0),
+            "dead_letters": progress.counts.get("dead_letters", 0),
+            "portions": progress.portions,
+            "reached": kept.reached(pipeline.source.name),
+            "lag": progress.lag,
+            "seconds": round(seconds, 1),
+            "records_per_s": round(progress.read / max(0.001, seconds)),
+            "checkpoint": kept.location,
+        },
+        as_json=options.as_json,
+    )
+    # What was to go on for ever ends like this.
+    if ended.interrupted and pace.trigger_s is None:
+        tell("what was under way is not written; the next run repeats it")
+        raise KeyboardInterrupt
+
+
+# -- a backfill --------------------------------------------------------------------------------
+
+
+def _backfill(options: JobOptions, run: Run, span: Span) -> None:
+    began = time.monotonic()
+    pipeline = run.pipeline
+    with ProgressLine(f"{pipeline.name} {span.start} to {span.stop}") as line:
+        done = run_batch(run.spark, lambda: run.backfill(span), line)
+    letters = None if pipeline.dead_letter is None else str(pipeline.dead_letter)
+    print_summary(
+        {
+            "pipeline": pipeline.name,
+            "source": str(pipeline.source),
+            "sink": str(pipeline.sink),
+            "from": span.start,
+            "to": span.stop,
+            "read": span.records,
+            "written": done.written.get(str(pipeline.sink), 0),
+            "dead_letters": done.written.get(letters or "", 0),
+            "already": done.already,
+            "seconds": round(time.monotonic() - began, 1),
+        },
+        as_json=options.as_json,
+    )
+    if done.already:
+        tell("this range was written before: nothing was added")
+
+
+# -- a dry run ---------------------------------------------------------------------------------
+
+
+def _show_plan(options: JobOptions, run: Run, span: Span, kept: Checkpoint | None) -> None:
+    """A backfill has no checkpoint."""
+    pipeline = run.pipeline
+    start = span.start
+    if kept is not None:
+        kept.check()
+        reached = kept.reached(pipeline.source.name)
+        start = span.start if reached is None else reached
+    sample = run_batch(run.spark, lambda: run.sample(span), lambda _: None)
+    print_summary(
+        {
+            "pipeline": pipeline.name,
+            "source": str(pipeline.source),
+            "from": start,
+            "to": span.stop,
+            "lag": span.stop - start,
+            "columns_in": sample.columns_in,
+            "columns_out": sample.columns_out,
+            "sink": str(pipeline.sink),
+            "dead_letter": None if pipeline.dead_letter is None else str(pipeline.dead_letter),
+            "checkpoint": None if kept is None else kept.location,
+            "sampled": sample.read,
+            "sampled_refused": sample.refused,
+            "first_refusal": sample.reason,
+            "rows": sample.rows if options.as_json else None,
+        },
+        as_json=options.as_json,
+    )
+    if not options.as_json:
+        print_line()
+        for row in sample.rows or ["no rows"]:
+            print_line(row)
+        tell("nothing was written")

@@ -1,0 +1,205 @@
+"""A log on its way into Parquet files.
+
+One streaming query. Each portion becomes files that are named by the offsets it covers, so a
+portion that is repeated after a crash takes its own place again. Then the archive's note says how
+far it goes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
+
+from quorate.errors import Corrupt, InvalidArgument
+from quorate.pipeline.archive import CHECKPOINT, save
+from quorate.pipeline.archive_rows import READ_COLUMNS, Layout
+from quorate.pipeline.decoding import REFUSAL
+from quorate.pipeline.failures import plain_errors
+from quorate.pipeline.files import Files
+from quorate.pipeline.jobs import Progress, follow
+from quorate.pipeline.parquet import place, write_aside
+from quorate.spark.telling import codes_told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from quorate.pipeline.archive import Archive
+    from quorate.pipeline.jobs import Ended, Watch
+    from quorate.pipeline.parquet import Placed
+
+__all__ = ["Archived", "Pace", "extend"]
+
+# Of records, read for a portion: a crash repeats less than this.
+PORTION_BYTES = 1 << 30
+# What a task reads, about: a plan has parts of 32 to 64 MiB.
+PART_BYTES = 48 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much at a time, and how often."""
+
+    # A file has about so many bytes, if a portion has as many.
+    file_bytes: int
+    # Of a portion, at most; None: PORTION_BYTES decides.
+    records_max: int | None = None
+    # Between two portions of a run without an end; None: it ends where the log ends now.
+    every_s: float | None = None
+
+
+@dataclass(slots=True)
+class Archived:
+    """What a run has done so far."""
+
+    files: int = 0
+    rows: int = 0
+    size: int = 0
+    # Records that were set aside.
+    bad: int = 0
+
+
+def extend(
+    spark: SparkSession,
+    endpoints: str,
+    archive: Archive,
+    dest: str,
+    pace: Pace,
+    end: int,
+    watch: Watch,
+) -> tuple[Archive, Archived, Ended | None]:
+    """Archive what the log has beyond the archive: as it is then, what was done, and how the query
+    ended; None if nothing was left to do. ``end`` is where the log ends, or did a moment ago."""
+    files = Files(spark, dest)
+    for left in files.matching(".quorate-*"):
+        files.remove(left)
+    job = _Job(spark, files, archive, pace)
+    if archive.complete or (pace.every_s is None and archive.stop >= end):
+        return archive, job.done, None
+    reader = (
+        spark.readStream.format("quorate")
+        .option("endpoints", endpoints)
+        .option("log", archive.log)
+        .option("startingOffsets", archive.start)
+        .schema(READ_COLUMNS)
+    )
+    if pace.records_max is not None:
+        reader = reader.option("maxOffsetsPerTrigger", pace.records_max)
+    else:
+        reader = reader.option("maxBytesPerTrigger", max(PORTION_BYTES, 4 * pace.file_bytes))
+    writer = reader.load().writeStream.foreachBatch(job.take)
+    writer = writer.option("checkpointLocation", f"{files.root}/{CHECKPOINT}")
+    if pace.every_s is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{pace.every_s} seconds")
+    ended = follow(writer.start, lambda progress: watch(job.told(progress)))
+    return job.archive, job.done, ended
+
+
+class _Job:
+    """What is done with each portion."""
+
+    def __init__(self, spark: SparkSession, files: Files, archive: Archive, pace: Pace) -> None:
+        self._spark = spark
+        self._files = files
+        self.archive = archive
+        self._layout = Layout(archive)
+        self._pace = pace
+        self.done = Archived()
+
+    def told(self, progress: Progress) -> Progress:
+        counts = {"archived": self.done.rows, "files": self.done.files}
+        return progress._replace(counts=counts | ({"bad": self.done.bad} if self.done.bad else {}))
+
+    def take(self, frame: DataFrame, portion: int) -> None:
+        # Spark passes on the text of what is raised here, and nothing else.
+        with codes_told(), plain_errors():
+            self._take(frame, portion)
+
+    def _take(self, frame: DataFrame, portion: int) -> None:
+        archive, layout = self.archive, self._layout
+        if archive.complete:
+            # The log goes on, and nobody wants the rest.
+            return
+        if archive.to is not None:
+            frame = frame.where(F.col("offset") < archive.to)
+        parsed = layout.parsed(frame)
+        seen = Observation()
+        observed = parsed.observe(
+            seen,
+            F.min(layout.offset).alias("first"),
+            F.max(layout.offset).alias("last"),
+            F.count(REFUSAL).alias("bad"),
+        )
+        if archive.bad is None:
+            rows = layout.insisted(observed, archive.log)
+        else:
+            rows = layout.accepted(observed)
+        folders = [] if layout.folder is None else [layout.folder]
+        aside = write_aside(
+            self._spark,
+            self._divided(rows),
+            self._files.root,
+            f"portion-{portion}",
+            folders,
+            file_rows_max=self._file_rows(),
+        )
+        first, last = seen.get["first"], seen.get["last"]
+        if first is None:
+            aside.remove()
+            return
+        stem = f"{archive.log}-{first:020}-{last:020}"
+        bad = 0
+        if archive.bad is not None and seen.get["bad"]:
+            bad = place(self._spark, layout.refused(parsed), archive.bad, stem).rows
+        self._check_whole(first, last, aside.rows + bad)
+        placed = aside.into_place(stem)
+        self._note(first, last, placed)
+        self.done.files += placed.files
+        self.done.rows += placed.rows
+        self.done.size += placed.size
+        self.done.bad += bad
+
+    def _check_whole(self, first: int, last: int, rows: int) -> None:
+        """Offsets have no gaps: so neither has what was written, and what lies before it."""
+        archive = self.archive
+        if rows != last - first + 1:
+            raise Corrupt(f"{archive.log}: {rows} records came from {first} to {last}")
+        repeated = (first, last + 1) == (archive.repeated_from, archive.stop)
+        if first != archive.stop and not repeated:
+            raise InvalidArgument(
+                f"{self._files.root} goes up to {archive.stop}, and its checkpoint, which was "
+                f"removed or set back, goes on at {first}: archive into another directory"
+            )
+
+    def _note(self, first: int, last: int, placed: Placed) -> None:
+        archive = self.archive
+        record_bytes = placed.size / placed.rows if placed.rows else archive.record_bytes
+        self.archive = replace(
+            archive, stop=last + 1, repeated_from=first, record_bytes=record_bytes
+        )
+        save(self._files, self.archive)
+
+    def _file_rows(self) -> int | None:
+        """By what records took so far; of the first portion nobody knows."""
+        size = self.archive.record_bytes
+        return max(1, int(self._pace.file_bytes / size)) if size else None
+
+    def _divided(self, rows: DataFrame) -> DataFrame:
+        """As many tasks as there are to be files, each with its rows in order."""
+        layout = self._layout
+        parts = rows.rdd.getNumPartitions()
+        whole = max(1, self._pace.file_bytes // PART_BYTES)
+        # Fewer tasks than cores would leave some of them idle.
+        tasks = max(-(-parts // whole), min(parts, self._spark.sparkContext.defaultParallelism))
+        if layout.folder is None:
+            return rows.coalesce(tasks).sortWithinPartitions(layout.offset)
+        if layout.folder_is_rising:
+            rows = rows.coalesce(tasks)
+        else:
+            # Each folder gets one file of a portion, not one of every task.
+            rows = rows.repartition(tasks, layout.folder)
+        return rows.sortWithinPartitions(layout.folder, layout.offset)

@@ -1,0 +1,103 @@
+"""A pipeline's frames: what its transformation gives, and the dead letters beside it.
+
+Both come from one source. Where a record can be refused the source is read once for each: what a
+transformation does with rows is its own affair, so nothing else can travel through it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from quorate.errors import InvalidArgument, SparkFailed
+from quorate.pipeline.decoding import REFUSAL, accepted, checked, decoded, parse_schema, refused
+from quorate.pipeline.letters import letters
+from quorate.pipeline.records import records, without_source
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from quorate.pipeline.definition import Pipeline
+
+__all__ = ["LETTER", "ROW", "Built", "build", "for_log", "paired"]
+
+# Of a frame that has both: one of them is null in every row.
+ROW, LETTER = "_row", "_letter"
+
+
+class Built(NamedTuple):
+    """Frames of a pipeline, which count what passes: read, dead_letters, written."""
+
+    # What the transformation is given, and what it gives.
+    given: StructType
+    rows: DataFrame
+    # As a log takes them; None if no record can be refused.
+    letters: DataFrame | None
+    # Records that are refused, with the reason; None as above.
+    refused: DataFrame | None
+
+
+def build(pipeline: Pipeline, source: DataFrame) -> Built:
+    """``source`` has the columns that decoding needs, of a batch or of a stream."""
+    schema = None if pipeline.schema is None else parse_schema(pipeline.schema)
+    whole = checked(decoded(source, pipeline.decode, schema), pipeline.checks)
+    everything = F.count(F.lit(1))
+    if not pipeline.may_refuse:
+        given = accepted(whole.observe("quorate_source", everything.alias("read")))
+        kept = bad = None
+    else:
+        # They also keep a filter from being evaluated, with all of the decoding, twice.
+        bad_count = F.count(F.when(F.col(REFUSAL).isNotNull(), 1))
+        given = accepted(whole.observe("quorate_accepted", bad_count.alias("_refused")))
+        judged = whole.observe(
+            "quorate_source", everything.alias("read"), bad_count.alias("dead_letters")
+        )
+        bad = refused(judged)
+        log = None if pipeline.dead_letter is None else pipeline.dead_letter.name
+        kept = letters(bad, pipeline.name, log)
+    rows = without_source(_transformed(pipeline, given))
+    rows = rows.observe("quorate_rows", everything.alias("written"))
+    return Built(given.schema, rows, kept, bad)
+
+
+def for_log(pipeline: Pipeline, built: Built) -> DataFrame:
+    """All that is to be written, each row with the log that it is for."""
+    out = records(built.rows, pipeline.key, pipeline.sink.name)
+    return out if built.letters is None else out.unionByName(built.letters)
+
+
+def paired(built: Built) -> DataFrame:
+    """Rows and letters in one frame, so that both come from the same portion."""
+    row = F.struct("*") if built.rows.columns else F.struct()
+    if built.letters is None:
+        return built.rows.select(row.alias(ROW))
+    row_type = built.rows.schema.simpleString()
+    letter_type = built.letters.schema.simpleString()
+    return built.rows.select(row.alias(ROW), F.lit(None).cast(letter_type).alias(LETTER)).union(
+        built.letters.select(F.lit(None).cast(row_type).alias(ROW), F.struct("*").alias(LETTER))
+    )
+
+
+def _transformed(pipeline: Pipeline, given: DataFrame) -> DataFrame:
+    try:
+        result = pipeline(given)
+    except PySparkException:
+        # Said in Spark's own words.
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{last.filename}, line {last.lineno}"
+        raise SparkFailed(f"{pipeline.name}: {type(error).__name__}: {error} ({where})") from error
+    if not isinstance(result, DataFrame):
+        raise InvalidArgument(
+            f"{pipeline.name} gives {type(result).__name__}, not a DataFrame: return one"
+        )
+    if result.isStreaming != given.isStreaming:
+        raise InvalidArgument(
+            f"{pipeline.name} gives a frame that is not made from the one that it is given"
+        )
+    return result

@@ -1,0 +1,260 @@
+"""Records become rows: their values are decoded and checked, and what is refused says why.
+
+All of it is Spark's own expressions: rows never leave Java. A record is refused, not dropped: it
+keeps its place in the frame, with a code and a message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+
+from quorate.errors import CheckFailed, DecodeFailed, InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame
+
+    from quorate.pipeline.definition import Decoding
+
+__all__ = [
+    "REFUSAL",
+    "SOURCE",
+    "SOURCE_COLUMNS",
+    "VALUE",
+    "accepted",
+    "checked",
+    "decoded",
+    "parse_schema",
+    "refused",
+]
+
+# What is read of a log for this.
+SOURCE_COLUMNS = (
+    "key binary, value binary, log string, offset long, timestamp timestamp, "
+    "headers array<struct<key:string,value:binary>>"
+)
+# Columns beside those of the schema: where a record comes from, its value as it was, and why it is
+# refused: null if it is not.
+SOURCE, VALUE, REFUSAL = "_source", "_value", "_refusal"
+_PARSED, _INSIDE, _CORRUPT = "_parsed", "_inside", "_corrupt"
+_OWN = (SOURCE, VALUE, REFUSAL, _PARSED, _INSIDE, _CORRUPT)
+APPEND_TIME = "appendTime"
+_OF_SOURCE = ("log", "offset", "key", "timestamp", "headers")
+
+# Characters of a value that a message shows.
+SHOWN_MAX = 120
+
+
+def parse_schema(text: str) -> StructType:
+    """Raises InvalidArgument unless it is columns in Spark's DDL."""
+    try:
+        schema = StructType.fromDDL(text)
+    except PySparkException as error:
+        why = " ".join(str(error).partition("== SQL ==")[0].split()).partition("SQLSTATE")[0]
+        raise InvalidArgument(
+            f'schema = {text!r} is not like "id long, amount double": {why.strip(" .")}'
+        ) from None
+    if not isinstance(schema, StructType) or not schema.fields:
+        raise InvalidArgument(f'schema = {text!r} has no columns; write "id long, amount double"')
+    names = [name.lower() for name in schema.fieldNames()]
+    for name in names:
+        if name in _OWN:
+            raise InvalidArgument(f"schema: {name} is a column that a pipeline has already")
+        if names.count(name) > 1:
+            raise InvalidArgument(f"schema: column {name} is there twice")
+    return schema
+
+
+def decoded(records: DataFrame, decode: Decoding, schema: StructType | None) -> DataFrame:
+    """The columns of the schema, or ``value`` for text and raw, then _source, _value, _refusal.
+
+    ``records`` has SOURCE_COLUMNS, and perhaps appendTime, which becomes part of _source. The
+    columns of a record that is refused mean nothing.
+    """
+    more = [name for name in records.columns if name == APPEND_TIME]
+    source = F.struct(*_OF_SOURCE, *more).alias(SOURCE)
+    parsed, refusal, columns = _READERS[decode](schema or StructType())
+    # A parser works once for each record: what is used more than once stays a column of its own.
+    frame = records.select(source, F.col("value").alias(VALUE), parsed.alias(_PARSED))
+    return frame.select(*columns, SOURCE, VALUE, refusal.alias(REFUSAL))
+
+
+def checked(frame: DataFrame, checks: Mapping[str, str]) -> DataFrame:
+    """What fails a check is refused, by the first one that it fails."""
+    failed = [
+        F.when(
+            ~F.coalesce(F.expr(condition).cast("boolean"), F.lit(False)),
+            _refusal(
+                CheckFailed.code,
+                F.concat(
+                    F.lit(f"{name}: {condition} is "),
+                    F.coalesce(F.expr(condition).cast("string"), F.lit("null")),
+                    F.lit(" for "),
+                    _shown(F.col(VALUE)),
+                ),
+            ),
+        )
+        for name, condition in checks.items()
+    ]
+    return frame.withColumn(REFUSAL, F.coalesce(F.col(REFUSAL), *failed)) if failed else frame
+
+
+def accepted(frame: DataFrame) -> DataFrame:
+    """What a transformation gets to see."""
+    return frame.where(F.col(REFUSAL).isNull()).drop(VALUE, REFUSAL)
+
+
+def refused(frame: DataFrame) -> DataFrame:
+    return frame.where(F.col(REFUSAL).isNotNull()).select(SOURCE, VALUE, REFUSAL)
+
+
+# -- one reader for each decoding ----------------------------------------------------------------
+# What it parses a record to, why that is refused, and the columns that it gives.
+
+Reading = tuple["Column", "Column", list["Column"]]
+
+
+def _raw(_: StructType) -> Reading:
+    return F.col("value"), _none(), [F.col(_PARSED).alias("value")]
+
+
+def _text(_: StructType) -> Reading:
+    return F.col("value").cast("string"), _not_text(), [F.col(_PARSED).alias("value")]
+
+
+def _json(schema: StructType) -> Reading:
+    """Each value is read as the one item of a list in an object.
+
+    By itself Spark would take the first of several values, and of a list, and not mind what comes
+    after it, such as a brace too many.
+    """
+    listed = ArrayType(_lenient(schema))
+    inside = StructType([StructField(_INSIDE, listed), StructField(_CORRUPT, StringType())])
+    text = F.col("value").cast("string")
+    wrapped = F.concat(F.lit(f'{{"{_INSIDE}":['), text, F.lit("]}"))
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    parsed = F.from_json(F.when(F.is_valid_utf8(text), wrapped), inside, options)
+    items = F.col(_PARSED)[_INSIDE]
+    row = F.get(items, F.lit(0))
+    refusal = F.coalesce(
+        _not_text(),
+        _empty(),
+        F.when(F.col(_PARSED)[_CORRUPT].isNotNull(), _decode_refusal(_json_fault(schema, row))),
+        F.when(F.size(items) != 1, _decode_refusal(_said("more than one JSON value"))),
+        F.when(row.isNull(), _decode_refusal(_said("no object"))),
+        *_nulls(schema, row),
+    )
+    return parsed, refusal, _columns(schema, row)
+
+
+def _csv(schema: StructType) -> Reading:
+    whole = StructType([*_lenient(schema).fields, StructField(_CORRUPT, StringType())])
+    text = F.col("value").cast("string")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    parsed = F.from_csv(F.when(F.is_valid_utf8(text), text), whole.toDDL(), options)
+    refusal = F.coalesce(
+        _not_text(),
+        _empty(),
+        F.when(
+            F.col(_PARSED)[_CORRUPT].isNotNull(),
+            _decode_refusal(_said("it does not fit the schema")),
+        ),
+        *_nulls(schema, F.col(_PARSED)),
+    )
+    return parsed, refusal, _columns(schema, F.col(_PARSED))
+
+
+_READERS = {"raw": _raw, "text": _text, "json": _json, "csv": _csv}
+
+
+def _lenient(schema: StructType) -> StructType:
+    """What a column must not be is judged here, where it can be said which one it was."""
+    return StructType([StructField(one.name, one.dataType) for one in schema])
+
+
+def _columns(schema: StructType, row: Column) -> list[Column]:
+    return [row[one.name].alias(one.name) for one in schema]
+
+
+# -- what is wrong with a record -----------------------------------------------------------------
+
+
+def _refusal(code: str, message: Column) -> Column:
+    return F.struct(F.lit(code).alias("code"), message.alias("message"))
+
+
+def _decode_refusal(message: Column) -> Column:
+    return _refusal(DecodeFailed.code, message)
+
+
+def _none() -> Column:
+    return F.lit(None).cast("struct<code:string,message:string>")
+
+
+def _not_text() -> Column:
+    fault = F.concat(F.lit("not UTF-8: "), F.hex(F.substring(F.col(VALUE), 1, SHOWN_MAX // 4)))
+    return F.when(~F.is_valid_utf8(F.col(VALUE).cast("string")), _decode_refusal(fault))
+
+
+def _empty() -> Column:
+    blank = F.trim(F.col(VALUE).cast("string")) == ""
+    return F.when(blank, _decode_refusal(F.lit("the value is empty")))
+
+
+def _nulls(schema: StructType, row: Column) -> list[Column]:
+    return [
+        F.when(
+            row[one.name].isNull(),
+            _decode_refusal(_said(f"column {one.name} is null, and NOT NULL")),
+        )
+        for one in schema
+        if not one.nullable
+    ]
+
+
+def _json_fault(schema: StructType, row: Column) -> Column:
+    """Only looked for if there is one: malformed, or a field of another type."""
+    text = F.col(VALUE).cast("string")
+    values = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
+    wrong = [
+        F.when(
+            row[one.name].isNull() & _field(text, one.name).isNotNull(),
+            F.concat(
+                F.lit(f"column {one.name} is "),
+                _shortened(_field(text, one.name)),
+                F.lit(f", not {one.dataType.simpleString()}"),
+            ),
+        )
+        for one in schema
+    ]
+    return F.coalesce(
+        F.when(values.isNull(), _said("malformed JSON")),
+        *wrong,
+        _said("it does not fit the schema"),
+    )
+
+
+def _field(text: Column, name: str) -> Column:
+    return F.get_json_object(text, f"$['{name}']")
+
+
+def _said(what: str) -> Column:
+    return F.concat(F.lit(f"{what}: "), _shown(F.col(VALUE)))
+
+
+def _shown(value: Column) -> Column:
+    """A value as a message has it: text, or its bytes in hexadecimal."""
+    text = value.cast("string")
+    return F.when(F.is_valid_utf8(text), _shortened(text)).otherwise(
+        F.hex(F.substring(value, 1, SHOWN_MAX // 4))
+    )
+
+
+def _shortened(text: Column) -> Column:
+    cut = F.concat(F.substring(text, 1, SHOWN_MAX), F.lit("…"))
+    return F.when(F.length(text) > SHOWN_MAX, cut).otherwise(text)

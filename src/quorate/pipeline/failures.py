@@ -1,0 +1,98 @@
+"""What failed in Spark, in one line: its errors carry the one that matters somewhere inside.
+
+A task's error comes back as text, wrapped by the worker, the task, the stage, the job and the
+query, with a trace at each step. Errors of this package are known again by their class and code.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from quorate.errors import QuorateError, SparkFailed, error_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["plain_errors"]
+
+# Characters of an error that nobody wrote for a reader of one line.
+TEXT_MAX = 500
+
+_OURS = re.compile(r"quorate\.errors\.\w+: ([A-Z][A-Z_]+): (.+)")
+# What an expression raised: it begins with one of our codes.
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] ([A-Z][A-Z_]+): (.+)")
+_TRACEBACK = "Traceback (most recent call last):"
+# The end of a Python traceback: the class of the error, and what it says.
+_PYTHON = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?:: (.*))?$", re.MULTILINE)
+# Where it was raised, of which the last is the nearest.
+_LINE = re.compile(r'^  File "([^"]+)", line (\d+)', re.MULTILINE)
+# Spark's own name for what is wrong; a sentence follows, and ends there.
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ")
+_SENTENCE_END = re.compile(r"\s*SQLSTATE: \w+|\n\n|\n\tat ")
+# They say that something failed, and the reason comes later.
+_WRAPPERS = ("STREAM_FAILED", "FAILED_EXECUTE_UDF", "PYTHON_DATA_SOURCE_ERROR", "PYTHON_EXCEPTION")
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """What Spark raises inside leaves as an error of this package, with its own code."""
+    try:
+        yield
+    except Exception as error:
+        if not _of_spark(error):
+            raise
+        raise _plain(_whole_text(error)) from error
+
+
+def _of_spark(error: Exception) -> bool:
+    """By the names of its classes: they cannot be loaded where there is no Spark."""
+    packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    return not packages.isdisjoint({"py4j", "pyspark"})
+
+
+def _whole_text(error: Exception) -> str:
+    """With the causes that Spark keeps to itself."""
+    told = [str(error)]
+    trace = getattr(error, "_stackTrace", None)
+    if isinstance(trace, str):
+        told.append(trace)
+    return "\n".join(told)
+
+
+def _plain(text: str) -> QuorateError:
+    if ours := _OURS.findall(text):
+        return error_for(*_trimmed(*ours[-1]))
+    if raised := _RAISED.search(text):
+        return error_for(*_trimmed(*raised.groups()))
+    if _TRACEBACK in text:
+        return SparkFailed(_from_traceback(text.rpartition(_TRACEBACK)[2]))
+    for found in _CONDITION.finditer(text):
+        if found[1] not in _WRAPPERS:
+            sentence = _SENTENCE_END.split(text[found.end() :], maxsplit=1)[0]
+            return SparkFailed(_shortened(f"{found[1]}: {sentence}"))
+    return SparkFailed(_shortened(text.strip().partition("\n")[0]))
+
+
+def _trimmed(code: str, message: str) -> tuple[str, str]:
+    return code, re.sub(r"\s*SQLSTATE: \w+\s*$", "", message).strip()
+
+
+def _from_traceback(text: str) -> str:
+    """The error, and the line of whoever raised it."""
+    raised = _PYTHON.search(text)
+    if raised is None:
+        return _shortened(text.strip().partition("\n")[0])
+    kind, said = raised.groups()
+    message = f"{kind.rpartition('.')[2]}: {said}" if said else kind
+    lines = _LINE.findall(text[: raised.start()])
+    if lines:
+        file, number = lines[-1]
+        message = f"{message} ({file}, line {number})"
+    return _shortened(message)
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= TEXT_MAX else f"{line[:TEXT_MAX]}…"

@@ -1,0 +1,146 @@
+"""Files where Spark has them: on this machine's disk, or on any file system that Hadoop knows.
+
+A path goes through the session's own Java, so that the same path is the same place for the driver,
+for tasks and for what is done here. Local files get no checksum files beside them: they are read by
+others, who would take them for rubbish, and who may change a file without knowing of its checksum.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quorate.errors import InvalidArgument
+from quorate.pipeline.jobs import is_local
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Files", "Found", "address", "literal"]
+
+# Behind the name of a small file that is being written.
+NEW = ".new"
+
+_WILD = re.compile(r"([\\*?\[\]{}])")
+
+
+class Found(NamedTuple):
+    """A file of a directory."""
+
+    # From the directory on.
+    name: str
+    size: int
+
+
+class Files:
+    """A directory, whether or not it is there, and what lies in it: names begin there."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        # Not every session has one, and PySpark does not say which: Any is what it gives.
+        java: Any = spark._jvm
+        self._path = java.org.apache.hadoop.fs.Path
+        self._io = java.org.apache.hadoop.io.IOUtils
+        self._buffer = java.java.io.ByteArrayOutputStream
+        configuration: Any = spark._jsc.hadoopConfiguration()
+        path = self._path(root)
+        system = path.getFileSystem(configuration)
+        if system.getUri().getScheme() == "file":
+            system = system.getRawFileSystem()
+        self._system = system
+        self._root = system.makeQualified(path)
+
+    @property
+    def root(self) -> str:
+        """The whole address, with its scheme."""
+        return str(self._root.toString())
+
+    def exists(self, name: str = "") -> bool:
+        return bool(self._system.exists(self._at(name)))
+
+    def is_directory(self, name: str = "") -> bool:
+        path = self._at(name)
+        return bool(self._system.exists(path)) and bool(
+            self._system.getFileStatus(path).isDirectory()
+        )
+
+    def below(self, name: str = "") -> list[Found]:
+        """All files, however deep, sorted; none if there is no such directory."""
+        if not self.exists(name):
+            return []
+        prefix = len(self.root.rstrip("/")) + 1
+        listed = self._system.listFiles(self._at(name), True)
+        found = []
+        while listed.hasNext():
+            status = listed.next()
+            path = str(status.getPath().toString())
+            found.append(Found(path[prefix:], status.getLen()))
+        return sorted(found)
+
+    def matching(self, pattern: str) -> list[str]:
+        """The names that fit, sorted; ``*`` is any part of one name."""
+        root = self.root.rstrip("/")
+        found = self._system.globStatus(self._path(f"{literal(root)}/{pattern}"))
+        prefix = len(root) + 1
+        return sorted(str(status.getPath().toString())[prefix:] for status in found or ())
+
+    def remove(self, name: str) -> None:
+        """A file, or a directory with all that is in it; nothing if it is not there."""
+        self._system.delete(self._at(name), True)
+
+    def move(self, name: str, to: str) -> None:
+        """Nothing may be there yet; directories on the way are made."""
+        target = self._at(to)
+        self._system.mkdirs(target.getParent())
+        if not self._system.rename(self._at(name), target):
+            raise OSError(0, "cannot be moved there", f"{self.root}/{to}")
+
+    def read(self, name: str) -> str | None:
+        """The text of a small file, None if there is none."""
+        self._settle(name)
+        if not self.exists(name):
+            return None
+        buffer = self._buffer()
+        self._io.copyBytes(self._system.open(self._at(name)), buffer, 4096, True)
+        return bytes(buffer.toByteArray()).decode()
+
+    def write(self, name: str, text: str) -> None:
+        """A small file as a whole: a crash leaves the old one or the new one, for :meth:`read`."""
+        self._settle(name)
+        stream = self._system.create(self._at(name + NEW), True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        self.remove(name)
+        self.move(name + NEW, name)
+
+    def _settle(self, name: str) -> None:
+        """Finish a write that was cut short after the old file was removed: the new one is whole.
+
+        Not every file system moves a file to where another one is.
+        """
+        if not self.exists(name) and self.exists(name + NEW):
+            self.move(name + NEW, name)
+
+    def _at(self, name: str) -> Any:
+        return self._path(self._root, name) if name else self._root
+
+
+def literal(path: str) -> str:
+    """``path`` where Spark expects a pattern."""
+    return _WILD.sub(r"\\\1", path)
+
+
+def address(what: str, path: str, master: str | None) -> str:
+    """Where ``path`` is, for the driver and for tasks. Raises InvalidArgument if these would take
+    it for places on different machines."""
+    if "://" in path or path.startswith("file:/"):
+        return path
+    local = Path(path).absolute()
+    if master is None or is_local(master):
+        return str(local)
+    raise InvalidArgument(
+        f"{what} = {path} is a directory of this machine, and tasks of {master} run on others; "
+        f"give one that all of them have: hdfs://…, s3a://…, or {local.as_uri()} if it is mounted"
+    )

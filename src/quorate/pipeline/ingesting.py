@@ -1,0 +1,323 @@
+"""Files on their way into a log, each row once.
+
+One streaming query watches where the files are. Its checkpoint knows which files were taken, and
+the log knows which portions of the query it has: so a portion that is repeated after a crash is
+not written again. Rows that make no record are set aside, or end the run; none is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DateType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from quorate.client.blocking_staging import last_publication
+from quorate.errors import DecodeFailed, Duplicate, InvalidArgument, ReplayMismatch
+from quorate.pipeline.failures import plain_errors
+from quorate.pipeline.files import Files, literal
+from quorate.pipeline.jobs import follow
+from quorate.pipeline.parquet import place
+from quorate.pipeline.sources import CORRUPT
+from quorate.spark.telling import codes_told
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+    from quorate.client.blocking import Log
+    from quorate.client.staging import Publication
+    from quorate.pipeline.jobs import Ended, Progress, Watch
+    from quorate.pipeline.sources import Source
+
+__all__ = ["Columns", "Ingested", "ingest"]
+
+# Characters of a bad row that travel with the error, to find its line.
+ROW_MAX = 500
+SHOWN_MAX = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns a record is made of; None: the whole row, no key, the time of the write."""
+
+    value: str | None = None
+    key: str | None = None
+    timestamp: str | None = None
+
+
+@dataclass(slots=True)
+class Ingested:
+    """What a run has done so far."""
+
+    read: int = 0
+    appended: int = 0
+    # Rows that were set aside.
+    bad: int = 0
+
+
+def ingest(
+    spark: SparkSession,
+    endpoints: str,
+    source: Source,
+    log: Log,
+    columns: Columns,
+    checkpoint: str,
+    *,
+    bad: str | None,
+    every_s: float | None,
+    watch: Watch,
+) -> tuple[Ingested, Ended]:
+    """Append what was not taken yet; with ``every_s`` go on, with a look so often."""
+    rows = rows_of(source.stream(spark), source, columns)
+    job = _Job(spark, endpoints, log, checkpoint, bad)
+    writer = rows.writeStream.foreachBatch(job.take).option("checkpointLocation", checkpoint)
+    if every_s is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{every_s} seconds")
+    try:
+        ended = follow(writer.start, lambda progress: watch(job.told(progress)))
+    except DecodeFailed as error:
+        raise _located(spark, source, error) from None
+    return job.done, ended
+
+
+class _Job:
+    """What is done with each portion."""
+
+    def __init__(
+        self, spark: SparkSession, endpoints: str, log: Log, checkpoint: str, bad: str | None
+    ) -> None:
+        self._spark = spark
+        self._endpoints = endpoints
+        self._log = log
+        self._files = Files(spark, checkpoint)
+        self._bad = bad
+        self.done = Ingested()
+
+    def told(self, progress: Progress) -> Progress:
+        done = self.done
+        counts = {"appended": done.appended} | ({"bad": done.bad} if done.bad else {})
+        return progress._replace(read=done.read, counts=counts)
+
+    def take(self, frame: DataFrame, portion: int) -> None:
+        # Spark passes on the text of what is raised here, and nothing else.
+        with codes_told(), plain_errors():
+            self._take(frame, portion)
+
+    def _take(self, frame: DataFrame, portion: int) -> None:
+        query = self._query()
+        app = f"ingest-{query}"
+        last = last_publication(self._log, app)
+        seen = Observation()
+        counts = F.count(F.lit(1)).alias("read"), F.count("error").alias("bad")
+        observed = frame.observe(seen, *counts)
+        good = observed.where("error is null") if self._bad is not None else _insisted(observed)
+        if last is not None and last.batch_id >= portion:
+            # Only counted: what the portion gave was written before the crash.
+            good.write.format("noop").mode("overwrite").save()
+            self._check_same(portion, seen.get["read"] - seen.get["bad"], last)
+        else:
+            self._append(good, app, portion)
+            last = last_publication(self._log, app)
+            if last is not None and last.batch_id == portion:
+                self.done.appended += last.count
+        if self._bad is not None and seen.get["bad"]:
+            rows = frame.where("error is not null").select("file", "row", "error")
+            stem = f"{self._log.name}-{query.partition('-')[0]}-{portion:010}"
+            self.done.bad += place(self._spark, rows, self._bad, stem, kind="json").rows
+        self.done.read += seen.get["read"]
+
+    def _check_same(self, portion: int, rows: int, last: Publication) -> None:
+        """A crash lets the last portion be repeated, and no other."""
+        if last.batch_id > portion:
+            raise Duplicate(
+                f"{self._log.name} has portion {last.batch_id}, and the checkpoint "
+                f"{self._files.root} is at {portion}: it was set back, and nobody knows what was "
+                f"in the portions between"
+            )
+        if last.count != rows:
+            raise ReplayMismatch(
+                f"portion {portion} gave {last.count} records and gives {rows} now: files of it "
+                f"were changed; what is in {self._log.name} stays as it is"
+            )
+
+    def _append(self, rows: DataFrame, app: str, portion: int) -> None:
+        (
+            rows.select("value", "key", "timestamp")
+            .write.format("quorate")
+            .option("endpoints", self._endpoints)
+            .option("log", self._log.name)
+            .option("txnAppId", app)
+            .option("txnVersion", portion)
+            .mode("append")
+            .save()
+        )
+
+    def _query(self) -> str:
+        """The id of the query, which its checkpoint keeps."""
+        return str(json.loads(self._files.read("metadata") or "{}")["id"])
+
+
+# -- what a row gives --------------------------------------------------------------------------
+
+
+def rows_of(frame: DataFrame, source: Source, columns: Columns) -> DataFrame:
+    """value, key and timestamp of a record; error, if it is none; file and row, to find it."""
+    for option in ("value", "key", "timestamp"):
+        _check_column(source, option, getattr(columns, option))
+    file = F.col("_metadata.file_path")
+    cells: dict[str, tuple[Column, DataType]]
+    if source.format == "text":
+        none = F.lit(None)
+        return frame.select(
+            F.col("value").cast("binary").alias("value"),
+            none.cast("binary").alias("key"),
+            none.cast("timestamp").alias("timestamp"),
+            none.cast("string").alias("error"),
+            file.alias("file"),
+            F.col("value").alias("row"),
+        )
+    if source.format == "json":
+        lines = frame.where(F.trim("value") != "")
+        lines = lines.select(
+            file.alias("file"), F.col("value").alias("row"), F.try_parse_json("value").alias("_v")
+        )
+        fault = F.when(F.col("_v").isNull(), F.lit("not JSON"))
+        cells = {
+            name: (F.try_variant_get("_v", f"$['{name}']", "string"), StringType())
+            for name in (columns.value, columns.key, columns.timestamp)
+            if name is not None
+        }
+        return _made(lines, cells, F.col("row"), columns, fault)
+    cells = {name: (_column(name), frame.schema[name].dataType) for name in source.columns}
+    whole = F.to_json(F.struct(*map(_column, source.columns)), {"ignoreNullFields": "false"})
+    if source.format == "parquet":
+        rows = frame.select(file.alias("file"), whole.alias("row"), *map(_column, source.columns))
+        return _made(rows, cells, F.col("row"), columns, F.lit(None).cast("string"))
+    rows = frame.select(
+        file.alias("file"),
+        F.coalesce(_column(CORRUPT), whole).alias("row"),
+        whole.alias("_whole"),
+        *map(_column, [*source.columns, CORRUPT]),
+    )
+    fault = F.when(_column(CORRUPT).isNotNull(), F.lit("does not fit the columns"))
+    return _made(rows, cells, F.col("_whole"), columns, fault)
+
+
+def _made(
+    rows: DataFrame,
+    cells: dict[str, tuple[Column, DataType]],
+    whole: Column,
+    columns: Columns,
+    fault: Column,
+) -> DataFrame:
+    """``fault`` says why a row is none; a column that a record cannot be without is another."""
+    value, key = whole, F.lit(None)
+    time: Column = F.lit(None).cast("timestamp")
+    faults = [fault]
+    if columns.value is not None:
+        value = _plain(*cells[columns.value])
+        faults.append(F.when(value.isNull(), F.lit(f"no {columns.value}, which is the value")))
+    if columns.key is not None:
+        key = _plain(*cells[columns.key])
+    if columns.timestamp is not None:
+        given, kind = cells[columns.timestamp]
+        time = _time(columns.timestamp, given, kind)
+        wrong = F.lit(f"{columns.timestamp} is no time: ISO 8601, or milliseconds since 1970")
+        faults.append(F.when(given.isNotNull() & time.isNull(), wrong))
+    return rows.select(
+        value.cast("binary").alias("value"),
+        key.cast("binary").alias("key"),
+        time.alias("timestamp"),
+        F.coalesce(*faults).alias("error"),
+        "file",
+        "row",
+    )
+
+
+def _check_column(source: Source, option: str, column: str | None) -> None:
+    if column is None:
+        return
+    if source.format == "text":
+        raise InvalidArgument(f"--{option} {column}: text has lines, no columns; see --format")
+    if column not in source.columns and (source.columns or source.format != "json"):
+        there = ", ".join(source.columns) or "none"
+        raise InvalidArgument(
+            f"--{option} {column}: {source.address} has no such column; there are {there}"
+        )
+
+
+def _column(name: str) -> Column:
+    """A column of exactly that name: a dot in it is no field of a struct."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _plain(column: Column, kind: DataType) -> Column:
+    if isinstance(kind, BinaryType):
+        return column
+    if isinstance(kind, ArrayType | MapType | StructType):
+        return F.to_json(column)
+    return column.cast("string")
+
+
+def _time(name: str, column: Column, kind: DataType) -> Column:
+    """Null if it is none. A time without a zone is UTC."""
+    if isinstance(kind, TimestampType | TimestampNTZType | DateType):
+        return column.cast("timestamp")
+    if isinstance(kind, IntegralType):
+        return F.timestamp_millis(column.cast("bigint"))
+    if isinstance(kind, StringType):
+        counted = F.timestamp_millis(column.try_cast("bigint"))
+        return F.when(column.rlike("^[0-9]{1,15}$"), counted).otherwise(
+            column.try_cast("timestamp")
+        )
+    raise InvalidArgument(f"--timestamp {name}: {kind.simpleString()} is no time")
+
+
+# -- a row that is none ------------------------------------------------------------------------
+
+
+def _insisted(rows: DataFrame) -> DataFrame:
+    """The first row with a fault raises, with what is needed to find it."""
+    found = F.struct("file", F.substring("row", 1, ROW_MAX).alias("row"), "error")
+    told = F.concat(F.lit(f"{DecodeFailed.code}: "), F.to_json(found))
+    value = F.when(F.col("error").isNull(), F.col("value")).otherwise(
+        F.raise_error(told).cast("binary")
+    )
+    return rows.withColumn("value", value)
+
+
+def _located(spark: SparkSession, source: Source, error: DecodeFailed) -> DecodeFailed:
+    """Spark splits files and knows no lines: so the file is read again, and they are counted."""
+    try:
+        found = json.loads(str(error))
+        # Spark gives an address, in which some characters are written as numbers.
+        file, row, fault = unquote(found["file"]), found["row"], found["error"]
+    except (KeyError, TypeError, ValueError):
+        return error
+    where = f"/{file.removeprefix('file:').lstrip('/')}" if file.startswith("file:") else file
+    if source.format != "parquet":
+        lines = spark.read.text(literal(file)).rdd.zipWithIndex()
+        start = str(row)
+        same = lines.filter(lambda line: line[0].value[:ROW_MAX] == start).take(1)
+        where = f"{where} line {same[0][1] + 1}" if same else where
+    shown = row if len(row) <= SHOWN_MAX else f"{row[:SHOWN_MAX]}…"
+    return DecodeFailed(
+        f"{where}: {fault}: {shown}; mend it and run again, or set such rows aside with --bad DIR"
+    )

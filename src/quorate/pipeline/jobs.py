@@ -1,0 +1,338 @@
+"""Spark jobs as commands run them: a session, a query that is watched until it ends, Ctrl-C.
+
+Ctrl-C is noted, not raised, while a job runs: raised inside a call to Java it would leave the
+connection in a state that nobody knows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import tempfile
+import threading
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import quorate.spark
+from quorate.errors import SparkFailed
+from quorate.pipeline.failures import plain_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    Watch = Callable[["Progress"], None]
+
+__all__ = ["Ended", "Progress", "follow", "is_local", "opened_session", "run_batch"]
+
+Result = TypeVar("Result")
+
+# The file that the system calls so.
+STDERR = 2
+# Between two looks at a job.
+LOOK_S = 0.2
+# A query is started so often if Spark gave up one of its Python processes after ten seconds, which
+# it does at its start on a machine that is busy. What a query has done it does not do again.
+STARTS = 5
+TOO_SLOW = "Python worker failed to connect back"
+# What tasks of a batch are called in a progress.
+TASKS, TASKS_DONE = "tasks", "tasks done"
+
+
+class Progress(NamedTuple):
+    """How far a job is."""
+
+    # Of a stream, since it was started; a batch has one.
+    portions: int = 0
+    # Records that were taken, in all and in a second of the last portion.
+    read: int = 0
+    rate: float = 0.0
+    # What the query observes, summed: the fields of every `observe`, by their names. One that
+    # begins with an underscore is not counted.
+    counts: Mapping[str, int] = {}
+    # The offset after the last record that was taken, by log.
+    reached: Mapping[str, int] = {}
+    # Records that the logs had beyond that; None if the source is no log.
+    lag: int | None = None
+
+
+class Ended(NamedTuple):
+    """How a stream ended that did not fail."""
+
+    progress: Progress
+    # By Ctrl-C: the portion that was under way is repeated by the next run.
+    interrupted: bool
+
+
+# -- the session -------------------------------------------------------------------------------
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and tasks are on this machine, and see the same files."""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+@contextmanager
+def opened_session(
+    app: str,
+    *,
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+    quiet: bool = True,
+) -> Iterator[SparkSession]:
+    """A session for one command; one that runs already is used, and left as it is.
+
+    What Spark raises inside leaves as an error of this package.
+    """
+    settings = _settings(master) | dict(config or {})
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with plain_errors(), _java_aside() if quiet else nullcontext():
+            spark, ours = _session(app, master, settings)
+    except (ImportError, RuntimeError) as error:
+        # No PySpark, or no Java: it says what to install.
+        raise SparkFailed(str(error)) from error
+    finally:
+        # Spark's own would cancel jobs in the middle of a call.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+    try:
+        with plain_errors():
+            # Spark's own search for it may fail on a busy machine, and is not repeated.
+            spark.dataSource.register(quorate.spark.QuorateDataSource)
+            if quiet:
+                _hush()
+            yield spark
+    finally:
+        if ours:
+            # If Java is gone there is nothing to stop, and why the job failed is told already.
+            with suppress(SparkFailed), plain_errors():
+                spark.stop()
+
+
+def _hush() -> None:
+    """PySpark logs some errors before it raises them, and a command tells each of them once."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+@contextmanager
+def _java_aside() -> Iterator[None]:
+    """A Java process that is started in here has another error output, for as long as it lives.
+
+    It has much to say that is no error of the job, and an error it says many times; whoever runs
+    the command says it once. Why it did not start is told.
+    """
+    with tempfile.TemporaryFile() as aside:
+        kept = os.dup(STDERR)
+        os.dup2(aside.fileno(), STDERR)
+        try:
+            yield
+        except RuntimeError as error:
+            aside.seek(0)
+            said = aside.read().decode(errors="replace").strip()
+            raise SparkFailed(f"{error}: {said}" if said else str(error)) from error
+        finally:
+            os.dup2(kept, STDERR)
+            os.close(kept)
+
+
+def _session(
+    app: str, master: str | None, settings: Mapping[str, str]
+) -> tuple[SparkSession, bool]:
+    """And whether it was started for this."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        running = None
+    else:
+        running = SparkSession.getActiveSession()
+    if running is None:
+        return quorate.spark.session(app, master=master, config=settings), True
+    # Views and settings of its own.
+    fresh = running.newSession()
+    for name, value in settings.items():
+        if fresh.conf.isModifiable(name):
+            fresh.conf.set(name, value)
+    return fresh, False
+
+
+def _settings(master: str | None) -> dict[str, str]:
+    # The same rows wherever it runs: a repeat must not depend on the clock of a machine.
+    settings = {"spark.sql.session.timeZone": "UTC"}
+    # Spark is set up there for more than this machine, if it is at all.
+    if is_local(master) if master is not None else "SPARK_CONF_DIR" not in os.environ:
+        settings |= {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            # Spark's 200 are for clusters.
+            "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+        }
+    return settings
+
+
+# -- waiting -----------------------------------------------------------------------------------
+
+
+def follow(start: Callable[[], StreamingQuery], watch: Watch) -> Ended:
+    """Start a query, wait until it has ended, and tell ``watch`` after each portion how far it is.
+
+    Ctrl-C stops it: what was under way is not committed, and the next run repeats it. Raises what
+    the query failed with.
+    """
+    tally = _Tally()
+    with _interrupts() as noted:
+        for tries_left in reversed(range(STARTS)):
+            query = start()
+            while query.isActive and not noted.wait(LOOK_S):
+                if tally.add(query):
+                    watch(tally.progress)
+            failure = query.exception()
+            # A terminal gives Ctrl-C to workers, too, and the query may fail by that.
+            interrupted = noted.is_set() and (query.isActive or failure is not None)
+            if interrupted or failure is None:
+                break
+            if not tries_left or TOO_SLOW not in str(failure):
+                with plain_errors():
+                    raise failure
+        if interrupted:
+            query.stop()
+    if tally.add(query):
+        watch(tally.progress)
+    return Ended(tally.progress, interrupted)
+
+
+def run_batch(spark: SparkSession, action: Callable[[], Result], watch: Watch) -> Result:
+    """What ``action`` gives, which runs jobs. Ctrl-C cancels them, and raises KeyboardInterrupt."""
+    from pyspark.sql import SparkSession
+
+    given: list[Result] = []
+    raised: list[BaseException] = []
+
+    def act() -> None:
+        try:
+            # A write asks the session of its thread for formats, and a new thread has none.
+            sessions: Any = SparkSession._get_j_spark_session_class(spark._jvm)
+            sessions.setActiveSession(spark._jsparkSession)
+            given.append(action())
+        except BaseException as error:  # noqa: BLE001  # handed to whoever waits
+            raised.append(error)
+
+    thread = threading.Thread(target=act, name="batch", daemon=True)
+    with _interrupts() as noted:
+        thread.start()
+        while thread.is_alive():
+            thread.join(LOOK_S)
+            if noted.is_set():
+                # The next job may begin after this one was cancelled.
+                spark.sparkContext.cancelAllJobs()
+            elif (progress := _tasks(spark)).counts[TASKS]:
+                watch(progress)
+    if noted.is_set() and not given:
+        raise KeyboardInterrupt
+    if raised:
+        raise raised[0]
+    return given[0]
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Set by Ctrl-C."""
+    noted = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+    # A shell lets what runs in its background ignore it; and only the main thread may listen.
+    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    signal.signal(signal.SIGINT, lambda *_: noted.set())
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _tasks(spark: SparkSession) -> Progress:
+    """Of the stages that run."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    counts = {
+        TASKS_DONE: sum(stage.numCompletedTasks for stage in stages if stage is not None),
+        TASKS: sum(stage.numTasks for stage in stages if stage is not None),
+    }
+    return Progress(counts=counts)
+
+
+class _Tally:
+    """Sums up what a query reports of its portions."""
+
+    def __init__(self) -> None:
+        self.progress = Progress()
+        # The last report that is counted, by portion and time: a query at rest repeats its portion.
+        self._seen: tuple[int, str] = (-1, "")
+
+    def add(self, query: StreamingQuery) -> bool:
+        """Whether there was news."""
+        last = query.lastProgress
+        if last is None or _mark(last) == self._seen:
+            return False
+        for report in query.recentProgress:
+            if _mark(report) > self._seen:
+                self._seen = _mark(report)
+                self._count(report)
+        return True
+
+    def _count(self, report: StreamingQueryProgress) -> None:
+        before = self.progress
+        found = {
+            name: number
+            for row in report.observedMetrics.values()
+            for name, number in row.asDict().items()
+            if isinstance(number, int) and not name.startswith("_")
+        }
+        # A source that is used twice in a query is counted twice by Spark.
+        read = found.get("read", report.numInputRows or 0)
+        counts = dict(before.counts)
+        for name, number in found.items():
+            counts[name] = counts.get(name, 0) + number
+        reached, lag = _whereabouts(report.sources)
+        self.progress = Progress(
+            before.portions + ("addBatch" in report.durationMs),
+            before.read + read,
+            1000 * read / max(1, report.batchDuration),
+            counts,
+            reached or before.reached,
+            before.lag if lag is None else lag,
+        )
+
+
+def _mark(report: StreamingQueryProgress) -> tuple[int, str]:
+    return report.batchId, report.timestamp
+
+
+def _whereabouts(sources: list[SourceProgress]) -> tuple[dict[str, int], int | None]:
+    """Where the logs of a query stand, and how much they have beyond."""
+    reached: dict[str, int] = {}
+    ahead: dict[str, int] = {}
+    for source in sources:
+        reached |= _offsets(source.endOffset)
+        ahead |= _offsets(source.latestOffset)
+    if not reached or not ahead:
+        return reached, None
+    return reached, sum(max(0, ahead[log] - at) for log, at in reached.items() if log in ahead)
+
+
+def _offsets(text: str | None) -> dict[str, int]:
+    """The places of logs; those of other sources look different."""
+    try:
+        found = json.loads(text or "null")
+        return {log: int(point["offset"]) for log, point in found.items()}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}

@@ -1,0 +1,65 @@
+"""What a transformation gave, as records of a log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from quorate.errors import InvalidArgument
+from quorate.pipeline.decoding import SOURCE
+from quorate.spark.sink_columns import check_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["records", "without_source"]
+
+# As a log keeps them, in the order of every frame that is written here.
+_COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "headers": "array<struct<key:string,value:binary>>",
+    "timestamp": "timestamp",
+}
+
+
+def without_source(frame: DataFrame) -> DataFrame:
+    """Where a record came from is for the transformation; it is not written."""
+    return frame.drop(SOURCE)
+
+
+def records(frame: DataFrame, key: str | None, log: str) -> DataFrame:
+    """Rows for the log ``log``: key, value, headers, timestamp, log.
+
+    A frame with a column ``value`` has the columns that a log takes. The rows of any other one
+    become JSON objects, and ``key`` names the column that is the key, too.
+    """
+    if not frame.columns:
+        raise InvalidArgument("the transformation gives no column: there is nothing to write")
+    if key is not None and key not in frame.columns:
+        raise InvalidArgument(
+            f"key = {key!r} is no column of the result, which has {', '.join(frame.columns)}"
+        )
+    if "value" in frame.columns:
+        check_columns(frame.schema, log)
+        given = {name: F.col(name) for name in _COLUMNS if name in frame.columns}
+    else:
+        names = [name.lower() for name in frame.columns]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidArgument(
+                    f"the result has the column {name} twice, which no JSON object can have"
+                )
+        given = {"value": F.to_json(F.struct(*map(_column, frame.columns)))}
+    if key is not None:
+        given["key"] = _column(key).cast("string")
+    return frame.select(
+        *(given.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in _COLUMNS.items()),
+        F.lit(log).alias("log"),
+    )
+
+
+def _column(name: str) -> Column:
+    """A column of exactly that name: a dot in it is no field of a struct."""
+    return F.col("`" + name.replace("`", "``") + "`")

@@ -1,0 +1,143 @@
+"""Dead letters on their way back to a log: as they were before they failed, and each once.
+
+How far that went is remembered by the log that they go to, in the same entry that makes them
+visible. So there is no other place that could be lost, and a run that is cut short is simply run
+again. The log knows it by the letters' log, in its present life, and by the condition: another
+condition is another replay, which begins at the first letter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.client.blocking_staging import last_publication
+from quorate.errors import InvalidArgument
+from quorate.pipeline.jobs import run_batch
+from quorate.pipeline.letters import LETTER_HEADERS
+from quorate.spark.cluster import ClusterLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from quorate.client.blocking import Log
+    from quorate.pipeline.jobs import Watch
+    from quorate.spark.planning import Seen
+
+__all__ = ["COLUMNS", "Replayed", "replay"]
+
+# What is read before some of it is published, about: little beside what a log can hold staged.
+PORTION_BYTES = 256 << 20
+
+
+def _header(name: str) -> str:
+    """The last of that name: an earlier one was there before the letter was."""
+    found = f"filter(headers, header -> header.key = '{name}')"
+    return f"string(try_element_at({found}, -1).value)"
+
+
+# What a condition is about, in SQL over the columns of a log.
+COLUMNS = {
+    "key": "string(key)",
+    "value": "string(value)",
+    "offset": "offset",
+    "timestamp": "timestamp",
+    "error_code": _header("error.code"),
+    "error_message": _header("error.message"),
+    "source_log": _header("source.log"),
+    "source_offset": f"try_cast({_header('source.offset')} as bigint)",
+    "pipeline": _header("pipeline"),
+}
+# Their number, and what they are called.
+_ADDED = len(LETTER_HEADERS)
+_NAMES = ", ".join(f"'{name}'" for name in LETTER_HEADERS)
+# The headers without those that the letter was given, which come last.
+_ORIGINAL = f"""
+    if(transform(slice(headers, -{_ADDED}, {_ADDED}), header -> header.key) = array({_NAMES}),
+       slice(headers, 1, size(headers) - {_ADDED}),
+       headers)
+"""
+
+
+class Replayed(NamedTuple):
+    """What one run did."""
+
+    # The letters that it looked at: from the first offset to before the second.
+    start: int
+    stop: int
+    # Of these the ones that were appended.
+    replayed: int
+
+    @property
+    def skipped(self) -> int:
+        """Letters that the condition does not fit."""
+        return self.stop - self.start - self.replayed
+
+
+def replay(
+    spark: SparkSession, endpoints: str, letters: Log, to: Log, where: str | None, watch: Watch
+) -> Replayed:
+    """Append the letters that fit ``where`` to the log ``to``, but for those of earlier runs."""
+    if letters.name == to.name:
+        raise InvalidArgument(f"{to.name} is where the letters are: name the log they came from")
+    app = _app(letters, where)
+    source = ClusterLog(letters)
+    seen = source.look()
+    last = last_publication(to, app)
+    start = seen.first if last is None else max(seen.first, last.batch_id)
+    replayed = 0
+    for begin, end in _portions(source, seen, start):
+        rows = _letters(spark, endpoints, letters.name, begin, end)
+        rows = rows if where is None else _fitting(rows, where)
+        writer = rows.selectExpr(
+            "_key as key", "_value as value", "_headers as headers", "timestamp"
+        )
+        save = (
+            writer.write.format("quorate")
+            .option("endpoints", endpoints)
+            .option("log", to.name)
+            .option("txnAppId", app)
+            .option("txnVersion", end)
+            .mode("append")
+            .save
+        )
+        run_batch(spark, save, watch)
+        last = last_publication(to, app)
+        if last is not None and last.batch_id == end:
+            replayed += last.count
+    return Replayed(start, seen.end, replayed)
+
+
+def _app(letters: Log, where: str | None) -> str:
+    """By what the log knows a replay again."""
+    condition = hashlib.sha256((where or "").strip().encode()).hexdigest()[:16]
+    return f"replay-{letters.incarnation}-{condition}"
+
+
+def _portions(source: ClusterLog, seen: Seen, start: int) -> Iterator[tuple[int, int]]:
+    if start >= seen.end:
+        return
+    size = max(1.0, source.record_bytes(start, seen.end))
+    most = max(1, int(PORTION_BYTES / size))
+    for begin in range(start, seen.end, most):
+        yield begin, min(begin + most, seen.end)
+
+
+def _letters(spark: SparkSession, endpoints: str, log: str, start: int, stop: int) -> DataFrame:
+    """What a condition sees, and behind it what is appended."""
+    reader = spark.read.format("quorate").option("endpoints", endpoints).option("log", log)
+    frame = reader.option("startingOffsets", start).option("endingOffsets", stop).load()
+    columns = [f"{made} as {name}" for name, made in COLUMNS.items()]
+    return frame.selectExpr(*columns, "key as _key", "value as _value", f"{_ORIGINAL} as _headers")
+
+
+def _fitting(rows: DataFrame, where: str) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return rows.where(where)
+    except AnalysisException as error:
+        text = str(error).strip().partition("\n")[0].partition(" SQLSTATE")[0]
+        raise InvalidArgument(f"--where {where!r}: {text} There are {', '.join(COLUMNS)}") from None

@@ -1,0 +1,196 @@
+"""Running a pipeline: as a stream that goes on where it stood, or over a range of its own."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark import cloudpickle
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StructType
+
+from quorate.client.blocking import Client
+from quorate.client.blocking_staging import last_publication
+from quorate.pipeline.building import LETTER, ROW, build, for_log, paired
+from quorate.pipeline.decoding import SOURCE, SOURCE_COLUMNS
+from quorate.pipeline.parquet import place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructField
+
+    from quorate.pipeline.building import Built
+    from quorate.pipeline.definition import Pipeline
+    from quorate.spark.planning import Span
+
+__all__ = ["Backfilled", "Run", "Sample"]
+
+# What Spark tells whoever runs in a query about it; see the sink.
+QUERY_ID = "sql.streaming.queryId"
+# About so much is taken at a time: a fraction of what may be staged, and of a small machine.
+PORTION_BYTES = 128 << 20
+# Records that are looked at for a sample, and rows that are shown.
+SAMPLED, SHOWN = 1000, 20
+
+
+class Backfilled(NamedTuple):
+    """What a range gave."""
+
+    # By place: records or rows that are there for it, and whether they were there before.
+    written: Mapping[str, int]
+    already: bool
+
+
+class Sample(NamedTuple):
+    """A look at what a pipeline would do."""
+
+    columns_in: str
+    columns_out: str
+    read: int
+    refused: int
+    # Why the first one is.
+    reason: str | None
+    # JSON, or text: one for each row.
+    rows: list[str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A pipeline on a session and a cluster."""
+
+    spark: SparkSession
+    pipeline: Pipeline
+    endpoints: str
+
+    def __post_init__(self) -> None:
+        # Functions of the file go to workers as a whole: there is no such file for them.
+        module = sys.modules.get(getattr(self.pipeline.transform, "__module__", ""))
+        if module is not None and module.__name__.startswith("_pipeline_"):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # it is
+
+    # -- a stream ------------------------------------------------------------------------------
+
+    def stream(
+        self, checkpoint: str, every_s: float | None = None, records_max: int | None = None
+    ) -> StreamingQuery:
+        """The query, started. It begins with the first record, or where its checkpoint stands.
+
+        It goes on for ever, with a portion every so often; or, without that, takes what there is.
+        """
+        reader = self.spark.readStream.format("quorate").schema(SOURCE_COLUMNS)
+        reader = reader.option("endpoints", self.endpoints).option("log", self.pipeline.source.name)
+        reader = reader.option("startingOffsets", "earliest")
+        reader = reader.option("maxBytesPerTrigger", PORTION_BYTES)
+        if records_max is not None:
+            reader = reader.option("maxOffsetsPerTrigger", records_max)
+        built = build(self.pipeline, reader.load())
+        if self.pipeline.sink.kind == "log":
+            writer = for_log(self.pipeline, built).writeStream.format("quorate")
+            writer = writer.option("endpoints", self.endpoints)
+        else:
+            writer = paired(built).writeStream.foreachBatch(self._write_portion(built))
+        writer = writer.outputMode("append").queryName(self.pipeline.name)
+        writer = writer.option("checkpointLocation", checkpoint)
+        if every_s is None:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{every_s} seconds").start()
+
+    def _write_portion(self, built: Built) -> Callable[[DataFrame, int], None]:
+        def write(frame: DataFrame, number: int) -> None:
+            query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
+            stem = f"{self.pipeline.name}-{query.partition('-')[0]}-{number:010d}"
+            self._write_pair(frame, built, f"{self.pipeline.name}/{query}", number, stem)
+
+        return write
+
+    def _write_pair(self, frame: DataFrame, built: Built, app: str, version: int, stem: str) -> int:
+        """Rows to Parquet, letters to their log; the number of rows. A repeat changes nothing."""
+        frame = frame.persist()
+        try:
+            if built.letters is not None:
+                found = frame.where(F.col(LETTER).isNotNull()).select(f"{LETTER}.*")
+                self._save(found, app, version)
+            rows = frame.where(F.col(ROW).isNotNull()).select(f"{ROW}.*")
+            return place(frame.sparkSession, rows, self.pipeline.sink.name, stem).rows
+        finally:
+            frame.unpersist()
+
+    def _save(self, frame: DataFrame, app: str, version: int) -> None:
+        writer = frame.write.format("quorate").option("endpoints", self.endpoints)
+        writer = writer.option("txnAppId", app).option("txnVersion", version)
+        writer.mode("append").save()
+
+    # -- a range -------------------------------------------------------------------------------
+
+    def _read(self, start: int, stop: int) -> DataFrame:
+        reader = self.spark.read.format("quorate").schema(SOURCE_COLUMNS)
+        reader = reader.option("endpoints", self.endpoints).option("log", self.pipeline.source.name)
+        return reader.option("startingOffsets", start).option("endingOffsets", stop).load()
+
+    def backfill(self, span: Span) -> Backfilled:
+        """Write what the range gives, under a name of its own: a second time changes nothing."""
+        pipeline = self.pipeline
+        built = build(pipeline, self._read(span.start, span.stop))
+        # Not the code of the transformation: whoever changed it and wants it all again says so.
+        app = f"{pipeline.name}/{span.incarnation}/{span.start}-{span.stop}"
+        before = self._published(app)
+        if pipeline.sink.kind == "log":
+            self._save(for_log(pipeline, built), app, 0)
+            return Backfilled(self._published(app), already=bool(before))
+        stem = f"{pipeline.name}-backfill-{span.start:020d}-{span.stop - 1:020d}"
+        rows = self._write_pair(paired(built), built, app, 0, stem)
+        return Backfilled({str(pipeline.sink): rows, **self._published(app)}, already=bool(before))
+
+    def _published(self, app: str) -> dict[str, int]:
+        """How many records ``app`` has published, by place."""
+        found = {}
+        with Client(self.endpoints) as client:
+            for one in (self.pipeline.sink, self.pipeline.dead_letter):
+                if one is None or one.kind != "log":
+                    continue
+                last = last_publication(client.log(one.name), app)
+                if last is not None:
+                    found[str(one)] = last.count
+        return found
+
+    def sample(self, span: Span) -> Sample:
+        """The last few records of the range, through the pipeline, written nowhere."""
+        built = build(self.pipeline, self._read(max(span.start, span.stop - SAMPLED), span.stop))
+        if self.pipeline.sink.kind == "log":
+            # Says what is wrong with the columns, as a run would.
+            for_log(self.pipeline, built)
+        bad = [] if built.refused is None else built.refused.select("_refusal.*").collect()
+        return Sample(
+            _columns(built.given),
+            _columns(built.rows.schema),
+            min(SAMPLED, span.records),
+            len(bad),
+            f"{bad[0].code}: {bad[0].message}" if bad else None,
+            [row.text for row in _texts(built.rows.limit(SHOWN)).collect()],
+        )
+
+
+def _columns(schema: StructType) -> str:
+    return ", ".join(f"{one.name} {_kind(one)}" for one in schema)
+
+
+def _kind(column: StructField) -> str:
+    """Of the one that every pipeline has, the names are enough."""
+    if column.name == SOURCE and isinstance(column.dataType, StructType):
+        return f"({', '.join(column.dataType.fieldNames())})"
+    return column.dataType.simpleString()
+
+
+def _texts(frame: DataFrame) -> DataFrame:
+    """Rows as people read them: bytes are mostly text."""
+    columns = [
+        frame[one.name].cast("string").alias(one.name)
+        if isinstance(one.dataType, BinaryType)
+        else frame[one.name]
+        for one in frame.schema
+    ]
+    return frame.select(F.to_json(F.struct(*columns)).alias("text"))

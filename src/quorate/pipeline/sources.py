@@ -1,0 +1,192 @@
+"""Files that are to become records: where they are, what they are, and which columns they have."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+from pyspark.sql.types import StringType, StructField, StructType
+
+from quorate.errors import InvalidArgument
+from quorate.pipeline.decoding import parse_schema
+from quorate.pipeline.files import Files, literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from quorate.pipeline.files import Found
+
+__all__ = ["CORRUPT", "FORMATS", "Format", "Source", "find_source"]
+
+Format = Literal["text", "json", "csv", "parquet"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+# What files are called, and what may come after that if they are compressed.
+_SUFFIXES: dict[Format, tuple[str, ...]] = {
+    "text": ("txt", "text", "log"),
+    "json": ("json", "jsonl", "ndjson"),
+    "csv": ("csv",),
+    "parquet": ("parquet",),
+}
+_COMPRESSIONS = ("gz", "bz2", "zst", "lz4", "snappy", "deflate")
+# Where Spark puts a line of CSV that does not fit.
+CORRUPT = "_corrupt"
+# Of a file, to learn what its columns are called.
+SAMPLED = 200
+# A portion ends after so many bytes of files: little beside what a log can hold staged.
+PORTION_BYTES = 256 << 20
+
+
+class Source(NamedTuple):
+    """What is read."""
+
+    address: str
+    format: Format
+    # The columns, of formats that have them before a row is read.
+    schema: StructType | None
+    # The names that were met, which the option --value and others may mean.
+    columns: list[str]
+    # Of Spark's reader.
+    options: dict[str, str]
+    # Files that are there, and that are left alone.
+    others: list[str]
+
+    def in_portions(self, files_max: int | None) -> Source:
+        """No more files at a time; None: no more than PORTION_BYTES."""
+        if files_max is None:
+            return self._replace(options=self.options | {"maxBytesPerTrigger": str(PORTION_BYTES)})
+        return self._replace(options=self.options | {"maxFilesPerTrigger": str(files_max)})
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """Rows as they come, with the column ``_metadata`` of Spark's files."""
+        reader = spark.readStream.format("text" if self.format == "json" else self.format)
+        if self.schema is not None:
+            reader = reader.schema(self.schema)
+        # A file is known by its path for ever. Spark would pass over one that comes late.
+        reader = reader.option("maxFileAge", "36500d")
+        return reader.options(**self.options).load(literal(self.address))
+
+
+def find_source(
+    spark: SparkSession, address: str, asked: Format | None, ddl: str | None, *, waiting: bool
+) -> Source:
+    """Raises InvalidArgument if there is nothing to read, or nobody knows what it is.
+
+    ``waiting`` means that files may come later.
+    """
+    files = Files(spark, address)
+    if not files.exists():
+        raise InvalidArgument(f"{address} does not exist: SRC is a file or a directory")
+    if files.is_directory():
+        found = [one for one in files.below() if not _hidden(one.name)]
+        if not found and not (waiting and asked is not None):
+            what = "no files are in it" if asked is not None else "no files are in it: --format?"
+            raise InvalidArgument(f"{address}: {what}")
+        names = [one.name for one in found]
+        paths = [f"{address}/{name}" for name in names]
+    else:
+        names, paths, found = [address.rpartition("/")[2]], [address], []
+    format_ = asked or _guess(address, names)
+    options = _options(format_, found)
+    others: list[str] = []
+    if asked is None and files.is_directory():
+        # Whatever else comes there, such as a file that is not finished, is not meant.
+        options["pathGlobFilter"] = _pattern(format_)
+        others = [name for name in names if _kind(name) != format_]
+        paths = [f"{address}/{name}" for name in names if name not in others]
+    if ddl is not None and format_ != "csv":
+        raise InvalidArgument(f"--schema is for CSV; {format_} has its own columns")
+    schema, columns = _columns(spark, address, format_, paths, ddl, options)
+    return Source(address, format_, schema, columns, options, others)
+
+
+def _hidden(name: str) -> bool:
+    """Spark passes over these, with all that is below."""
+    return any(part.startswith((".", "_")) and "=" not in part for part in name.split("/"))
+
+
+def _guess(address: str, names: list[str]) -> Format:
+    """By those names that say something."""
+    kinds = {kind for kind in map(_kind, names) if kind is not None}
+    if len(kinds) == 1:
+        return kinds.pop()
+    shown = ", ".join(sorted({name.rpartition("/")[2] for name in names})[:3])
+    what = "are of several kinds" if kinds else "may be anything"
+    raise InvalidArgument(f"{address}: {shown} {what}; say --format {'|'.join(FORMATS)}")
+
+
+def _kind(name: str) -> Format | None:
+    parts = name.rpartition("/")[2].split(".")[1:]
+    if parts and parts[-1] in _COMPRESSIONS:
+        parts.pop()
+    for format_, suffixes in _SUFFIXES.items():
+        if parts and parts[-1] in suffixes:
+            return format_
+    return None
+
+
+def _pattern(format_: Format) -> str:
+    suffixes = _SUFFIXES[format_]
+    compressed = [f"{one}.{how}" for one in suffixes for how in _COMPRESSIONS]
+    return f"*.{{{','.join([*suffixes, *compressed])}}}"
+
+
+def _options(format_: Format, found: list[Found]) -> dict[str, str]:
+    options = {}
+    foldered = any("=" in one.name for one in found)
+    if not (format_ == "parquet" and foldered):
+        # Else Spark would pass over files in folders that are no partitions.
+        options["recursiveFileLookup"] = "true"
+    if format_ == "csv":
+        options |= {
+            "header": "true",
+            "mode": "PERMISSIVE",
+            "columnNameOfCorruptRecord": CORRUPT,
+            # The header of each file is compared, not passed over.
+            "enforceSchema": "false",
+        }
+    return options
+
+
+def _columns(
+    spark: SparkSession,
+    address: str,
+    format_: Format,
+    paths: list[str],
+    ddl: str | None,
+    options: dict[str, str],
+) -> tuple[StructType | None, list[str]]:
+    """What Spark has to be told, and what the columns are called."""
+    if format_ == "text":
+        return None, []
+    if not paths:
+        if format_ == "json":
+            return None, []
+        if ddl is None:
+            raise InvalidArgument(
+                f"no files are there yet, so nobody knows the columns of {format_}"
+                f"{': give --schema DDL' if format_ == 'csv' else '; put one there first'}"
+            )
+    if format_ == "json":
+        return None, _fields(spark, paths[0])
+    if format_ == "parquet":
+        # As a whole: folders are columns, too.
+        schema = spark.read.options(**options).parquet(literal(address)).schema
+        return schema, schema.fieldNames()
+    if ddl is not None:
+        schema = parse_schema(ddl)
+    else:
+        names = spark.read.option("header", "true").csv(literal(paths[0])).columns
+        schema = StructType([StructField(name, StringType()) for name in names])
+    return StructType([*schema.fields, StructField(CORRUPT, StringType())]), schema.fieldNames()
+
+
+def _fields(spark: SparkSession, path: str) -> list[str]:
+    """The names that the first objects of a file have."""
+    names: dict[str, None] = {}
+    for row in spark.read.text(literal(path)).take(SAMPLED):
+        with suppress(ValueError):
+            found = json.loads(row.value)
+            names |= dict.fromkeys(found if isinstance(found, dict) else ())
+    return list(names)

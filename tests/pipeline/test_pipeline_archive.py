@@ -1,0 +1,225 @@
+"""Archives: each record once, for readers that know nothing of Spark, and compared with the log."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipeline_rig import Desk
+
+    import quorate
+
+TODAY_US = 1_700_000_000_000_000
+
+
+def fill(log: quorate.Log, records: int) -> None:
+    start = log.end_offset()
+    numbers = range(start, start + records)
+    log.append_batch(
+        [b"value %d \xff" % number for number in numbers],
+        keys=[b"key %d" % number if number % 3 else None for number in numbers],
+        headers=[[("h", b"%d" % number)] for number in numbers],
+        timestamps=[TODAY_US + number for number in numbers],
+    )
+
+
+def table(dest: Path) -> pa.Table:
+    return ds.dataset(str(dest), partitioning="hive").to_table().sort_by("offset")
+
+
+def files(dest: Path) -> list[str]:
+    return sorted(str(file.relative_to(dest)) for file in dest.rglob("*.parquet"))
+
+
+def test_a_growing_log_in_three_runs(desk: Desk) -> None:
+    log = desk.log("in")
+    dest = desk.directory / "archive"
+    for run in range(3):
+        fill(log, 1000)
+        done = desk.done("archive", log.name, dest, "--max-records-per-batch", "600")
+        assert (done["archived"], done["first"], done["next"]) == (1000, 0, 1000 * (run + 1))
+    rows = table(dest)
+    assert rows.column("offset").to_pylist() == list(range(3000))
+    assert rows.column("append_time").to_pylist() == sorted(rows.column("append_time").to_pylist())
+    [row] = rows.slice(17, 1).to_pylist()
+    assert row["value"] == b"value 17 \xff"
+    assert (row["key"], row["headers"]) == (b"key 17", [{"key": "h", "value": b"17"}])
+    assert row["timestamp"] == datetime.fromtimestamp(TODAY_US / 1e6, UTC).replace(microsecond=17)
+    assert str(row["append_time"].date()) == str(row["append_date"])
+    assert rows.column("key").null_count == 1000
+
+    before = files(dest)
+    [day] = {file.partition("/")[0] for file in before}
+    assert [file.partition("/")[2] for file in before[:2]] == [
+        f"{log.name}-{0:020}-{599:020}-0.parquet",
+        f"{log.name}-{600:020}-{999:020}-0.parquet",
+    ]
+    assert day == f"append_date={row['append_time'].date()}"
+    assert desk.done("archive", log.name, dest)["archived"] == 0
+    assert files(dest) == before, "another run changes nothing"
+
+
+def test_verify_finds_what_was_planted(desk: Desk) -> None:
+    log = desk.log("in")
+    fill(log, 900)
+    dest = desk.directory / "archive"
+    ran = desk.run("archive", log.name, dest, "--max-records-per-batch", "300", "--verify")
+    assert ran.status == 0, ran.err
+    assert "verified: the archive has what the log has" in ran.out
+
+    first, second, third = (dest / file for file in files(dest))
+    away = third.rename(desk.directory / "away.parquet")
+    ran = desk.run("archive", log.name, dest, "--verify", "--json")
+    assert ran.status == 1
+    assert "CORRUPT" in ran.err
+    assert "300 missing in the archive, the first at offset 600" in ran.err
+    assert json.loads(ran.out.splitlines()[-2])["archive"]["records"] == 600
+    away.rename(third)
+
+    rows = pq.read_table(second, partitioning=None)
+    values = rows.column("value").to_pylist()
+    values[7] = b"another"
+    place = rows.schema.get_field_index("value")
+    pq.write_table(rows.set_column(place, "value", pa.array(values, pa.binary())), second)
+    ran = desk.run("archive", log.name, dest, "--verify")
+    assert ran.status == 1
+    assert "1 different, the first at offset 307" in ran.err
+
+    pq.write_table(rows, second)
+    copy = first.with_name("copy.parquet")
+    copy.write_bytes(first.read_bytes())
+    ran = desk.run("archive", log.name, dest, "--verify")
+    assert ran.status == 1
+    assert "300 there more than once, the first at offset 0" in ran.err
+    copy.unlink()
+    assert desk.run("archive", log.name, dest, "--verify").status == 0
+
+
+def test_json_becomes_typed_columns(desk: Desk) -> None:
+    log = desk.log("in")
+    good = [{"id": n, "key": f"k{n}", "at": f"2026-01-0{n % 3 + 1}T12:00:00Z"} for n in range(30)]
+    bad = [b"no json", b'{"id": "x"}']
+    log.append_batch([bad[0], *(json.dumps(one).encode() for one in good), bad[1]])
+    dest, aside = desk.directory / "typed", desk.directory / "bad"
+    schema = ("--schema", "id long, key string, at timestamp", "--partition-by", "at")
+    ran = desk.run("archive", log.name, dest, *schema)
+    assert ran.status == 1
+    assert f"DECODE_FAILED: {log.name} offset 0: malformed JSON: no json" in ran.err
+    assert "--bad DIR" in ran.err
+    assert files(dest) == []
+
+    done = desk.done("archive", log.name, dest, "--bad", aside)
+    assert (done["archived"], done["bad"], done["next"]) == (30, 2, 32)
+    rows = table(dest)
+    assert rows.column("id").to_pylist() == list(range(30))
+    assert rows.column("key").to_pylist() == [f"k{n}" for n in range(30)], "of the schema"
+    assert rows.column("record_key").null_count == 30, "of the record, which has none"
+    assert {file.partition("/")[0] for file in files(dest)} == {
+        f"at_date=2026-01-0{day}" for day in (1, 2, 3)
+    }
+    refused = pq.read_table(aside).sort_by("offset").to_pylist()
+    assert [row["value"] for row in refused] == bad
+    assert [row["offset"] for row in refused] == [0, 31]
+    assert "column id is x, not bigint" in refused[1]["error"]
+
+    ran = desk.run("archive", log.name, dest, "--verify")
+    assert ran.status == 0, ran.err
+    assert [line.split() for line in ran.out.splitlines() if "bad  " in line][-1] == [
+        "bad",
+        "0",
+        "2",
+    ]
+
+
+def test_a_range_is_an_archive_of_its_own(desk: Desk) -> None:
+    log = desk.log("in")
+    fill(log, 100)
+    dest = desk.directory / "part"
+    flat = ("--partition-by", "none", "--max-records-per-batch", "40")
+    done = desk.done("archive", log.name, dest, "--from", "10", "--to", "70", *flat)
+    assert (done["archived"], done["next"], done["complete"]) == (60, 70, True)
+    assert table(dest).column("offset").to_pylist() == list(range(10, 70))
+    assert files(dest)[0] == f"{log.name}-{10:020}-{49:020}-0.parquet"
+    fill(log, 10)
+    assert desk.done("archive", log.name, dest)["archived"] == 0, "it has an end"
+    assert desk.run("archive", log.name, dest, "--verify").status == 0
+    ran = desk.run("archive", log.name, dest, "--to", "80")
+    assert (ran.status, "was begun with --to 70, not 80" in ran.err) == (1, True)
+
+
+def test_what_cannot_be_is_said_before_anything_is_made(desk: Desk) -> None:
+    log = desk.log("in")
+    dest = desk.directory / "archive"
+    cases = {
+        ("archive", desk.name("no"), dest): f"`quorate log create {desk.name('no')}`",
+        ("archive", log.name, dest, "--schema", "id lonk"): "schema = 'id lonk' is not like",
+        (
+            "archive",
+            log.name,
+            dest,
+            "--partition-by",
+            "day",
+        ): "there are append_date, value, offset",
+        ("archive", log.name, dest, "--from", "7"): f"startingOffsets 7: {log.name} ends at 0",
+        ("archive", log.name, dest, "--partition-by", "headers"): "is no folder",
+        ("archive", log.name, dest, "--to", "@2999-01-01"): "--to lies in the future",
+    }
+    for arguments, said in cases.items():
+        ran = desk.run(*arguments)
+        assert (ran.status, said in ran.err) == (1, True), ran.err
+        assert not dest.exists()
+    assert desk.run("archive", log.name, dest, "--decode", "json").status == 2
+    dest.mkdir()
+    (dest / "other.parquet").touch()
+    ran = desk.run("archive", log.name, dest)
+    assert "holds other.parquet and no archive" in ran.err
+
+
+def test_an_archive_belongs_to_one_life_of_one_log(desk: Desk) -> None:
+    log = desk.log("in")
+    fill(log, 10)
+    dest = desk.directory / "archive"
+    desk.done("archive", log.name, dest)
+    other = desk.log("other")
+    ran = desk.run("archive", other.name, dest)
+    assert f"is an archive of {log.name}, not of {other.name}" in ran.err
+    desk.client.delete_log(log.name)
+    desk.client.create_log(log.name)
+    ran = desk.run("archive", log.name, dest)
+    assert (ran.status, "LOG_RECREATED" in ran.err) == (1, True)
+
+
+def test_a_checkpoint_that_was_removed_archives_nothing_twice(desk: Desk) -> None:
+    log = desk.log("in")
+    fill(log, 100)
+    dest = desk.directory / "archive"
+    desk.done("archive", log.name, dest, "--max-records-per-batch", "60")
+    shutil.rmtree(dest / ".quorate" / "checkpoint")
+    fill(log, 10)
+    ran = desk.run("archive", log.name, dest)
+    assert (ran.status, "goes up to 100, and its checkpoint" in ran.err) == (1, True), ran.err
+    assert table(dest).column("offset").to_pylist() == list(range(100))
+
+
+@pytest.mark.parametrize("size", ["4KB"])
+def test_files_get_no_larger_than_they_are_to_be(desk: Desk, size: str) -> None:
+    log = desk.log("in")
+    fill(log, 4000)
+    dest = desk.directory / "archive"
+    desk.done(
+        "archive", log.name, dest, "--max-records-per-batch", "2000", "--target-file-size", size
+    )
+    # The first portion shows how much a record takes.
+    sizes = [(dest / file).stat().st_size for file in files(dest)]
+    assert len(sizes) > 4
+    assert table(dest).column("offset").to_pylist() == list(range(4000))

@@ -1,0 +1,183 @@
+"""Files become records: every row once, of every format, and what is none is set aside or said."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipeline_rig import Desk
+
+NOON_US = 1_767_268_800_000_000  # 2026-01-01T12:00:00Z
+
+
+def directory(desk: Desk, name: str = "src") -> Path:
+    made = desk.directory / name
+    made.mkdir()
+    return made
+
+
+def bad_rows(where: Path) -> list[dict[str, str]]:
+    files = sorted(where.glob("*.json"))
+    return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
+
+
+def test_lines_of_a_file_twice(desk: Desk) -> None:
+    log = desk.log("out")
+    file = desk.directory / "a b[1].txt"
+    file.write_bytes(b"one\n\ntwo \xff\r\nthree")
+    done = desk.done("ingest", file, log.name)
+    assert (done["format"], done["read"], done["appended"], done["end"]) == ("text", 4, 4, 4)
+    assert desk.values("out") == [b"one", b"", b"two \xff", b"three"]
+    again = desk.done("ingest", file, log.name)
+    assert (again["read"], again["appended"], again["end"]) == (0, 0, 4)
+
+
+def test_json_in_a_growing_directory(desk: Desk) -> None:
+    log = desk.log("out")
+    src = directory(desk)
+    (src / "1.jsonl").write_text('{"id": 1, "t": "2026-01-01T12:00:00"}\n\n{"id": 2.50}\n')
+    (src / "half.tmp").write_text("not finished")
+    ran = desk.run("ingest", src, log.name, "--key", "id", "--timestamp", "t")
+    assert ran.status == 0, ran.err
+    assert "no json, so left alone: half.tmp" in ran.err
+    (src / "deep").mkdir()
+    with gzip.open(src / "deep" / "2.json.gz", "wt") as file:
+        file.write(f'{{"id": "x", "t": {NOON_US // 1000}}}\n')
+    assert desk.done("ingest", src, log.name, "--key", "id", "--timestamp", "t")["appended"] == 1
+    records = desk.records("out")
+    assert [record.key for record in records] == [b"1", b"2.5", b"x"]
+    assert records[1].value == b'{"id": 2.50}', "as it was"
+    assert (records[0].timestamp, records[2].timestamp) == (NOON_US, NOON_US)
+    assert desk.done("ingest", src, log.name)["end"] == 3
+
+
+def test_rows_that_are_none(desk: Desk) -> None:
+    log = desk.log("out")
+    src = directory(desk)
+    (src / "a.json").write_text('{"v": "x", "t": 1}\n{"v": \n{"t": "soon", "v": "y"}\n{"t": 2}\n')
+    columns = ("--value", "v", "--timestamp", "t")
+    ran = desk.run("ingest", src, log.name, *columns)
+    assert ran.status == 1
+    assert f"DECODE_FAILED: {src}/a.json line 2: not JSON: {{" in ran.err
+    assert "--bad DIR" in ran.err
+    assert log.end_offset() == 0, "all of a portion, or nothing"
+
+    aside = desk.directory / "bad"
+    done = desk.done("ingest", src, log.name, *columns, "--bad", aside)
+    assert (done["read"], done["appended"], done["bad"]) == (4, 1, 3)
+    assert desk.values("out") == [b"x"]
+    assert [(row["row"], row["error"]) for row in bad_rows(aside)] == [
+        ('{"v": ', "not JSON"),
+        ('{"t": "soon", "v": "y"}', "t is no time: ISO 8601, or milliseconds since 1970"),
+        ('{"t": 2}', "no v, which is the value"),
+    ]
+    assert all(row["file"].endswith("/a.json") for row in bad_rows(aside))
+
+
+def test_a_file_that_is_mended_is_taken_as_a_whole(desk: Desk) -> None:
+    log = desk.log("out")
+    file = desk.write("a.csv", "id,name\n1,a\n2\n")
+    ran = desk.run("ingest", file, log.name)
+    assert f"{file} line 3: does not fit the columns: 2" in ran.err
+    desk.write("a.csv", "id,name\n1,a\n2,b\n")
+    assert desk.done("ingest", file, log.name)["appended"] == 2
+
+
+def test_csv_with_a_header(desk: Desk) -> None:
+    log, typed = desk.log("out"), desk.log("typed")
+    src = directory(desk)
+    (src / "a.csv").write_text('id,full.name,amount\n1,"b,c",2.5\n2,,3\n')
+    desk.done("ingest", src, log.name, "--key", "full.name")
+    records = desk.records("out")
+    assert [json.loads(record.value) for record in records] == [
+        {"id": "1", "full.name": "b,c", "amount": "2.5"},
+        {"id": "2", "full.name": None, "amount": "3"},
+    ]
+    assert [record.key for record in records] == [b"b,c", None]
+    # Of the same files, for another log.
+    schema = "id long, `full.name` string, amount double"
+    desk.done("ingest", src, typed.name, "--schema", schema)
+    assert json.loads(desk.values("typed")[0]) == {"id": 1, "full.name": "b,c", "amount": 2.5}
+    (src / "b.csv").write_text("id,amount\n3,4\n")
+    ran = desk.run("ingest", src, typed.name, "--schema", schema)
+    assert ran.status == 1
+    assert "b.csv" in ran.err
+
+
+def test_parquet_with_folders(desk: Desk) -> None:
+    log = desk.log("out")
+    src = directory(desk)
+    (src / "day=3").mkdir()
+    at = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    rows = pa.table({"id": [1, 2], "raw": [b"\xff", b"x"], "at": [at, None]})
+    pq.write_table(rows, src / "day=3" / "a.parquet")
+    columns = ("--value", "raw", "--key", "id", "--timestamp", "at")
+    assert desk.done("ingest", src, log.name, *columns)["format"] == "parquet"
+    records = desk.records("out")
+    assert [(record.key, record.value) for record in records] == [(b"1", b"\xff"), (b"2", b"x")]
+    assert records[0].timestamp == NOON_US
+    whole = desk.log("whole")
+    desk.done("ingest", src, whole.name)
+    assert json.loads(desk.values("whole")[1]) == {"id": 2, "raw": "eA==", "at": None, "day": 3}
+
+
+def test_what_cannot_be_is_said(desk: Desk) -> None:
+    log = desk.log("out")
+    empty, mixed = directory(desk, "empty"), directory(desk, "mixed")
+    (mixed / "a.json").write_text('{"id": 1, "name": 2}\n')
+    (mixed / "b.csv").write_text("id\n1\n")
+    file = desk.write("a.json", '{"id": 1, "name": 2}\n')
+    strange = desk.write("a.xyz", "1\n")
+    text = desk.write("a.txt", "1\n")
+    cases: dict[tuple[str | Path, ...], str] = {
+        (desk.directory / "no", log.name): "no does not exist: SRC is a file or a directory",
+        (file, desk.name("no")): f"`quorate log create {desk.name('no')}` does",
+        (empty, log.name): "no files are in it",
+        (mixed, log.name): "a.json, b.csv are of several kinds; say --format",
+        (strange, log.name): "a.xyz may be anything; say --format text|json|csv|parquet",
+        (file, log.name, "--value", "amount"): "no such column; there are id, name",
+        (text, log.name, "--key", "id"): "--key id: text has lines, no columns",
+        (file, log.name, "--schema", "id long"): "--schema is for CSV",
+    }
+    for arguments, said in cases.items():
+        ran = desk.run("ingest", *arguments)
+        assert (ran.status, said in ran.err) == (1, True), ran.err
+    assert log.end_offset() == 0
+
+
+def test_a_checkpoint_is_of_one_source_and_one_life_of_a_log(desk: Desk) -> None:
+    log = desk.log("out")
+    file = desk.write("a.txt", "1\n")
+    other = desk.write("b.txt", "2\n")
+    kept = desk.directory / "checkpoint"
+    assert desk.done("ingest", file, log.name, "--checkpoint", kept)["appended"] == 1
+    ran = desk.run("ingest", other, log.name, "--checkpoint", kept)
+    assert (ran.status, f"is of the source {file}, not {other}" in ran.err) == (1, True)
+    desk.client.delete_log(log.name)
+    desk.client.create_log(log.name)
+    ran = desk.run("ingest", file, log.name, "--checkpoint", kept)
+    assert (ran.status, "of the incarnation" in ran.err) == (1, True)
+
+
+def test_a_checkpoint_that_was_set_back_loses_nothing_in_silence(desk: Desk) -> None:
+    log = desk.log("out")
+    src = directory(desk)
+    kept, before = desk.directory / "checkpoint", desk.directory / "before"
+    for number in range(3):
+        (src / f"{number}.txt").write_text("x\n")
+        if number == 1:
+            shutil.copytree(kept, before)
+        desk.done("ingest", src, log.name, "--checkpoint", kept)
+    shutil.rmtree(kept)
+    before.rename(kept)
+    ran = desk.run("ingest", src, log.name, "--checkpoint", kept)
+    assert (ran.status, "DUPLICATE" in ran.err, log.end_offset()) == (1, True, 3), ran.err
