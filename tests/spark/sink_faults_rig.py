@@ -1,12 +1,18 @@
 """A query from one log to another through a sink that fails where it is told to.
 
 The sink is the real one; the fault comes before it, after it, or out of the rows that it is given.
+This file is also the program of a driver that is a process of its own.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 import quorate
 import quorate.spark
 from quorate.spark.source import QuorateDataSource
+from quorate.testing.spark_chaos.driver import processes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,14 +34,39 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from quorate.spark.sink import QuorateStreamWriter
+    from quorate.testing import Cluster
 
-__all__ = ["Faults", "Naive", "Run", "come_to", "start_query"]
+__all__ = [
+    "RECORDS",
+    "ROWS_OF_A_BATCH",
+    "DriverProcess",
+    "Faults",
+    "Naive",
+    "Pipe",
+    "Run",
+    "come_to",
+    "driver_at",
+    "go_on",
+    "run_to_end",
+    "start_query",
+    "start_until_here",
+]
 
 # Workers do not see the directory of the tests.
 register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # not ours
 
 # Long enough for a machine with better things to do.
 PATIENCE_S = 300
+# Spark gives a worker ten seconds to start, which a busy machine may not. Nothing has begun then.
+LATE = "Python worker failed to connect back"
+
+RECORDS = 4000
+# Some chunks for each portion.
+RECORD_BYTES = 1200
+PORTION = 2000
+# So that a task is given its rows in several batches; and where in them a fault comes.
+ROWS_OF_A_BATCH = ("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
+MIDDLE = 750
 
 
 class Run(NamedTuple):
@@ -44,20 +76,21 @@ class Run(NamedTuple):
     source: str
     target: str
     checkpoint: str
-    # none, task, pause, before, after, raise.
+    # none, task, pause, slow, before, after, raise, publish.
     fault: str = "none"
     # A directory where both sides say how far they are.
     marks: str = ""
     sink: str = "quorate_faults"
     # What becomes of a value on its way.
     value: str = "value"
+    master: str = "local[2]"
 
 
 def start_query(spark: SparkSession, run: Run, **options: str) -> StreamingQuery:
     """It ends when all that there is has been written."""
     reader = spark.readStream.format("quorate").option("endpoints", run.endpoints)
     reader = reader.option("log", run.source).option("startingOffsets", "earliest")
-    rows = reader.option("maxOffsetsPerTrigger", "2000").load()
+    rows = reader.option("maxOffsetsPerTrigger", str(PORTION)).option("minPartitions", "2").load()
     rows = rows.selectExpr("key", f"{run.value} as value")
     writer = rows.writeStream.format(run.sink).option("endpoints", run.endpoints)
     writer = writer.option("log", run.target).option("checkpointLocation", run.checkpoint)
@@ -72,6 +105,120 @@ def come_to(marks: str, mark: str, over: Callable[[], object] = lambda: False) -
         if over() or time.monotonic() > deadline:
             raise TimeoutError(f"nobody came to {mark}")
         time.sleep(0.02)
+
+
+def go_on(run: Run) -> None:
+    """Whoever stands still for it may go on."""
+    (Path(run.marks) / "go").touch()
+
+
+def run_to_end(spark: SparkSession, run: Run, **options: str) -> None:
+    """Until all that there is has been written."""
+    while True:
+        query = start_query(spark, run, **options)
+        try:
+            query.awaitTermination()
+            return
+        except Exception as error:  # Spark has a class for each way of an error
+            if LATE not in str(error):
+                raise
+
+
+def start_until_here(spark: SparkSession, run: Run) -> StreamingQuery:
+    """A query that stands still where its fault is."""
+    while True:
+        query = start_query(spark, run)
+        try:
+            come_to(run.marks, "here", query.exception)
+            return query
+        except TimeoutError:
+            if LATE not in str(query.exception()):
+                raise
+
+
+class Pipe:
+    """A log full of numbers, and an empty one that they are to be written to."""
+
+    def __init__(self, cluster: Cluster, prefix: str, directory: Path) -> None:
+        self.cluster = cluster
+        self.directory = directory
+        self._client = cluster.client()
+        self._source = self._client.create_log(f"{prefix}-source")
+        self.target = self._client.create_log(f"{prefix}-target")
+        for first in range(0, RECORDS, 500):
+            numbers = range(first, first + 500)
+            values = [(b"%d " % number).ljust(RECORD_BYTES, b".") for number in numbers]
+            self._source.append_batch(values)
+        checkpoint = str(directory / "checkpoint")
+        self.run = Run(cluster.endpoints, self._source.name, self.target.name, checkpoint)
+
+    def marked(self, fault: str, **changes: str) -> Run:
+        marks = self.directory / f"marks-{fault}"
+        marks.mkdir()
+        return self.run._replace(fault=fault, marks=str(marks), **changes)
+
+    def numbers(self) -> list[int]:
+        end = self.target.end_offset()
+        return [int(record.value.split()[0]) for record in self.target.read(0, end)]
+
+    def staged_bytes(self) -> int:
+        logs = self._client.status()["logs"]
+        [found] = [log for log in logs if log["name"] == self.target.name]
+        return found["staged_bytes"]
+
+    def assert_once(self) -> None:
+        numbers = self.numbers()
+        assert len(numbers) == len(set(numbers)) == RECORDS
+        assert digest_of(self.target) == digest_of(self._source)
+        assert self.staged_bytes() == 0
+
+
+def digest_of(log: quorate.Log) -> int:
+    """Of all values, in any order."""
+    return sum(
+        int.from_bytes(blake2b(record.value, digest_size=8).digest(), "little")
+        for record in log.read(0, log.end_offset())
+    )
+
+
+class DriverProcess:
+    """A driver that is a process of its own, with its Java and its workers."""
+
+    def __init__(self, run: Run, output: Path) -> None:
+        self._output = output
+        with output.open("ab") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, *run], stdout=file, stderr=file, start_new_session=True
+            )
+
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def processes(self) -> list[int]:
+        return processes_of(self._process.pid)
+
+    def wait(self) -> int:
+        return self._process.wait(PATIENCE_S)
+
+    def words(self) -> str:
+        return self._output.read_text(encoding="utf-8")[-4000:]
+
+    def kill(self) -> None:
+        for pid in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@contextmanager
+def driver_at(run: Run) -> Iterator[DriverProcess]:
+    """A driver that stands still where its fault is. In the end all of it is killed."""
+    driver = DriverProcess(run, Path(run.marks) / "driver.log")
+    try:
+        come_to(run.marks, "here", driver.ended)
+        yield driver
+    finally:
+        driver.kill()
 
 
 class Faults(QuorateDataSource):
@@ -100,37 +247,45 @@ class FaultyWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if self.fault == "before":
-            self.stand_still()
+            self.stand_still("never")
+        if self.fault == "publish":
+            self.stand_still("go")
         self.real.commit(messages, batchId)
         if self.fault == "after":
-            self.stand_still()
+            self.stand_still("never")
         if self.fault == "raise":
             raise RuntimeError("after the publish")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.real.abort(messages, batchId)
 
-    def stand_still(self) -> None:
-        """Until somebody kills it."""
+    def stand_still(self, until: str) -> None:
+        """Until somebody says so, or kills it."""
         (Path(self.marks) / "here").touch()
-        come_to(self.marks, "never")
+        come_to(self.marks, until)
 
 
 def disturbed(rows: Iterator[pa.RecordBatch], fault: str, marks: str) -> Iterator[pa.RecordBatch]:
     """What happens when most of the rows of a task are on their way."""
+    reached = Path(marks) / "here"
     context = TaskContext.get()
     assert context is not None
     seen = 0
     for batch in rows:
         yield batch
         before, seen = seen, seen + batch.num_rows
-        if not before < 1500 <= seen:
+        if not before < MIDDLE <= seen:
             continue
         if fault == "task" and context.attemptNumber() == 0:
             raise RuntimeError("in the middle of a task")
         if fault == "pause":
-            (Path(marks) / "here").touch()
+            reached.touch()
             come_to(marks, "go")
+        if fault == "slow" and context.attemptNumber() > 0:
+            (Path(marks) / "twin").touch()
+        elif fault == "slow" and context.partitionId() == 0 and not reached.exists():
+            reached.touch()
+            come_to(marks, "never")
 
 
 class Naive(DataSource):
@@ -160,16 +315,24 @@ class NaiveWriter(DataSourceStreamArrowWriter):
 
 
 if __name__ == "__main__":
+    told = Run(*sys.argv[1:])
     session = quorate.spark.session(
-        master="local[2]",
+        master=told.master,
         config={
             "spark.ui.enabled": False,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.port": 19_300,
-            "spark.blockManager.port": 19_400,
+            "spark.driver.port": 24_300,
+            "spark.blockManager.port": 24_400,
             "spark.port.maxRetries": 64,
+            "spark.executor.memory": "512m",
+            # A task that takes a little longer than the others is run a second time.
+            "spark.speculation": told.fault == "slow",
+            "spark.speculation.quantile": "0.5",
+            "spark.speculation.multiplier": "1.1",
+            "spark.speculation.efficiency.enabled": False,
+            **dict([ROWS_OF_A_BATCH]),
         },
     )
     session.dataSource.register(Faults)
-    start_query(session, Run(*sys.argv[1:])).awaitTermination()
+    run_to_end(session, told)

@@ -20,7 +20,7 @@ CONNECT = """
 import sys
 import quorate.spark
 
-endpoints, log, checkpoint = sys.argv[1:]
+endpoints, log, target, checkpoint = sys.argv[1:]
 spark = quorate.spark.session(remote="local[2]", config={"spark.ui.enabled": False})
 print(type(spark).__module__)
 
@@ -38,6 +38,24 @@ query = stream.writeStream.format("memory").queryName("seen")
 query = query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 query.awaitTermination()
 print(spark.table("seen").count())
+
+def write(writer):
+    return writer.format("quorate").option("endpoints", endpoints).option("log", target)
+
+rows = read(spark.read).load().select("key", "value")
+for _ in range(2):
+    write(rows.write).option("txnAppId", "copy").option("txnVersion", "1").mode("append").save()
+print(read(spark.read).option("log", target).load().count())
+writer = write(stream.select("key", "value").writeStream)
+writer = writer.option("checkpointLocation", checkpoint + "-written").trigger(availableNow=True)
+for _ in range(2):
+    writer.start().awaitTermination()
+print(read(spark.read).option("log", target).load().count())
+try:
+    write(stream.select("offset").writeStream).option("checkpointLocation", checkpoint + "-odd") \
+        .trigger(availableNow=True).start().awaitTermination()
+except Exception as error:
+    print("is given by the log: drop it" in str(error))
 try:
     read(spark.read).option("readfrom", "n7").load().count()
 except Exception as error:
@@ -64,15 +82,16 @@ def test_a_second_call_gives_the_running_session(spark: SparkSession) -> None:
 
 
 def test_registration_over_connect_on_a_machine_without_java(place: Place) -> None:
-    log = place.log(records=25)
+    log, target = place.log(records=25), place.log("target")
     place.client.close()
     # What Spark would find by itself is hidden, as it is with --py-files.
     hidden = place.directory / "pyspark_quorate.py"
     hidden.write_text("", encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     environment |= {"PYTHONPATH": str(place.directory), "PATH": without_java(place.directory)}
+    checkpoint = str(place.directory / "checkpoint")
     done = subprocess.run(
-        [sys.executable, "-c", CONNECT, place.cluster.endpoints, log.name, place.directory / "c"],
+        [sys.executable, "-c", CONNECT, place.cluster.endpoints, log.name, target.name, checkpoint],
         capture_output=True,
         text=True,
         env=environment,
@@ -80,10 +99,12 @@ def test_registration_over_connect_on_a_machine_without_java(place: Place) -> No
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    module, found, batch, stream, told = done.stdout.split()
+    module, found, batch, stream, saved, streamed, refused, told = done.stdout.split()
     assert module == "pyspark.sql.connect.session"
     assert found == "True", "nothing was found"
     assert (batch, stream) == ("25", "25")
+    assert (saved, streamed) == ("25", "50"), "each is written once, though it was run twice"
+    assert refused == "True"
     assert told == "True", "errors pass Connect, too"
 
 

@@ -5,160 +5,136 @@ The queries are real, from one log of a real cluster to another, and so are the 
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import sink_faults_rig
-from sink_faults_rig import Faults, Naive, Run, come_to, start_query
+from sink_faults_rig import (
+    RECORDS,
+    ROWS_OF_A_BATCH,
+    Faults,
+    Pipe,
+    come_to,
+    driver_at,
+    go_on,
+    run_to_end,
+    start_until_here,
+)
+
+import quorate.testing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark.sql import SparkSession
     from spark_rig import Place
 
-RECORDS = 4000
-# Some chunks for each portion.
-RECORD_BYTES = 1200
-ROWS_OF_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
-DRIVER = sink_faults_rig.__file__
+# Drivers are started again and again, each with a Java of its own.
+pytestmark = pytest.mark.timeout(1800)
 
-
-class Pipe:
-    """A log full of numbers, and an empty one that they are to be written to."""
-
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        source, self.target = place.log("source"), place.log("target")
-        for first in range(0, RECORDS, 500):
-            numbers = range(first, first + 500)
-            source.append_batch([(b"%d " % number).ljust(RECORD_BYTES, b".") for number in numbers])
-        checkpoint = str(place.directory / "checkpoint")
-        self.run = Run(place.cluster.endpoints, source.name, self.target.name, checkpoint)
-        place.spark.dataSource.register(Faults)
-        place.spark.dataSource.register(Naive)
-
-    def once(self, fault: str = "none", **options: str) -> None:
-        """Run the query to its end, in this process."""
-        start_query(self.place.spark, self.run._replace(fault=fault), **options).awaitTermination()
-
-    def marked(self, fault: str, name: str) -> Run:
-        marks = self.place.directory / name
-        marks.mkdir()
-        return self.run._replace(fault=fault, marks=str(marks))
-
-    def killed(self, fault: str) -> None:
-        """Run the query in a process of its own, and kill all of it where it stands still."""
-        run = self.marked(fault, fault)
-        driver = subprocess.Popen(
-            [sys.executable, DRIVER, *run],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            come_to(run.marks, "here", lambda: driver.poll() is not None)
-        finally:
-            for pid in processes_of(driver.pid):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            driver.wait()
-
-    def numbers(self) -> list[int]:
-        end = self.target.end_offset()
-        return [int(record.value.split()[0]) for record in self.target.read(0, end)]
-
-    def staged_bytes(self) -> int:
-        logs = self.place.client.status()["logs"]
-        [found] = [log for log in logs if log["name"] == self.target.name]
-        return found["staged_bytes"]
-
-
-def processes_of(session: int) -> list[int]:
-    """The driver, Java, and the workers: all that ``start_new_session`` began."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = stat.read_text(encoding="utf-8").rpartition(")")[2].split()
-            if int(fields[3]) == session:
-                found.append(int(stat.parent.name))
-    return found
+# Less than a portion, and more than one.
+CAP, ROOM = 1 << 20, 1 << 30
 
 
 @pytest.fixture
 def pipe(place: Place) -> Iterator[Pipe]:
-    # So that a task is given its rows in several batches.
-    place.spark.conf.set(ROWS_OF_A_BATCH, "500")
-    yield Pipe(place)
-    place.spark.conf.unset(ROWS_OF_A_BATCH)
+    name, value = ROWS_OF_A_BATCH
+    place.spark.conf.set(name, value)
+    place.spark.dataSource.register(Faults)
+    yield Pipe(place.cluster, place.prefix, place.directory)
+    place.spark.conf.unset(name)
 
 
-def assert_once(pipe: Pipe) -> None:
-    numbers = pipe.numbers()
-    assert len(numbers) == len(set(numbers)) == RECORDS
-    assert sorted(numbers) == list(range(RECORDS))
-    assert pipe.staged_bytes() == 0
-
-
-def test_the_driver_is_killed_before_and_after_the_publish(pipe: Pipe) -> None:
-    pipe.killed("before")
-    assert pipe.numbers() == []
-    assert pipe.staged_bytes() > 0
-    pipe.killed("after")
-    assert 0 < len(pipe.numbers()) < RECORDS
+def test_the_driver_is_killed_before_and_after_the_publish(pipe: Pipe, spark: SparkSession) -> None:
+    with driver_at(pipe.marked("before")):
+        assert pipe.numbers() == []
+        assert pipe.staged_bytes() > 0
+    with driver_at(pipe.marked("after")):
+        assert len(pipe.numbers()) == RECORDS // 2
     assert not list(Path(pipe.run.checkpoint, "commits").glob("[0-9]*")), "Spark knows of none"
-    pipe.once()
-    assert_once(pipe)
+    run_to_end(spark, pipe.run)
+    pipe.assert_once()
 
 
-def test_a_commit_fails_after_the_publish(pipe: Pipe) -> None:
-    for _ in range(2):
-        with pytest.raises(Exception, match="after the publish"):
-            pipe.once("raise")
-        assert len(pipe.numbers()) == 2000, "portion 0 is published, and stays so"
-    pipe.once()
-    assert_once(pipe)
+def test_the_driver_is_killed_while_tasks_write(pipe: Pipe, spark: SparkSession) -> None:
+    with driver_at(pipe.marked("pause")):
+        assert pipe.numbers() == []
+    run_to_end(spark, pipe.run)
+    pipe.assert_once()
 
 
-def test_every_task_fails_once_in_the_middle(pipe: Pipe) -> None:
-    pipe.once("task")
-    assert_once(pipe)
+def test_a_driver_that_was_given_up_goes_on(pipe: Pipe, spark: SparkSession) -> None:
+    """It stands before its first publish when another one writes all there is, and more comes."""
+    zombie = pipe.marked("publish")
+    with driver_at(zombie) as driver:
+        run_to_end(spark, pipe.run)
+        pipe.assert_once()
+        go_on(zombie)
+        # It finds its portion published, or that Spark noted more than it did: either may end it.
+        driver.wait()
+    run_to_end(spark, pipe.run)
+    pipe.assert_once()
 
 
-def test_a_sink_without_all_this_repeats_itself(pipe: Pipe) -> None:
-    """The harness can tell: the same faults, with a sink that simply appends."""
-    run = pipe.run._replace(fault="task", sink="naive")
-    start_query(pipe.place.spark, run).awaitTermination()
-    numbers = pipe.numbers()
-    assert set(numbers) == set(range(RECORDS))
-    assert len(numbers) > RECORDS
-
-
-def test_the_leader_is_killed_while_rows_are_staged(pipe: Pipe) -> None:
-    run = pipe.marked("pause", "pause")
-    query = start_query(pipe.place.spark, run)
-    come_to(run.marks, "here", query.exception)
-    cluster = pipe.place.cluster
-    leader = cluster.wait_leader(pipe.target.name)
-    cluster.kill(leader)
-    (Path(run.marks) / "go").touch()
+def test_the_leader_is_killed_while_rows_are_staged(pipe: Pipe, spark: SparkSession) -> None:
+    run = pipe.marked("pause")
+    query = start_until_here(spark, run)
+    leader = pipe.cluster.wait_leader(pipe.target.name)
+    pipe.cluster.kill(leader)
+    go_on(run)
     query.awaitTermination()
-    cluster.restart(leader)
-    assert_once(pipe)
+    pipe.cluster.restart(leader)
+    pipe.assert_once()
 
 
-def test_a_portion_that_is_repeated_with_other_rows(pipe: Pipe) -> None:
-    pipe.once()
-    # As if the driver had died before it noted the last commit, and come back as another program.
-    for noted in Path(pipe.run.checkpoint, "commits").glob("*1*"):
-        noted.unlink()
-    pipe.run = pipe.run._replace(value="concat('-', string(value))")
-    with pytest.raises(Exception, match="REPLAY_MISMATCH"):
-        pipe.once()
-    pipe.once(replayMismatch="keepFirst")
-    assert_once(pipe)
+def test_the_leader_is_killed_while_it_publishes(pipe: Pipe, spark: SparkSession) -> None:
+    run = pipe.marked("publish")
+    query = start_until_here(spark, run)
+    leader = pipe.cluster.wait_leader(pipe.target.name)
+    # It takes the publish and answers nobody.
+    pipe.cluster.pause(leader)
+    go_on(run)
+    pipe.cluster.kill(leader)
+    query.awaitTermination()
+    pipe.cluster.restart(leader)
+    pipe.assert_once()
+
+
+def test_all_nodes_are_killed_while_rows_are_staged(pipe: Pipe, spark: SparkSession) -> None:
+    run = pipe.marked("pause")
+    query = start_until_here(spark, run)
+    for name in pipe.cluster.nodes:
+        pipe.cluster.kill(name)
+    go_on(run)
+    for name in pipe.cluster.nodes:
+        pipe.cluster.restart(name)
+    query.awaitTermination()
+    pipe.assert_once()
+
+
+def test_a_portion_that_is_larger_than_what_may_be_staged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    name, value = ROWS_OF_A_BATCH
+    spark.conf.set(name, value)
+    spark.dataSource.register(Faults)
+    settings = {"limits": {"staged_bytes": CAP}}
+    with quorate.testing.cluster(1, settings=settings, cuttable=False) as small:
+        pipe = Pipe(small, "cap", tmp_path)
+        with pytest.raises(Exception, match="STAGE_FULL"):
+            run_to_end(spark, pipe.run)
+        assert pipe.numbers() == []
+        # There is no other way out: Spark repeats the portion as it was planned.
+        file = small.directory / "n1.toml"
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace(f"staged_bytes = {CAP}", f"staged_bytes = {ROOM}"))
+        small.restart("n1")
+        run_to_end(spark, pipe.run)
+        pipe.assert_once()
+    spark.conf.unset(name)
+
+
+def test_marks_are_waited_for(tmp_path: Path) -> None:
+    """The rig itself: whoever will never come is not waited for."""
+    with pytest.raises(TimeoutError, match="nobody came to here"):
+        come_to(str(tmp_path), "here", lambda: True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -12,6 +13,8 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 from spark_rig import unused_name
 
+import quorate.testing
+from quorate.client.staging import last_published
 from quorate.errors import (
     Duplicate,
     InvalidArgument,
@@ -27,11 +30,12 @@ from quorate.spark.writer import BATCH_ID, QUERY_ID, RUN_ID, Written
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import quorate
     from quorate.spark.sink import QuorateBatchWriter, QuorateStreamWriter
     from quorate.testing import Cluster
 
 SCHEMA = StructType().add("value", "binary")
+# A leader looks every ten seconds for what it may forget.
+PATIENCE_S = 120
 BY_COLUMN = StructType().add("value", "binary").add("log", "string")
 
 
@@ -327,6 +331,42 @@ def test_some_logs_of_a_portion_may_be_published_before_the_others(logs: Logs) -
     query.restart()
     query.commit(0, written())
     assert (values(one), values(two)) == (["1"], ["2"])
+
+
+def test_the_first_log_with_other_rows_ends_a_repeat_and_is_named(logs: Logs) -> None:
+    one, two, three = (logs.make(name) for name in ("one", "three", "two"))
+    names = [one.name, two.name, three.name]
+    query = Query(logs, None)
+    query.commit(0, query.write(0, rows("a", "b", logs=names[:2])))
+    query.restart()
+    again = query.write(0, rows("a", "other", "c", logs=names))
+    with pytest.raises(ReplayMismatch, match=f"log {two.name}: app .*keepFirst"):
+        query.commit(0, again)
+    assert [values(log) for log in (one, two, three)] == [["a"], ["b"], []]
+    query.restart(replayMismatch="keepFirst")
+    query.commit(0, query.write(0, rows("a", "other", "c", logs=names)))
+    assert [values(log) for log in (one, two, three)] == [["a"], ["b"], ["c"]]
+
+
+def test_a_job_without_a_name_is_not_remembered_for_long() -> None:
+    with quorate.testing.cluster(1, settings={"timing": {"once_expiry_ms": 1000}}) as small:
+        logs = Logs(small, "once")
+        log, job = logs.make(), logs.batch("once-log")
+        with task():
+            job.commit([job.write(rows("a"))])
+        logs.save(log.name, rows("b"), txnAppId="app", txnVersion="0")
+        deadline = time.monotonic() + PATIENCE_S
+        while last_batch(log, job._app) is not None:
+            assert time.monotonic() < deadline, "it is still remembered"
+            time.sleep(0.1)
+        assert last_batch(log, "app") == 0
+        assert values(log) == ["a", "b"]
+
+
+def last_batch(log: quorate.Log, app: str) -> int | None:
+    """What ``app`` published last, as far as the log remembers."""
+    found = log._client._run(lambda session: last_published(session, log._route, app))
+    return found.batch_id if found is not None else None
 
 
 def test_an_aborted_portion_can_be_written_again(logs: Logs) -> None:

@@ -57,13 +57,14 @@ def publish(
     of: int = 0,
     app: str = APP,
     fence: str | None = None,
+    once: bool = False,
 ) -> Publish:
     """``parts`` are (partition, attempt, chunks, records); ``of`` stands for the digest."""
     named = tuple(
         Part(partition, uuid(attempt), chunks, records)
         for partition, attempt, chunks, records in parts
     )
-    return Publish(app, batch_id, named, digest(of), fence)
+    return Publish(app, batch_id, named, digest(of), fence, once)
 
 
 class StagingScribe(Scribe):
@@ -79,7 +80,7 @@ class StagingScribe(Scribe):
     ) -> Entry:
         if chunks is None:
             chunks = chunks_of(self.state, operation)
-        said = Publication(operation.app, operation.batch_id, operation.digest)
+        said = Publication(operation.app, operation.batch_id, operation.digest, operation.once)
         count = operation.records if count is None else count
         return self.make(EntryKind.PUBLISH, encode_publication(said, chunks), count, 0, len(chunks))
 

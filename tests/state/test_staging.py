@@ -10,10 +10,11 @@ from state_rig import SECOND, Sent, replayed
 
 from core_rig import FUZZ
 from quorate.entry import Chunk, Entry, unpack_batches, unpack_chunks
-from quorate.errors import InvalidArgument, InvariantBroken, TooLarge
+from quorate.errors import InvalidArgument, InvariantBroken, StageExpired, TooLarge
 from quorate.state.labels import CHUNKS_MAX, Label, Part, Publish, decode_label
 from quorate.state.operations import DropReason, DropStaged, ForgetApps
-from quorate.state.staging import App
+from quorate.state.producers import Run
+from quorate.state.staging import BLOCK, App
 from quorate.state.state import State
 from quorate.types import EntryKind, Index
 
@@ -127,6 +128,21 @@ def test_dropped_attempts_are_gone_and_give_their_bytes_back() -> None:
     assert (scribe.state.staging.bytes, scribe.state.staging.chunks) == (second.size, 1)
 
 
+def test_an_attempt_may_have_more_chunks_than_a_block() -> None:
+    scribe = StagingScribe()
+    total = 2 * BLOCK + 1
+    entries = [scribe.stage(label(number=number), 2) for number in range(total)]
+    attempt = scribe.state.staging.attempt(APP, 0, 0, uuid(1))
+    assert attempt is not None
+    assert (attempt.number, attempt.records) == (total, 2 * total)
+    assert [chunk.index for chunk in attempt.chunks] == [entry.index for entry in entries]
+    for number in (0, BLOCK - 1, BLOCK, total - 1):
+        assert attempt.chunk(number).index == entries[number].index
+    assert State.decode(scribe.state.encode()) == scribe.state
+    scribe.publish(publish(0, (0, 1, total, 2 * total)))
+    assert (scribe.state.staging.bytes, scribe.state.staging.chunks) == (0, 0)
+
+
 def test_a_forgotten_app_could_publish_its_batch_again() -> None:
     scribe = StagingScribe()
     entry = scribe.publish(publish(0))
@@ -149,10 +165,32 @@ def test_an_app_is_idle_since_its_last_publish_unless_it_stages() -> None:
     scribe = StagingScribe(time=0)
     entry = scribe.publish(publish(0))
     staging = scribe.state.staging
-    assert staging.idle_apps(9 * SECOND, 10 * SECOND) == ()
-    assert staging.idle_apps(10 * SECOND, 10 * SECOND) == (entry.index,)
+    assert staging.idle_apps(9 * SECOND, 10 * SECOND, SECOND) == ()
+    assert staging.idle_apps(10 * SECOND, 10 * SECOND, SECOND) == (entry.index,)
     scribe.stage(label(1))
-    assert staging.idle_apps(99 * SECOND, 10 * SECOND) == ()
+    assert staging.idle_apps(99 * SECOND, 10 * SECOND, SECOND) == ()
+
+
+def test_who_publishes_once_and_for_all_is_idle_soon() -> None:
+    scribe = StagingScribe(time=0)
+    scribe.publish(publish(0))
+    once = scribe.publish(publish(0, app="job", once=True))
+    staging = scribe.state.staging
+    assert staging.idle_apps(SECOND - 1, 10 * SECOND, SECOND) == ()
+    assert staging.idle_apps(SECOND, 10 * SECOND, SECOND) == (once.index,)
+    again = State.decode(scribe.state.encode())
+    assert again == scribe.state
+    assert again.staging.idle_apps(SECOND, 10 * SECOND, SECOND) == (once.index,)
+
+
+def test_a_publish_of_a_forgotten_job_finds_nothing_to_publish() -> None:
+    scribe = StagingScribe()
+    scribe.stage(label(app="job"))
+    whole = publish(0, (0, 1, 1, 1), app="job", once=True)
+    entry = scribe.publish(whole)
+    assert scribe.judge_publish(whole) == Run(0, 1, 0, entry.index, entry.term)
+    scribe.operate(ForgetApps((entry.index,)))
+    assert isinstance(scribe.judge_publish(whole), StageExpired)
 
 
 def test_older_runs_are_those_that_began_to_stage_earlier() -> None:

@@ -29,6 +29,7 @@ from quorate.state.operations import (
     encode_operation,
 )
 from quorate.state.producers import Run
+from quorate.state.state import AGE_STEP_US
 from quorate.types import EntryKind, Index
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _draft_publish(
     if verdict is not None:
         return verdict
     chunks = chunks_of(ahead, operation)
-    said = Publication(operation.app, operation.batch_id, operation.digest)
+    said = Publication(operation.app, operation.batch_id, operation.digest, operation.once)
     count = operation.records
     entry = Parts(EntryKind.PUBLISH, encode_publication(said, chunks), count, stamps=len(chunks))
     return Draft(entry, Run(0, count, ahead.end, index, term))
@@ -130,14 +131,22 @@ def draft_room(item: Stage, ahead: State, limits: Limits) -> Iterator[Parts]:
 
 
 def draft_expiries(ahead: State, now_us: int, timing: Timing) -> Iterator[Parts]:
-    """Entries that forget what was idle for too long by ``now_us``, the next append time."""
+    """Entries that forget what was idle for too long by ``now_us``, the next append time; before
+    them one that lets a log grow older to which nothing else was added for a whole step.
+
+    Each is to be logged before the next is asked for.
+    """
+    if ahead.remembers and now_us - ahead.append_time >= AGE_STEP_US:
+        yield Parts(EntryKind.NOOP, b"")
     expired = ahead.expired(now_us)
     if expired:
         yield Parts(*encode_operation(ExpireProducers(expired)))
-    attempts = ahead.staging.expired(now_us, 1000 * timing.staged_expiry_ms)
+    age = ahead.age_at(now_us)
+    attempts = ahead.staging.expired(age, 1000 * timing.staged_expiry_ms)
     if attempts:
         yield _drop(DropReason.EXPIRED, attempts)
-    publishes = ahead.staging.idle_apps(now_us, 1000 * timing.app_expiry_ms)
+    expiries = 1000 * timing.app_expiry_ms, 1000 * timing.once_expiry_ms
+    publishes = ahead.staging.idle_apps(age, *expiries)
     if publishes:
         yield Parts(*encode_operation(ForgetApps(publishes)))
 

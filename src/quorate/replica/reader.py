@@ -14,8 +14,9 @@ import errno
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from quorate.entry import decode_entry, parse_header, unpack_chunks
+from quorate.entry import decode_entry, parse_header
 from quorate.errors import Behind, Busy, Corrupt, NotLeader, OffsetOutOfRange, Trimmed
+from quorate.replica.published import Recent
 from quorate.types import EntryKind, Index
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from quorate.entry import Chunk, Entry
     from quorate.replica.engine import Engine
     from quorate.replica.exchange import ReadAnswer
+    from quorate.replica.published import Published
     from quorate.storage.log import SegmentLog
     from quorate.storage.vfs import Buffer
 
@@ -55,8 +57,8 @@ class Reader:
     """Everything that reads one replica and changes nothing."""
 
     __slots__ = (
-        "_barrier", "_busy", "_engine", "_log", "_loop", "_pool", "_reading", "_stopped",
-        "_waiting",
+        "_barrier", "_busy", "_engine", "_log", "_loop", "_pool", "_published", "_reading",
+        "_stopped", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +72,7 @@ class Reader:
         self._log = log
         self._pool = pool
         self._barrier = barrier
+        self._published = Recent()
         self._loop = asyncio.get_running_loop()
         # Reads that have no answer yet.
         self._busy = 0
@@ -180,7 +183,8 @@ class Reader:
         else:
             # What lies behind an entry that this disk lost is settled and yet not applied.
             last = min(self._engine.settled, self._engine.applied)
-            found = await self._in_thread(_read_disk, self._log, offset, last, bytes_max)
+            arguments = self._log, self._published, offset, last, bytes_max
+            found = await self._in_thread(_read_disk, *arguments)
         return found.rows, found.buffers
 
     def _entry(self, index: int) -> Entry:
@@ -213,7 +217,7 @@ class Reader:
                     if found.takes(*row):
                         found.buffers += (entry.header, entry.body)
                 elif entry.kind is EntryKind.PUBLISH:
-                    for chunk in found.chunks(entry):
+                    for chunk in found.chunks(self._published.of(entry)):
                         if chunk.index in known:
                             staged = self._entry(chunk.index)
                             found.buffers += (staged.header, staged.body)
@@ -282,16 +286,13 @@ class _Found:
         self.offset = offset + count
         return True
 
-    def chunks(self, publish: Entry) -> Iterator[Chunk]:
+    def chunks(self, publish: Published) -> Iterator[Chunk]:
         """Those of a publish that are wanted: the bytes of each must follow before the next."""
-        offset = publish.base_offset
-        chunks, _ = unpack_chunks(publish)
-        for chunk in chunks:
+        for offset, chunk in publish.from_offset(self.offset):
             if self.takes(offset, chunk.records, chunk.size, publish.append_time):
                 yield chunk
             if self.full:
                 return
-            offset += chunk.records
 
 
 def _wake(future: asyncio.Future[None]) -> None:
@@ -302,7 +303,9 @@ def _wake(future: asyncio.Future[None]) -> None:
 # -- in a thread -------------------------------------------------------------------------------
 
 
-def _read_disk(log: SegmentLog, offset: int, last: Index, bytes_max: int) -> _Found:
+def _read_disk(
+    log: SegmentLog, published: Recent, offset: int, last: Index, bytes_max: int
+) -> _Found:
     """Frames of entries up to ``last``. Those that take no offset are passed over."""
     found = _Found(offset, bytes_max)
     index, step = log.index_at_offset(offset), min(bytes_max, PEEK_BYTES)
@@ -317,7 +320,7 @@ def _read_disk(log: SegmentLog, offset: int, last: Index, bytes_max: int) -> _Fo
                     found.buffers.append(frame)
             else:
                 if header.kind == EntryKind.PUBLISH:
-                    for chunk in found.chunks(decode_entry(bytes(frame))):
+                    for chunk in found.chunks(published.of(decode_entry(frame))):
                         found.buffers += _read_frames(log, [chunk.index])
                 # Go on where the next record is: much may have been staged before it.
                 index = max(index, log.index_at_offset(found.offset))

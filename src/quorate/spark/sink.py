@@ -107,7 +107,8 @@ class QuorateBatchWriter(DataSourceArrowWriter):
                     "when Spark repeats the batch after a failure, they are written twice",
                     stacklevel=2,
                 )
-            _publish(found, self._options, REPEATED if known else ())
+            # A job without a name is never known again: the log need not remember it for long.
+            _publish(found, self._options, REPEATED if known else (), once=not known)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Tasks that failed have staged, too, and said nothing."""
@@ -162,12 +163,16 @@ def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
 
 
 def _publish(
-    found: Sequence[Written], options: WriteOptions, harmless: tuple[type[QuorateError], ...]
+    found: Sequence[Written],
+    options: WriteOptions,
+    harmless: tuple[type[QuorateError], ...],
+    *,
+    once: bool = False,
 ) -> None:
     """One publish for each log, in the order of their names, of partitions in their order.
 
     The same batch again, with the same rows, is answered as the first time. ``harmless`` says what
-    else is taken for success.
+    else is taken for success. The first log that refuses it ends it: those before have their rows.
     """
     by_log: dict[str, list[Share]] = {}
     for message in found:
@@ -182,9 +187,12 @@ def _publish(
             digest = NOTHING
             for share in shares:
                 digest = digest.plus(share.digest)
-            with suppress(*harmless):
-                parts = [share.part for share in shares]
-                publish_staged(client.log(log), app, batch_id, parts, digest.encode())
+            parts = [share.part for share in shares]
+            try:
+                publish_staged(client.log(log), app, batch_id, parts, digest.encode(), once=once)
+            except REPEATED as error:
+                if not isinstance(error, harmless):
+                    raise type(error)(f"log {log}: {error}") from None
 
 
 def _drop(staged: Iterable[tuple[str, bytes | None]], app: str, batch_id: int, at: str) -> None:

@@ -212,11 +212,11 @@ def judge_stage(
     known = staging.attempt(label.app, label.batch_id, label.partition, label.attempt)
     if known is not None and known.run != label.run:
         return InvalidArgument(f"{_described(label)}: its attempt belongs to another run")
-    number = len(known.chunks) if known is not None else 0
+    number = known.number if known is not None else 0
     if label.number > number:
         return OutOfSequence(f"{_described(label)}: its attempt goes on with chunk {number}")
     if known is not None and label.number < number:
-        return _judge_repeated_chunk(known.chunks[label.number], label, records)
+        return _judge_repeated_chunk(known.chunk(label.number), label, records)
     if staging.bytes + size > limits.staged_bytes:
         return StageFull(
             f"{staging.bytes} bytes are staged already (limits.staged_bytes = "
@@ -265,13 +265,13 @@ def judge_publish(state: State, operation: Publish, limits: Limits) -> Run | Quo
     runs = set()
     for part in operation.parts:
         attempt = staging.attempt(operation.app, batch_id, part.partition, part.attempt)
-        if attempt is None or len(attempt.chunks) < part.chunks:
+        if attempt is None or attempt.number < part.chunks:
             return StageExpired(
                 f"batch {batch_id} of {operation.app!r}: of the {part.chunks} chunks of partition "
-                f"{part.partition} {len(attempt.chunks) if attempt is not None else 0} are staged: "
+                f"{part.partition} {attempt.number if attempt is not None else 0} are staged: "
                 f"they were dropped, or never came"
             )
-        if (len(attempt.chunks), attempt.records) != part[2:]:
+        if (attempt.number, attempt.records) != part[2:]:
             return _other_part(attempt, part)
         runs.add(attempt.run)
     if len(runs) > 1:
@@ -291,7 +291,7 @@ def chunks_of(state: State, operation: Publish) -> list[Chunk]:
 
 def _other_part(attempt: Attempt, part: Part) -> InvalidArgument:
     return InvalidArgument(
-        f"partition {part.partition} has {len(attempt.chunks)} chunks with {attempt.records} "
+        f"partition {part.partition} has {attempt.number} chunks with {attempt.records} "
         f"records staged, the publish names {part.chunks} and {part.records}"
     )
 

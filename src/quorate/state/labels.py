@@ -4,7 +4,8 @@ Everything here is checked when it is made. Numbers are little-endian and unsign
 
     label           version u8, length of app u8, 0 u16, partition u32, batch id u64, number u32,
                     0 u32, run 16 bytes, attempt 16 bytes, app
-    publication     version u8, length of app u8, 0 u16, 0 u32, batch id u64, digest 32 bytes, app
+    publication     version u8, length of app u8, flags u16, 0 u32, batch id u64, digest 32 bytes,
+                    app
 
 A label is padded with zeros to whole rows of its stage entry, a publication, which follows the
 chunks of its publish entry, to a multiple of 8 bytes.
@@ -49,6 +50,9 @@ BATCH_ID_MAX = 2**63 - 1
 # Chunks that one entry publishes: a megabyte of rows.
 CHUNKS_MAX = 65_536
 _NUMBER_MAX = 2**32 - 1
+
+# The only flag of a publication: its app publishes this and never anything again.
+_ONCE = 1
 
 _LABEL = struct.Struct("<BBHIQII16s16s")
 _PUBLICATION = struct.Struct("<BBHIQ32s")
@@ -108,6 +112,8 @@ class Publish:
     digest: bytes
     # None: the log must have none either.
     fence: str | None = None
+    # Nobody will ever stage for the app again: it is remembered only while this may be repeated.
+    once: bool = False
 
     def __post_init__(self) -> None:
         _check_batch(self.app, self.batch_id)
@@ -161,6 +167,7 @@ class Publication(NamedTuple):
     app: str
     batch_id: int
     digest: bytes
+    once: bool = False
 
 
 # -- in entries ----------------------------------------------------------------------------------
@@ -194,9 +201,8 @@ def decode_label(entry: Entry) -> Label:
 def encode_publication(publication: Publication, chunks: Sequence[Chunk]) -> bytes:
     """The body of the publish entry."""
     app = publication.app.encode()
-    head = _PUBLICATION.pack(
-        VERSION, len(app), 0, 0, publication.batch_id, publication.digest
-    )  # fmt: skip
+    flags = _ONCE if publication.once else 0
+    head = _PUBLICATION.pack(VERSION, len(app), flags, 0, publication.batch_id, publication.digest)
     return b"".join((pack_chunks(chunks), head, app, bytes(-len(app) % 8)))
 
 
@@ -204,12 +210,12 @@ def decode_publication(entry: Entry) -> tuple[Publication, list[Chunk]]:
     """Of a publish entry. Raises InvalidArgument for what nobody writes."""
     chunks, data = unpack_chunks(entry)
     try:
-        version, length, _, _, batch_id, digest = _PUBLICATION.unpack_from(data)
+        version, length, flags, _, batch_id, digest = _PUBLICATION.unpack_from(data)
         app = data[_PUBLICATION.size :][:length].decode()
     except (struct.error, UnicodeDecodeError) as odd:
         raise InvalidArgument(f"publication in entry {entry.index} cannot be read: {odd}") from odd
     _check_batch(app, batch_id)
-    publication = Publication(app, batch_id, digest)
+    publication = Publication(app, batch_id, digest, once=flags == _ONCE)
     if version != VERSION or data != encode_publication(publication, ()):
         raise InvalidArgument(f"publication in entry {entry.index} has bytes that nobody writes")
     return publication, chunks

@@ -70,12 +70,12 @@ class Producer(NamedTuple):
     runs: tuple[Run, ...]
     window: int
     expiry_us: int
-    # The append time of its newest batch, or of its opening if that was later.
+    # How old the log was with its newest batch, or with its opening if that was later.
     active_us: int
 
-    def idle(self, now_us: int) -> bool:
+    def idle(self, age: int) -> bool:
         """Whether it did nothing for its whole expiry."""
-        return now_us - self.active_us >= self.expiry_us
+        return age - self.active_us >= self.expiry_us
 
 
 def _hash(producer: Producer, runs: Iterable[Run]) -> int:
@@ -144,9 +144,9 @@ class Producers:
         self._unhashed.clear()
         return self._digest
 
-    def expired(self, now_us: int) -> tuple[int, ...]:
+    def expired(self, age: int) -> tuple[int, ...]:
         """The epochs of those that were idle for their expiry: as many as one entry takes."""
-        epochs = [epoch for epoch, one in self._by_epoch.items() if one.idle(now_us)]
+        epochs = [epoch for epoch, one in self._by_epoch.items() if one.idle(age)]
         return tuple(epochs[:EPOCHS_MAX])
 
     # -- changes -------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Producers:
         else:
             self._by_epoch[epoch] = after
 
-    def open(self, operation: OpenProducer, entry: Entry) -> None:
+    def open(self, operation: OpenProducer, entry: Entry, age: int) -> None:
         """A new name begins with nothing; one that is there goes on under a new epoch."""
         name, instance, window = operation.name, operation.instance, operation.window
         last_sequence = 0
@@ -184,30 +184,29 @@ class Producers:
             last_sequence, runs = before.last_sequence, before.runs[-window:]
             self._remove(before)
         opened = Producer(
-            name, entry.index, instance, last_sequence, runs, window, operation.expiry_us,
-            entry.append_time,
-        )  # fmt: skip
+            name, entry.index, instance, last_sequence, runs, window, operation.expiry_us, age
+        )
         self.add(opened)
 
-    def expire(self, epochs: tuple[int, ...], entry: Entry) -> None:
-        """Forget them. Their time is over by the append time of the log, not by any clock."""
+    def expire(self, epochs: tuple[int, ...], entry: Entry, age: int) -> None:
+        """Forget them. Their time is over by the age of the log, not by any clock."""
         gone = [self._current(epoch, entry) for epoch in epochs]
         for producer in gone:
             check(
-                producer.idle(entry.append_time),
+                producer.idle(age),
                 f"entry {entry.index} expires producer {producer.name!r}, which is not idle",
             )
         for producer in gone:
             self._remove(producer)
 
-    def accept(self, epoch: int, run: Run, append_time: int) -> None:
+    def accept(self, epoch: int, run: Run, age: int) -> None:
         """Take one stamped batch of an entry that is being made."""
-        self._extend(self._by_epoch[epoch], [run], append_time)
+        self._extend(self._by_epoch[epoch], [run], age)
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: Entry, age: int) -> None:
         """Take the stamped batches of a data entry."""
         for producer, runs in self._new_runs(entry):
-            self._extend(producer, runs, entry.append_time)
+            self._extend(producer, runs, age)
 
     def _new_runs(self, entry: Entry) -> list[tuple[Producer, list[Run]]]:
         """The batches that each producer has in ``entry``, in its order."""

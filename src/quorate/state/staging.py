@@ -8,7 +8,8 @@ whatever the order of changes was.
 from __future__ import annotations
 
 import struct
-from itertools import islice, takewhile
+from functools import reduce
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.entry import Chunk
@@ -17,19 +18,22 @@ from quorate.state.operations import FORGOTTEN_MAX
 from quorate.state.producers import hash_item
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from quorate.entry import Entry
     from quorate.state.labels import Label, Publication
     from quorate.types import Index, Term
 
-__all__ = ["App", "Attempt", "Staging"]
+__all__ = ["App", "Attempt", "Staging", "attempt_of"]
 
 # What is hashed begins with its sort; the state, producers and runs are 0 to 2.
 _ATTEMPT_ITEM, _CHUNK_ITEM, _APP_ITEM = 3, 4, 5
-_ATTEMPT = struct.Struct("<BQQIQ16s16s")
+_ATTEMPT = struct.Struct("<BQQIQ16s16sQ")
 _CHUNK = struct.Struct("<BQQII")
-_APP = struct.Struct("<BQQQQQQ32s")
+_APP = struct.Struct("<BQQQQQQ32sB")
+
+# Chunks of an attempt are kept in blocks of so many: one more copies a block, not all of them.
+BLOCK = 256
 
 # app, batch id, partition, attempt
 _Key = tuple[str, int, int, bytes]
@@ -44,27 +48,50 @@ class Attempt(NamedTuple):
     partition: int
     # Drawn by whoever tries.
     id: bytes
-    # In the order of their numbers, which is that of the log; at least one.
-    chunks: tuple[Chunk, ...]
-    # The append time of the newest chunk.
+    # Its chunks in the order of their numbers, which is that of the log; at least one. All blocks
+    # but the last have BLOCK of them.
+    blocks: tuple[tuple[Chunk, ...], ...]
+    # How old the log was with the newest chunk.
     active_us: int
+    # Of all its chunks together.
+    records: int
+    size: int
+    # A hash of all its chunks, each with the one of those before it: what drops them need not look
+    # at each.
+    chain: int
 
     @property
     def first(self) -> int:
         """The index of its first chunk: its name in entries that drop it."""
-        return self.chunks[0].index
+        return self.blocks[0][0].index
+
+    @property
+    def number(self) -> int:
+        """How many chunks it has: the number of the next."""
+        return BLOCK * (len(self.blocks) - 1) + len(self.blocks[-1])
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        return tuple(chain.from_iterable(self.blocks))
+
+    def chunk(self, number: int) -> Chunk:
+        return self.blocks[number // BLOCK][number % BLOCK]
 
     @property
     def key(self) -> _Key:
         return self.app, self.batch_id, self.partition, self.id
 
-    @property
-    def records(self) -> int:
-        return sum(chunk.records for chunk in self.chunks)
-
-    @property
-    def size(self) -> int:
-        return sum(chunk.size for chunk in self.chunks)
+    def extended(self, chunk: Chunk, active_us: int) -> Attempt:
+        """With one chunk more."""
+        *whole, last = self.blocks
+        added = ((*last, chunk),) if len(last) < BLOCK else (last, (chunk,))
+        return self._replace(
+            blocks=(*whole, *added),
+            active_us=active_us,
+            records=self.records + chunk.records,
+            size=self.size + chunk.size,
+            chain=_chained(self.chain, chunk),
+        )
 
 
 class App(NamedTuple):
@@ -78,28 +105,40 @@ class App(NamedTuple):
     # Of the publish entry.
     index: Index  # type: ignore[assignment]  # nobody calls tuple's own
     term: Term
-    # The append time of that entry.
+    # How old the log was with that entry.
     active_us: int
+    # Nobody will ever stage for it again, so it is remembered only for as long as that publish may
+    # be repeated.
+    once: bool = False
+
+
+def attempt_of(key: _Key, run: bytes, chunks: Sequence[Chunk], active_us: int) -> Attempt:
+    """With these chunks, at least one."""
+    app, batch_id, partition, attempt = key
+    records, size = sum(chunk.records for chunk in chunks), sum(chunk.size for chunk in chunks)
+    chained = reduce(_chained, chunks, 0)
+    blocks = tuple(tuple(chunks[start : start + BLOCK]) for start in range(0, len(chunks), BLOCK))
+    return Attempt(
+        app, run, batch_id, partition, attempt, blocks, active_us, records, size, chained
+    )
+
+
+def _chained(before: int, chunk: Chunk) -> int:
+    return hash_item(_CHUNK.pack(_CHUNK_ITEM, before, *chunk))
 
 
 def _hash_attempt(attempt: Attempt) -> int:
-    """Without its chunks."""
-    app, run, batch_id, partition, attempt_id, _, active_us = attempt
+    """Its chunks are in there with their chain."""
     fields = _ATTEMPT.pack(
-        _ATTEMPT_ITEM, attempt.first, batch_id, partition, active_us, run, attempt_id
-    )
-    return hash_item(fields + app.encode())
-
-
-def _hash_chunks(attempt: Attempt, chunks: Iterable[Chunk]) -> int:
-    """Of these of its chunks. The first one's index ties them to their attempt."""
-    first = attempt.first
-    return sum(hash_item(_CHUNK.pack(_CHUNK_ITEM, first, *chunk)) for chunk in chunks)
+        _ATTEMPT_ITEM, attempt.first, attempt.batch_id, attempt.partition, attempt.active_us,
+        attempt.run, attempt.id, attempt.chain,
+    )  # fmt: skip
+    return hash_item(fields + attempt.app.encode())
 
 
 def _hash_app(app: App) -> int:
-    name, batch_id, digest, offset, count, index, term, active_us = app
-    fields = _APP.pack(_APP_ITEM, batch_id, offset, count, index, term, active_us, digest)
+    name, batch_id, digest, offset, count, index, term, active_us, once = app
+    fields = _APP.pack(_APP_ITEM, batch_id, offset, count, index, term, active_us, digest, once)
     return hash_item(fields + name.encode())
 
 
@@ -117,7 +156,7 @@ class Staging:
         self._apps: dict[str, App] = {}
         # How many attempts each app has; none has 0.
         self._stagers: dict[str, int] = {}
-        # The sum of the hashes of all attempts, chunks and apps.
+        # The sum of the hashes of all attempts and apps.
         self._digest = 0
         # Frames of staged chunks, and how many there are.
         self.bytes = 0
@@ -182,20 +221,20 @@ class Staging:
         older = {one.run for one in takewhile(lambda one: one.run != run, own)}
         return tuple(one.first for one in own if one.run in older)
 
-    def expired(self, now_us: int, expiry_us: int) -> tuple[int, ...]:
+    def expired(self, age: int, expiry_us: int) -> tuple[int, ...]:
         """The attempts to which nothing was added for ``expiry_us``: as many as may go at once."""
-        found = (
-            first for first, one in self._attempts.items() if now_us - one.active_us >= expiry_us
-        )
+        found = (first for first, one in self._attempts.items() if age - one.active_us >= expiry_us)
         return tuple(islice(found, FORGOTTEN_MAX))
 
-    def idle_apps(self, now_us: int, expiry_us: int) -> tuple[int, ...]:
-        """The last publishes of apps that have published nothing for ``expiry_us`` and have nothing
-        staged: as many as may go at once."""
+    def idle_apps(self, age: int, expiry_us: int, once_expiry_us: int) -> tuple[int, ...]:
+        """The last publishes of apps that have published nothing for ``expiry_us``, or for
+        ``once_expiry_us`` if that was their only one, and have nothing staged: as many as may go at
+        once."""
         found = [
             app.index
             for app in self.apps()
-            if now_us - app.active_us >= expiry_us and app.name not in self._stagers
+            if age - app.active_us >= (once_expiry_us if app.once else expiry_us)
+            and app.name not in self._stagers
         ]
         return tuple(found[:FORGOTTEN_MAX])
 
@@ -206,9 +245,9 @@ class Staging:
         self._attempts[attempt.first] = attempt
         self._firsts[attempt.key] = attempt.first
         self._stagers[attempt.app] = self._stagers.get(attempt.app, 0) + 1
-        self._digest += _hash_attempt(attempt) + _hash_chunks(attempt, attempt.chunks)
+        self._digest += _hash_attempt(attempt)
         self.bytes += attempt.size
-        self.chunks += len(attempt.chunks)
+        self.chunks += attempt.number
 
     def _remove(self, attempt: Attempt) -> None:
         del self._attempts[attempt.first]
@@ -216,9 +255,9 @@ class Staging:
         self._stagers[attempt.app] -= 1
         if not self._stagers[attempt.app]:
             del self._stagers[attempt.app]
-        self._digest -= _hash_attempt(attempt) + _hash_chunks(attempt, attempt.chunks)
+        self._digest -= _hash_attempt(attempt)
         self.bytes -= attempt.size
-        self.chunks -= len(attempt.chunks)
+        self.chunks -= attempt.number
 
     def put_app(self, app: App) -> None:
         """In place of what the app had published before."""
@@ -228,7 +267,7 @@ class Staging:
         self._apps[app.name] = app
         self._digest += _hash_app(app)
 
-    def stage(self, label: Label, records: int, entry: Entry) -> None:
+    def stage(self, label: Label, records: int, entry: Entry, age: int) -> None:
         """The next chunk of its attempt."""
         published = self._apps.get(label.app)
         check(
@@ -236,7 +275,7 @@ class Staging:
             f"entry {entry.index} stages for a batch of {label.app!r} that is published",
         )
         known = self.attempt(label.app, label.batch_id, label.partition, label.attempt)
-        number = len(known.chunks) if known is not None else 0
+        number = known.number if known is not None else 0
         check(
             label.number == number and records > 0 and (known is None or known.run == label.run),
             f"entry {entry.index} stages chunk {label.number} of {records} records where chunk "
@@ -244,25 +283,20 @@ class Staging:
         )
         chunk = Chunk(entry.index, records, entry.size)
         if known is None:
-            attempt = Attempt(
-                label.app, label.run, label.batch_id, label.partition, label.attempt, (chunk,),
-                entry.append_time,
-            )  # fmt: skip
-            self.add(attempt)
+            key = label.app, label.batch_id, label.partition, label.attempt
+            self.add(attempt_of(key, label.run, (chunk,), age))
         else:
-            self._extend(known, chunk, entry.append_time)
+            after = known.extended(chunk, age)
+            self._attempts[known.first] = after
+            self._digest += _hash_attempt(after) - _hash_attempt(known)
+            self.bytes += chunk.size
+            self.chunks += 1
 
-    def _extend(self, attempt: Attempt, chunk: Chunk, active_us: int) -> None:
-        after = attempt._replace(chunks=(*attempt.chunks, chunk), active_us=active_us)
-        self._attempts[attempt.first] = after
-        self._digest += _hash_attempt(after) - _hash_attempt(attempt)
-        self._digest += _hash_chunks(attempt, (chunk,))
-        self.bytes += chunk.size
-        self.chunks += 1
-
-    def publish(self, publication: Publication, chunks: list[Chunk], entry: Entry) -> None:
+    def publish(
+        self, publication: Publication, chunks: list[Chunk], entry: Entry, age: int
+    ) -> None:
         """Whole attempts at one batch become visible; all others up to that batch are dropped."""
-        app, batch_id, digest = publication
+        app, batch_id, digest, once = publication
         before = self._apps.get(app)
         check(
             before is None or before.batch_id < batch_id,
@@ -277,8 +311,8 @@ class Staging:
             if attempt.batch_id <= batch_id:
                 self._remove(attempt)
         published = App(
-            app, batch_id, digest, entry.base_offset, entry.count, entry.index, entry.term,
-            entry.append_time,
+            app, batch_id, digest, entry.base_offset, entry.count, entry.index, entry.term, age,
+            once,
         )  # fmt: skip
         self.put_app(published)
 
@@ -293,13 +327,13 @@ class Staging:
             if (
                 attempt is None
                 or (attempt.app, attempt.batch_id) != (app, batch_id)
-                or attempt.chunks != tuple(chunks[place : place + len(attempt.chunks)])
+                or attempt.chunks != tuple(chunks[place : place + attempt.number])
             ):
                 raise InvariantBroken(
                     f"entry {entry.index} publishes {chunks[place]}, which is not what is staged"
                 )
             found.append(attempt)
-            place += len(attempt.chunks)
+            place += attempt.number
         partitions = {attempt.partition for attempt in found}
         runs = {attempt.run for attempt in found}
         check(

@@ -30,26 +30,33 @@ if TYPE_CHECKING:
     from quorate.entry import Entry, Stamp
     from quorate.types import Index, Term
 
-__all__ = ["State"]
+__all__ = ["AGE_STEP_US", "State"]
 
 _CONTROL = frozenset({EntryKind.NOOP, EntryKind.PRODUCER, EntryKind.FENCE, EntryKind.STAGE})
 
+# What a log ages by from one entry to the next at most: ten minutes. It is part of the format: all
+# replicas count alike.
+AGE_STEP_US = 600 * 1_000_000
+
 # What is hashed begins with its sort; those of producers and of staging are 1 to 5.
 _STATE_ITEM = 0
-_STATE = struct.Struct("<BQQB")
+_STATE = struct.Struct("<BQQQB")
 _DIGEST_MASK = 2**64 - 1
 
 
 class State:
     """Everything that the entries up to some index add up to."""
 
-    __slots__ = ("append_time", "end", "fence", "producers", "staging")
+    __slots__ = ("age", "append_time", "end", "fence", "producers", "staging")
 
     def __init__(self) -> None:
         # The offset that the next record takes.
         self.end = 0
         # Of the last applied entry, in microseconds. Never falls.
         self.append_time = 0
+        # How much time has passed in the log, in microseconds: what is idle is idle by it. Never
+        # falls, and is never above the append time.
+        self.age = 0
         # What every append must show; None: no append may show any.
         self.fence: str | None = None
         self.producers = Producers()
@@ -59,25 +66,41 @@ class State:
         return isinstance(other, State) and self._contents() == other._contents()
 
     def _contents(self) -> Contents:
-        return Contents(self.end, self.append_time, self.fence, self.producers, self.staging)
+        return Contents(
+            self.end, self.append_time, self.age, self.fence, self.producers, self.staging
+        )
 
     def copy(self) -> State:
         """Another state with the same contents; what it shares never changes."""
         other = State()
-        other.end, other.append_time, other.fence = self.end, self.append_time, self.fence
+        other.end, other.append_time, other.age = self.end, self.append_time, self.age
+        other.fence = self.fence
         other.producers, other.staging = self.producers.copy(), self.staging.copy()
         return other
 
     def digest(self) -> int:
         """64 bits that stand for the contents, whatever entries or checkpoint led to them."""
         fence = self.fence or ""
-        fields = _STATE.pack(_STATE_ITEM, self.end, self.append_time, self.fence is not None)
+        fields = _STATE.pack(
+            _STATE_ITEM, self.end, self.append_time, self.age, self.fence is not None
+        )
         tables = self.producers.digest() + self.staging.digest()
         return (hash_item(fields + fence.encode()) + tables) & _DIGEST_MASK
 
     def expired(self, now_us: int) -> tuple[int, ...]:
         """The epochs that an ExpireProducers may name in an entry with append time ``now_us``."""
-        return self.producers.expired(now_us)
+        return self.producers.expired(self.age_at(now_us))
+
+    def age_at(self, append_time: int) -> int:
+        """How old the log is with a next entry of this append time. A clock that leaps by years
+        makes nobody idle for more than one step; and so does a time in which nobody could write,
+        because no node was up."""
+        return self.age + min(append_time - self.append_time, AGE_STEP_US)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether anything is in here that may be idle one day."""
+        return len(self.producers) > 0 or self.staging.crowd > 0
 
     # -- applying ------------------------------------------------------------------------------
 
@@ -94,17 +117,18 @@ class State:
                 f"entry {entry.index} has append time {entry.append_time}, "
                 f"the entry before it has {self.append_time}"
             )
+        age = self.age_at(entry.append_time)
         if entry.kind is EntryKind.DATA:
             if entry.stamps:
-                self._apply_stamps(entry)
+                self._apply_stamps(entry, age)
         elif entry.kind is EntryKind.PUBLISH:
-            self._publish(entry)
+            self._publish(entry, age)
         elif entry.kind is EntryKind.STAGE and entry.runs:
-            self._stage(entry)
+            self._stage(entry, age)
         else:
-            self._apply_control(entry)
+            self._apply_control(entry, age)
         self.end += entry.count
-        self.append_time = entry.append_time
+        self.append_time, self.age = entry.append_time, age
 
     def accept(
         self, count: int, stamp: Stamp | None, index: Index, term: Term, append_time: int
@@ -112,35 +136,36 @@ class State:
         """Add one batch of the entry that a leader is about to make: what a judge let pass. When
         the entry has all its batches, this state is what applying it gives."""
         run = Run(stamp.sequence if stamp is not None else 0, count, self.end, index, term)
+        age = self.age_at(append_time)
         if stamp is not None:
-            self.producers.accept(stamp.epoch, run, append_time)
+            self.producers.accept(stamp.epoch, run, age)
         self.end += count
-        self.append_time = append_time
+        self.append_time, self.age = append_time, age
         return run
 
-    def _apply_stamps(self, entry: Entry) -> None:
+    def _apply_stamps(self, entry: Entry, age: int) -> None:
         try:
-            self.producers.append(entry)
+            self.producers.append(entry, age)
         except InvalidArgument as odd:
             raise InvariantBroken(str(odd)) from odd
 
-    def _stage(self, entry: Entry) -> None:
+    def _stage(self, entry: Entry, age: int) -> None:
         try:
             label, counts = decode_label(entry), unpack_counts(entry)
         except InvalidArgument as odd:
             raise _unreadable(entry, odd) from odd
         if entry.count or len(counts) != 1:
             raise InvariantBroken(f"entry {entry.index} stages more or less than one batch")
-        self.staging.stage(label, counts[0], entry)
+        self.staging.stage(label, counts[0], entry, age)
 
-    def _publish(self, entry: Entry) -> None:
+    def _publish(self, entry: Entry, age: int) -> None:
         try:
             publication, chunks = decode_publication(entry)
         except InvalidArgument as odd:
             raise _unreadable(entry, odd) from odd
-        self.staging.publish(publication, chunks, entry)
+        self.staging.publish(publication, chunks, entry, age)
 
-    def _apply_control(self, entry: Entry) -> None:
+    def _apply_control(self, entry: Entry, age: int) -> None:
         kind = entry.kind
         if kind not in _CONTROL:
             raise InvariantBroken(
@@ -150,18 +175,18 @@ class State:
         if entry.count or entry.runs or entry.stamps:
             raise InvariantBroken(f"entry {entry.index} is of kind {kind.name} and has records")
         if kind is not EntryKind.NOOP:
-            self._apply_operation(entry)
+            self._apply_operation(entry, age)
 
-    def _apply_operation(self, entry: Entry) -> None:
+    def _apply_operation(self, entry: Entry, age: int) -> None:
         try:
             operation = decode_operation(entry.kind, entry.body)
         except InvalidArgument as odd:
             raise _unreadable(entry, odd) from odd
         match operation:
             case OpenProducer():
-                self.producers.open(operation, entry)
+                self.producers.open(operation, entry, age)
             case ExpireProducers(epochs):
-                self.producers.expire(epochs, entry)
+                self.producers.expire(epochs, entry, age)
             case SetFence(fence, expect):
                 self._set_fence(fence, expect, entry)
             case DropStaged(_, attempts):
@@ -188,7 +213,8 @@ class State:
         else, a single flipped bit included."""
         state = State()
         contents, digest = decode_contents(data)
-        state.end, state.append_time, state.fence, state.producers, state.staging = contents
+        state.end, state.append_time, state.age, state.fence = contents[:4]
+        state.producers, state.staging = contents[4:]
         if state.digest() != digest:
             raise InvalidArgument(f"state has digest {state.digest():#x}, not {digest:#x}")
         if state.encode() != data:

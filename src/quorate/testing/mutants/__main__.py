@@ -49,7 +49,10 @@ TESTS = (
         ("state", "unit/test_proposals.py", "unit/test_proposals_answers.py",
          "unit/test_proposals_staging.py", "unit/test_agreement.py"),
     ),
-    (("replica/reader.py",), ("replica/test_reader_staging.py", "replica/test_reader.py")),
+    (
+        ("replica/reader.py", "replica/published.py"),
+        ("replica/test_published.py", "replica/test_reader_staging.py", "replica/test_reader.py"),
+    ),
     (("raft/log.py",), ("unit/test_raft_log.py",)),
     (("client/window.py",), ("client/test_producer_window.py", "client/test_producer_model.py")),
     (

@@ -15,7 +15,7 @@ _LIKE = """    found = (
         next(
             one
             for one in {order}
-            if (one.key[:3], len(one.chunks), one.records)
+            if (one.key[:3], one.number, one.records)
             == ((app, batch_id, part.partition), *part[2:])
         )
         for part in operation.parts
@@ -56,7 +56,7 @@ STAGING = (
         "published-without-a-chunk",
         "all chunks of a publish are there, or it is refused whole",
         "state/judge.py",
-        "        if attempt is None or len(attempt.chunks) < part.chunks:\n",
+        "        if attempt is None or attempt.number < part.chunks:\n",
         "        if attempt is None:\n            continue\n        if not attempt.chunks:\n",
     ),
     Mutant(
@@ -69,9 +69,9 @@ STAGING = (
     Mutant(
         "published-at-one-offset",
         "the chunks of a publish are read at consecutive offsets",
-        "replica/reader.py",
-        "            offset += chunk.records\n",
-        "            offset += 1\n",
+        "replica/published.py",
+        "            yield starts[place], chunk_at(self._rows, place)\n",
+        "            yield starts[0] + place, chunk_at(self._rows, place)\n",
     ),
     Mutant(
         "append-time-of-the-staging",
@@ -163,8 +163,36 @@ STAGING = (
         "expired-while-it-grows",
         "every chunk puts the expiry of its attempt off",
         "state/staging.py",
-        "chunks=(*attempt.chunks, chunk), active_us=active_us)",
-        "chunks=(*attempt.chunks, chunk))",
+        "            active_us=active_us,\n            records=",
+        "            records=",
+    ),
+    Mutant(
+        "leap-counts-in-full",
+        "a leap of a leader's clock ages a log by one step only",
+        "state/state.py",
+        "        return self.age + min(append_time - self.append_time, AGE_STEP_US)\n",
+        "        return self.age + append_time - self.append_time\n",
+    ),
+    Mutant(
+        "still-log-never-ages",
+        "a log to which nothing is added ages all the same",
+        "replica/drafts.py",
+        "    if ahead.remembers and now_us - ahead.append_time >= AGE_STEP_US:\n",
+        "    if not ahead.remembers and now_us - ahead.append_time >= AGE_STEP_US:\n",
+    ),
+    Mutant(
+        "app-forgotten-like-a-job",
+        "only what published once and for all is forgotten soon",
+        "state/staging.py",
+        "(once_expiry_us if app.once else expiry_us)",
+        "once_expiry_us",
+    ),
+    Mutant(
+        "job-kept-like-an-app",
+        "what published once and for all is forgotten soon",
+        "state/staging.py",
+        "(once_expiry_us if app.once else expiry_us)",
+        "expiry_us",
     ),
     Mutant(
         "abort-undoes-a-publish",

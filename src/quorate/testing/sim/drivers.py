@@ -4,6 +4,8 @@ A driver writes one batch after the other: tasks stage the chunks of each partit
 twice at once; then one publish. What a batch holds follows from its number, so a driver that is
 started anew writes the same again. It begins after the last batch that the one before noted as
 done, which may be one too few; and the one before goes on as a zombie until it is told.
+
+A job is a driver that writes one batch, once and for all: whoever is started anew is another job.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["Drivers"]
 
 APPS = ("q1", "q2")
+# Each has a name of its own, which begins so.
+JOB = "job"
 # Drivers make a part of the load.
 GAPS = 2
 
@@ -77,6 +81,8 @@ class _Driver:
     app: str
     run: bytes
     batch_id: int
+    # It is a job.
+    once: bool = False
     # Attempts at each partition of the batch, oldest first.
     tasks: dict[int, list[_Task]] = field(default_factory=dict)
     publishing: bool = False
@@ -111,7 +117,7 @@ class Drivers:
         usual: list[Any] = [GAPS * options.client_gap_us, "nothing", -1, 0]
         gap, kind, where, which = self._choices.choose(usual, self._draw)
         node = self._clients.target(where)
-        app = APPS[which % len(APPS)]
+        app = (*APPS, JOB)[which % (len(APPS) + 1)]
         if kind != "nothing":
             self._world.count_event(kind, node.name)
         if kind == "drive":
@@ -140,7 +146,12 @@ class Drivers:
     def _driver(self, app: str) -> _Driver:
         driver = self._drivers.get(app)
         if driver is None or driver.gone:
-            driver = self._drivers[app] = _Driver(app, self._id(), self._noted.get(app, 0))
+            run = self._id()
+            if app == JOB:
+                driver = _Driver(f"{JOB}-{self._ids}", run, 0, once=True)
+            else:
+                driver = _Driver(app, run, self._noted.get(app, 0))
+            self._drivers[app] = driver
             self._begin_batch(driver)
         return driver
 
@@ -248,7 +259,9 @@ class Drivers:
             parts = parts[:1]  # fewer records than on replay
         digest = blake2b(content, digest_size=32).digest()
         ledger = self._clients.ledger
-        publish = Publish(driver.app, driver.batch_id, parts, digest, ledger.fence)
+        publish = Publish(
+            driver.app, driver.batch_id, parts, digest, ledger.fence, once=driver.once
+        )
         ledger.stages.ask_publish(publish)
         driver.publishing = True
         self._clients.request(
@@ -280,6 +293,9 @@ class Drivers:
             raise Violation("one-answer", f"{publish} got {result}")
 
     def _batch_done(self, driver: _Driver) -> None:
+        if driver.once:
+            self._end(driver)
+            return
         driver.batch_id += 1
         self._begin_batch(driver)
         if self._drivers.get(driver.app) is driver:
@@ -287,15 +303,20 @@ class Drivers:
 
     def _refused(self, driver: _Driver, problem: QuorateError) -> None:
         if isinstance(problem, Duplicate):
-            driver.gone = True
-            if driver in self._zombies:
-                self._zombies.remove(driver)
+            self._end(driver)
             # Whoever published it is ahead of what was noted.
             self._noted[driver.app] = max(self._noted.get(driver.app, 0), driver.batch_id + 1)
         elif isinstance(problem, ReplayMismatch):
             self._batch_done(driver)  # the first one is kept
+        elif isinstance(problem, StageExpired) and driver.once:
+            self._end(driver)  # a job is not begun again under its name
         elif isinstance(problem, StageExpired):
             self._begin_batch(driver)
+
+    def _end(self, driver: _Driver) -> None:
+        driver.gone = True
+        if driver in self._zombies:
+            self._zombies.remove(driver)
 
     # -- aborts --------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ class _Producer:
     last_sequence: int = 0
     # The batches whose places are remembered: as many as its window.
     kept: deque[int] = field(default_factory=deque)
-    # The append time of its newest batch or opening.
+    # How old the log was with its newest batch or opening.
     active_us: int = 0
 
     def epoch(self, index: int) -> int:
@@ -161,7 +161,7 @@ class Ledger:
             raise Violation("C4", f"batch {payload} of {producer} stamped {stamp} after {last}")
         known.last_sequence = sequence + count - 1
         known.kept.append(payload)
-        known.active_us = self._append_time
+        known.active_us = self.stages.age
 
     def _apply_operation(self, entry: Entry, fence: str | None) -> str | None:
         operation = decode_operation(entry.kind, entry.body)
@@ -183,12 +183,12 @@ class Ledger:
         one.openings[entry.index] = operation.instance, one.last_sequence
         one.instance, one.expiry_us = operation.instance, operation.expiry_us
         one.kept = deque(one.kept, maxlen=operation.window)
-        one.active_us = entry.append_time
+        one.active_us = self.stages.age
 
     def _expire(self, operation: ExpireProducers, entry: Entry) -> None:
         for epoch in operation.epochs:
             one = next(one for one in self._producers.values() if one.epoch(self.index) == epoch)
-            if entry.append_time - one.active_us < one.expiry_us:
+            if self.stages.age - one.active_us < one.expiry_us:
                 raise Violation("expiry", f"entry {entry.index} expires {epoch}, which is not idle")
             one.epochs.append((entry.index, 0))
             one.instance, one.last_sequence = None, 0

@@ -41,7 +41,7 @@ class Node:
         self.world = world
         self.name = name
         self.config = config
-        self.store = Store(name, world.options.segment_bytes)
+        self.store = Store(name, world.options.segment_bytes, world.options.least_bytes)
         self.engine: Engine | None = None
         # Counts processes, those that died while opening included: what one of them had
         # scheduled means nothing to the next.

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any
 
-from quorate.config import Config, Limits, Storage, Timing
+from quorate.config import KIB, Config, Limits, Storage, Timing
 
 __all__ = ["FAULTS", "NOISES", "Options", "swarm"]
 
@@ -26,6 +26,8 @@ NOISES = ("loss", "duplicate", "reorder", "late", "stray")
 
 BATCH_BYTES_MAX = 100
 RESERVE_BYTES = 1024
+# An entry leaves room in it for another one: nobody is refused while the next spare is made.
+LEAST_BYTES = 40 * KIB
 
 # What only a leader asks for, or nobody but the node itself: what is applied must not depend on it.
 UNEVEN = (
@@ -70,6 +72,11 @@ class Options:
     uneven: bool = False
     # Any number of disks may rot. Nobody can promise to go on then, only to lose nothing quietly.
     over_budget: bool = False
+
+    @property
+    def least_bytes(self) -> int:
+        """So small that a log has segments of several sizes."""
+        return min(max(LEAST_BYTES, self.segment_bytes // 4), self.segment_bytes)
 
     def config(self) -> Config:
         """What all nodes have in common."""
@@ -168,6 +175,7 @@ def _expiries(seed: int) -> dict[str, int]:
     return {
         "staged_expiry_ms": random.choice((1000, 1000, 60_000)),
         "app_expiry_ms": random.choice((3000, 60_000)),
+        "once_expiry_ms": random.choice((1000, 3000)),
     }
 
 

@@ -54,6 +54,7 @@ EXPECTED = (
     "fed from disk",
     "fence refused",
     "fence set",
+    "job forgotten",
     "message as bytes",
     "message duplicated",
     "message lost",

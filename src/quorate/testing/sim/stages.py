@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from quorate.entry import unpack_batches
 from quorate.state.labels import decode_label, decode_publication
 from quorate.state.operations import DropReason, DropStaged, ForgetApps, decode_operation
+from quorate.state.state import AGE_STEP_US
 from quorate.testing.sim.violation import Violation
 from quorate.types import EntryKind
 
@@ -30,7 +31,8 @@ class _Piece(NamedTuple):
     index: int  # type: ignore[assignment]  # nobody calls tuple's own
     records: int
     size: int
-    time: int
+    # How old the log was.
+    age: int
     # The bytes of the batch, which no two chunks of different labels share.
     batch: bytes
 
@@ -53,7 +55,9 @@ class _Done(NamedTuple):
     offset: int
     count: int  # type: ignore[assignment]  # nobody calls tuple's own
     index: int  # type: ignore[assignment]  # nobody calls tuple's own
-    time: int
+    # How old the log was.
+    age: int
+    once: bool
 
 
 class _Table(NamedTuple):
@@ -82,6 +86,13 @@ class Stages:
     def __init__(self, timing: Timing) -> None:
         self._staged_expiry_us = 1000 * timing.staged_expiry_ms
         self._app_expiry_us = 1000 * timing.app_expiry_ms
+        self._once_expiry_us = 1000 * timing.once_expiry_ms
+        # How old the log is, and its append time: neither leap nor standstill ages it by more than
+        # a step.
+        self.age = 0
+        self._append_time = 0
+        # Who published once and for all, remembered or not.
+        self._through: set[str] = set()
         # After each index.
         self._tables = [_Table({}, {})]
         # What was asked for: the batch of each chunk, publishes by app and batch, aborts.
@@ -108,6 +119,8 @@ class Stages:
         """How many offsets ``entry`` takes. ``fence`` is the one before it."""
         table = self._tables[-1]
         self.dropped = None
+        self.age += min(entry.append_time - self._append_time, AGE_STEP_US)
+        self._append_time = entry.append_time
         taken = 0
         if entry.kind is EntryKind.PUBLISH:
             table = self._publish(table, entry, fence)
@@ -133,28 +146,32 @@ class Stages:
         known = table.attempts.get(key, ())
         if label.number != len(known):
             raise Violation("stage", f"{label} in entry {entry.index} after {len(known)} chunks")
-        piece = _Piece(entry.index, records, entry.size, entry.append_time, batch)
+        piece = _Piece(entry.index, records, entry.size, self.age, batch)
         return _Table({**table.attempts, key: (*known, piece)}, table.apps)
 
     def _publish(self, table: _Table, entry: Entry, fence: str | None) -> _Table:
         publication, chunks = decode_publication(entry)
-        app, batch_id, digest = publication
+        app, batch_id, digest, once = publication
         done = table.apps.get(app)
         if done is not None and done.batch_id >= batch_id:
             raise Violation("C3", f"{publication} in entry {entry.index} again, after {done}")
+        if app in self._through and entry.count:
+            raise Violation("C3", f"{publication} in entry {entry.index}, and once before")
         named = [(chunk.index, chunk.records, chunk.size) for chunk in chunks]
         asked = [
             publish
             for publish in self._publishes.get((app, batch_id), [])
-            if (publish.digest, publish.fence) == (digest, fence)
+            if (publish.digest, publish.fence, publish.once) == (digest, fence, once)
             and [piece[:3] for piece in self._whole(table, publish) or ()] == named
             and publish.records == entry.count
         ]
         if not asked:
             raise Violation("C8", f"entry {entry.index} publishes {named}: nobody asked for that")
         published = _Done(
-            batch_id, digest, entry.base_offset, entry.count, entry.index, entry.append_time
+            batch_id, digest, entry.base_offset, entry.count, entry.index, self.age, once
         )
+        if once:
+            self._through.add(app)
         left = {
             key: pieces
             for key, pieces in table.attempts.items()
@@ -202,7 +219,7 @@ class Stages:
         left: dict[_Key, tuple[_Piece, ...]],
     ) -> bool:
         if reason is DropReason.EXPIRED:
-            return entry.append_time - pieces[-1].time >= self._staged_expiry_us
+            return self.age - pieces[-1].age >= self._staged_expiry_us
         if reason is DropReason.REPLACED:
             # All of a run goes at once, and whoever began before it goes, too.
             runs = [one.run for one in table.attempts if one.app == key.app]
@@ -215,13 +232,15 @@ class Stages:
         )
 
     def _forget(self, table: _Table, operation: ForgetApps, entry: Entry) -> _Table:
-        for name, done in table.apps.items():
-            if done.index in operation.publishes and (
-                entry.append_time - done.time < self._app_expiry_us
-                or any(key.app == name for key in table.attempts)
-            ):
-                raise Violation("stage", f"{operation} in entry {entry.index} forgets {name}")
         self.dropped = "app forgotten"
+        for name, done in table.apps.items():
+            if done.index not in operation.publishes:
+                continue
+            expiry_us = self._once_expiry_us if done.once else self._app_expiry_us
+            if self.age - done.age < expiry_us or any(key.app == name for key in table.attempts):
+                raise Violation("stage", f"{operation} in entry {entry.index} forgets {name}")
+            if done.once:
+                self.dropped = "job forgotten"
         left = {
             name: done for name, done in table.apps.items() if done.index not in operation.publishes
         }

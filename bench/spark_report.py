@@ -1,0 +1,208 @@
+"""From what was measured with Spark to tables, and to the page ``docs/benchmarks-spark.md``.
+
+A ratio is taken round by round, against what ran beside it in the same round, and the median of
+those is shown. Rows that fall short look like the others.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench.rounds import Row
+
+    Results = dict[str, Any]
+
+__all__ = ["HEADS", "Line", "lines", "page", "short_count", "voids"]
+
+HEADS = ("", "values", "system", "figure", "median", "low to high", "beside", "ratio", "bar", "")
+TITLES = {
+    "W9": "W9: batch read",
+    "W10": "W10: write, a million records in each micro-batch of a stream",
+    "W11": "W11: append, through a micro-batch, visible in a second log",
+}
+# A machine on which something else runs measures that.
+LOAD_MAX = 1.0
+
+RULES = """\
+- Ratios, of what ran side by side: all in turn, round after round, in one session of Spark, beside
+  the three nodes that it reads and writes. Shown is the median of the rounds, with the lowest and
+  the highest. Absolute figures promise nothing.
+- Parquet is Spark's own, compressed with snappy, with the same rows and the same four columns:
+  a number, a time, a key of 8 bytes, the value. It is written to one disk once, without a sync; a
+  log is on three disks, two of them synced, before a write ends.
+- Values are random bytes, which cannot be compressed, or text like JSON, of which Parquet stores a
+  part.
+- A read ends with Spark's sink `noop`: every row comes to Java. `tuples` is the same source, with
+  tuples in place of Arrow. `path` reads a copy of the directory of one node.
+- A write reads Parquet files. A stream counts what its micro-batches took, not what comes before.
+- Memory is that of the driver: Java and the processes that it started, after a collection; what
+  they share is counted once.
+- Rows that fall short of their bar are shown like the others."""
+
+
+class Bar(NamedTuple):
+    """What a row has to reach beside another one of the same values."""
+
+    workload: str
+    variant: str
+    # Of the values that it is about: what their name begins with.
+    shape: str
+    bound: float
+    against: tuple[str, str]
+
+
+PARQUET = ("parquet", "")
+BARS = (
+    Bar("W9", "cluster", "100 B", 0.5, PARQUET),
+    Bar("W9", "cluster", "1 KiB", 0.6, PARQUET),
+    Bar("W9", "cluster", "", 3.0, ("quorate", "tuples")),
+    Bar("W9", "path", "1 KiB", 0.8, PARQUET),
+    Bar("W9", "path", "100 B", 0.0, PARQUET),
+    Bar("W10", "batch", "", 0.3, PARQUET),
+    Bar("W10", "stream", "100 B", 0.75, ("quorate", "batch")),
+    Bar("W10", "stream", "1 KiB", 0.75, ("quorate", "batch")),
+)
+LATENCY_MS_MAX = 600.0
+GROWTH_MAX = 1.1
+
+
+class Line(NamedTuple):
+    """One row of a table, as text, under :data:`HEADS`."""
+
+    workload: str
+    cells: tuple[str, ...]
+    short: bool
+
+
+def lines(results: Results) -> list[Line]:
+    found: list[Line] = []
+    for row in results["rows"]:
+        found += _passing(row) if row["workload"] == "W11" else _throughput(results, row)
+    return found
+
+
+def short_count(results: Results) -> int:
+    return sum(line.short for line in lines(results))
+
+
+def voids(results: Results) -> list[str]:
+    """Why the ratios prove nothing, if they do not."""
+    found = []
+    if results["mode"] == "part":
+        found.append("it is a part of a run, or a small one: it shows that the benchmark works")
+    before = results["load"][0]
+    if before > LOAD_MAX:
+        found.append(f"something else ran on the machine: its load was {before:.2f} before")
+    return found
+
+
+def _throughput(results: Results, row: Row) -> Iterator[Line]:
+    rates = [one["records_per_s"] for one in row["rounds"]]
+    name = f"{row['system']} {row['variant']}".strip()
+    shown = (row["workload"], row["shape"], name, "records/s", *_spread(rates))
+    bars = [
+        bar
+        for bar in BARS
+        if (bar.workload, bar.variant) == (row["workload"], row["variant"])
+        and row["shape"].startswith(bar.shape)
+    ]
+    if not bars:
+        yield Line(row["workload"], (*shown, "", "", "", ""), short=False)
+    for bar in bars:
+        ratios = _ratios(results, row, bar)
+        short = bool(ratios) and median(ratios) < bar.bound
+        beside = " ".join(bar.against).strip()
+        ratio = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else ""
+        bound = f"≥ {bar.bound:g}" if bar.bound else ""
+        cells = (*shown, beside, ratio, bound, "short" if short else "")
+        yield Line(row["workload"], cells, short)
+
+
+def _ratios(results: Results, row: Row, bar: Bar) -> list[float]:
+    for other in results["rows"]:
+        same = (other["workload"], other["shape"]) == (row["workload"], row["shape"])
+        if same and (other["system"], other["variant"]) == bar.against:
+            pairs = zip(row["rounds"], other["rounds"], strict=True)
+            return [one["records_per_s"] / two["records_per_s"] for one, two in pairs]
+    return []
+
+
+def _passing(row: Row) -> Iterator[Line]:
+    for figure, bound in (("p50_ms", LATENCY_MS_MAX), ("p99_ms", None)):
+        taken = [one[figure] for one in row["rounds"]]
+        short = bound is not None and median(taken) > bound
+        bar = f"≤ {bound:g}" if bound is not None else ""
+        shown = ("W11", "", "quorate", figure.replace("_", " "), *_spread(taken))
+        yield Line("W11", (*shown, "", "", bar, "short" if short else ""), short)
+    early, late = row["memory"]["early"], row["memory"]["late"]
+    growth = late["memory_mb"] / early["memory_mb"]
+    shown = ("W11", "", "quorate", f"MB after {late['batches']}", f"{late['memory_mb']:.0f}", "")
+    beside = f"after {early['batches']}: {early['memory_mb']:.0f}"
+    short = growth > GROWTH_MAX
+    cells = (*shown, beside, f"{growth:.2f}", f"≤ {GROWTH_MAX:g}", "short" if short else "")
+    yield Line("W11", cells, short)
+    staged = row["staged_bytes"]
+    shown = ("W11", "", "quorate", "bytes staged", str(staged), "")
+    yield Line("W11", (*shown, "", "", "0", "short" if staged else ""), staged > 0)
+
+
+def _spread(values: Sequence[float]) -> tuple[str, str]:
+    return _number(median(values)), f"{_number(min(values))} to {_number(max(values))}"
+
+
+def _number(value: float) -> str:
+    for unit, factor in ((" M", 1e6), (" k", 1e3)):
+        if value >= factor:
+            return f"{value / factor:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+# -- the page ------------------------------------------------------------------------------------
+
+
+def page(results: Results) -> str:
+    return "\n".join([*_opening(results), *_tables(results), "", "## Rules", "", RULES]) + "\n"
+
+
+def _opening(results: Results) -> Iterator[str]:
+    machine, settings = results["machine"], results["settings"]
+    yield "# Benchmarks with Spark"
+    yield ""
+    yield "Written by `make bench-spark` from what it measured; do not edit. The log by itself is"
+    yield "measured on [another page](benchmarks.md)."
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    yield f"| machine | {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB |"
+    yield f"| system | {machine['system']}, {machine['file_system']} |"
+    yield "| load | {:.2f} before, {:.2f} after |".format(*results["load"])
+    yield f"| commit | {results['commit']}, {results['began']} |"
+    yield f"| versions | {', '.join(' '.join(one) for one in results['versions'].items())} |"
+    yield (
+        f"| run | {results['mode']}: {settings['rounds']} rounds, {settings['small']:,} records of "
+        f"100 B, {settings['large']:,} of 1 KiB |"
+    )
+    yield f"| short | {short_count(results)} of the bars |"
+    reasons = voids(results)
+    if reasons:
+        yield ""
+        yield "**This run proves nothing:**"
+        yield ""
+        yield from (f"- {reason}" for reason in reasons)
+
+
+def _tables(results: Results) -> Iterator[str]:
+    found = lines(results)
+    for workload in sorted({line.workload for line in found}, key=lambda name: int(name[1:])):
+        rows = [line.cells for line in found if line.workload == workload]
+        used = [place for place in range(1, len(HEADS)) if any(row[place] for row in rows)]
+        yield ""
+        yield f"## {TITLES[workload]}"
+        yield ""
+        yield f"| {' | '.join(HEADS[place] for place in used)} |"
+        yield f"| {' | '.join('---' for _ in used)} |"
+        yield from (f"| {' | '.join(row[place] for place in used)} |" for row in rows)

@@ -1,0 +1,68 @@
+"""The chunks of a publish, found by offset: one may have thousands, and a fetch wants a few.
+
+Whoever reads on asks for the same publish again and again. So where each chunk begins is worked out
+once and kept for a while.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_right
+from itertools import accumulate, chain
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from quorate.entry import chunk_at, chunk_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quorate.entry import Chunk, Entry
+
+__all__ = ["Published", "Recent"]
+
+_RECORDS = struct.Struct("<8xI4x")
+# Several readers may stand in different publishes.
+KEPT = 4
+
+
+class Published:
+    """One publish entry, for readers."""
+
+    __slots__ = ("_rows", "_starts", "append_time")
+
+    def __init__(self, entry: Entry) -> None:
+        # Of all its records.
+        self.append_time = entry.append_time
+        self._rows = chunk_rows(entry)
+        records = chain.from_iterable(_RECORDS.iter_unpack(self._rows))
+        # The offset of each chunk's first record; and the one behind the last.
+        self._starts = array("Q", accumulate(records, initial=entry.base_offset))
+
+    def from_offset(self, offset: int) -> Iterator[tuple[int, Chunk]]:
+        """The chunks from the one that holds ``offset`` on, each with its first offset."""
+        starts = self._starts
+        for place in range(max(0, bisect_right(starts, offset) - 1), len(starts) - 1):
+            yield starts[place], chunk_at(self._rows, place)
+
+
+class Recent:
+    """The publishes that were read last. For the loop and for threads."""
+
+    __slots__ = ("_found", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        # By index: what is read is committed, so no index ever gets another entry.
+        self._found: dict[int, Published] = {}
+
+    def of(self, entry: Entry) -> Published:
+        with self._lock:
+            known = self._found.pop(entry.index, None)
+            if known is None:
+                known = Published(entry)
+                if len(self._found) >= KEPT:
+                    del self._found[next(iter(self._found))]
+            self._found[entry.index] = known
+            return known
