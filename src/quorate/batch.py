@@ -32,7 +32,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from crc32c import crc32c
 
 from quorate.errors import EmptyBatch, InvalidArgument, TooLarge
-from quorate.single import BATCH_MAGIC, MAGIC_CRC, SINGLE_BYTES, encode_single, is_single
+from quorate.single import (
+    BATCH_MAGIC,
+    MAGIC_CRC,
+    SINGLE_BYTES,
+    encode_single,
+    is_single,
+    open_single,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
@@ -46,6 +53,7 @@ __all__ = [
     "assemble_batch",
     "batch_count",
     "encode_batch",
+    "open_single",
 ]
 
 MAGIC = BATCH_MAGIC

@@ -67,6 +67,8 @@ class Timing(_Section):
     # An app that published nothing for so long is forgotten, and could publish its last batch a
     # second time: 90 days.
     app_expiry_ms: int = _bounded(90 * 24 * 3_600_000, 1000, _TEN_YEARS_MS)
+    # The same for one that published once and for all, and only repeats that publish: an hour.
+    once_expiry_ms: int = _bounded(3_600_000, 1000, _TEN_YEARS_MS)
 
     def __post_init__(self) -> None:
         _Section.__post_init__(self)
@@ -168,3 +170,10 @@ class Config:
                 f"limits.batch_bytes + storage.reserve_bytes = {largest}: a batch of that size "
                 f"would find no room"
             )
+
+    @property
+    def least_segment_bytes(self) -> int:
+        """Of the first segments of a log. Whatever is within the limits finds room in one, with all
+        that goes along: the reserve, names, rows of what is dropped, pages that stay unused."""
+        largest = max(self.limits.batch_bytes, MIB) + self.storage.reserve_bytes + MIB
+        return min(largest, self.storage.segment_bytes)

@@ -31,7 +31,10 @@
     ├── WrongCluster       WRONG_CLUSTER        the node belongs to another cluster
     ├── Unauthorized       UNAUTHORIZED         the caller may not do this
     ├── VersionMismatch    VERSION_MISMATCH     the two sides share no protocol version
-    └── InvalidArgument    INVALID_ARGUMENT     a field is outside its range
+    ├── InvalidArgument    INVALID_ARGUMENT     a field is outside its range
+    ├── DecodeFailed       DECODE_FAILED        a record is not what its pipeline reads it as
+    ├── CheckFailed        CHECK_FAILED         a record does not meet a check of its pipeline
+    └── SparkFailed        SPARK_FAILED         a job of Spark failed, or Spark is not there
 
     ReplicaHalted                     this replica must not go on: not an answer to anybody
     ├── Damaged                       what was committed here differs from what the leader has
@@ -51,8 +54,10 @@ from typing import ClassVar
 __all__ = [
     "Behind",
     "Busy",
+    "CheckFailed",
     "Corrupt",
     "Damaged",
+    "DecodeFailed",
     "DiskFailed",
     "DiskFull",
     "Duplicate",
@@ -72,6 +77,7 @@ __all__ = [
     "QuorateError",
     "ReplayMismatch",
     "ReplicaHalted",
+    "SparkFailed",
     "StageExpired",
     "StageFull",
     "StateDiverged",
@@ -221,6 +227,18 @@ class VersionMismatch(QuorateError):
 
 class InvalidArgument(QuorateError):
     code = "INVALID_ARGUMENT"
+
+
+class DecodeFailed(QuorateError):
+    code = "DECODE_FAILED"
+
+
+class CheckFailed(QuorateError):
+    code = "CHECK_FAILED"
+
+
+class SparkFailed(QuorateError):
+    code = "SPARK_FAILED"
 
 
 _KNOWN: list[type[QuorateError]] = [QuorateError, *QuorateError.__subclasses__()]

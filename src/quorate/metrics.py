@@ -88,6 +88,7 @@ class LogMetrics(NamedTuple):
     lag: dict[str, int]
     staged_bytes: int
     damaged_ranges: int
+    full: bool = False
 
 
 class Snapshot(NamedTuple):
@@ -96,6 +97,7 @@ class Snapshot(NamedTuple):
     logs: list[LogMetrics]
     disk_free_bytes: int
     connections: int
+    disk_full: bool = False
 
 
 class Exposition(Collector):
@@ -117,9 +119,10 @@ class Exposition(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        metrics, (logs, disk_free_bytes, connections) = self._metrics, self._look()
+        metrics, (logs, disk_free_bytes, connections, disk_full) = self._metrics, self._look()
         yield _gauge("quorate_build_info", "Always 1.", [((self._version,), 1)], "version")
         yield _gauge("quorate_disk_free_bytes", "Free bytes of the disk.", [((), disk_free_bytes)])
+        yield _gauge("quorate_disk_full", "1 if another log finds no room.", [((), disk_full)])
         yield _gauge("quorate_connections", "Clients that are connected.", [((), connections)])
         yield _histogram(
             "quorate_append_duration_seconds", "From arrival to receipt.", metrics.append_duration
@@ -154,6 +157,7 @@ def _seen_by_log(logs: list[LogMetrics]) -> Iterator[Metric]:
         ("quorate_replica_is_leader", "1 if it leads.", attrgetter("is_leader")),
         ("quorate_staged_bytes", "Bytes not yet published.", attrgetter("staged_bytes")),
         ("quorate_damaged_ranges", "Places that this disk lost.", attrgetter("damaged_ranges")),
+        ("quorate_replica_full", "1 if appends find no room here.", attrgetter("full")),
     ):
         yield _gauge(name, text, [((one.log,), value(one)) for one in logs], "log")
     lags = [((one.log, peer), lag) for one in logs for peer, lag in one.lag.items()]

@@ -10,7 +10,7 @@ from struct import Struct
 
 from crc32c import crc32c
 
-__all__ = ["BATCH_MAGIC", "MAGIC_CRC", "SINGLE_BYTES", "encode_single", "is_single"]
+__all__ = ["BATCH_MAGIC", "MAGIC_CRC", "SINGLE_BYTES", "encode_single", "is_single", "open_single"]
 
 BATCH_MAGIC = b"QRBA"
 # The magic is compared and the CRC follows it, so what is summed up begins at 8.
@@ -42,25 +42,34 @@ def encode_single(value: bytes, time: int) -> bytes:
     return _PROOF.pack(BATCH_MAGIC, crc32c(proved, MAGIC_CRC)) + proved
 
 
-def is_single(data: bytes) -> bool:
-    """Whether it is the whole batch of such a record, all of it checked.
+def open_single(data: bytes) -> tuple[int | None, bytes] | None:
+    """The time and the value of such a batch; None if it is no such, or not whole.
 
-    False says nothing: what is wrong with a batch, if anything is, finds whoever parses it.
+    Its CRC is left to whoever has not just held another one against these bytes. None says nothing:
+    what is wrong with a batch, if anything is, finds whoever parses it.
     """
     if len(data) < SINGLE_BYTES:
+        return None
+    magic, _, kind, length, reserved, time, directory, size, first, last = _LAYOUT.unpack_from(data)
+    end = SINGLE_BYTES + size
+    if (
+        size != last
+        or length != len(data)
+        or magic != BATCH_MAGIC
+        or directory != _DIRECTORY
+        or reserved != _RESERVED
+        or first != 0
+        or data[end:] != _PADDING[size % 8]
+    ):
+        return None
+    if kind == _TIMED:
+        return time, data[SINGLE_BYTES:end]
+    return (None, data[SINGLE_BYTES:end]) if kind == _TIMELESS and time == 0 else None
+
+
+def is_single(data: bytes) -> bool:
+    """Whether it is the whole batch of such a record, all of it checked, the CRC too."""
+    if open_single(data) is None:
         return False
-    magic, crc, kind, length, reserved, time, directory, size, first, last = _LAYOUT.unpack_from(
-        data
-    )
-    padding = _PADDING[size % 8]
-    return (
-        size == last
-        and length == len(data) == SINGLE_BYTES + size + len(padding)
-        and (kind == _TIMED or (kind == _TIMELESS and time == 0))
-        and magic == BATCH_MAGIC
-        and directory == _DIRECTORY
-        and reserved == _RESERVED
-        and first == 0
-        and data.endswith(padding)
-        and crc32c(data[8:], MAGIC_CRC) == crc
-    )
+    _, crc = _PROOF.unpack_from(data)
+    return bool(crc32c(data[8:], MAGIC_CRC) == crc)

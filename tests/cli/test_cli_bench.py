@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dev_rig import PATIENCE_S, command, plain_environment, wait_until
 from quorate.cli.main import main
 from quorate.cli.workloads import WORKLOADS
 
@@ -44,6 +47,33 @@ def test_a_log_that_it_made_is_gone(quorate: Run, cluster: DevCluster, options: 
         before = client.logs()
         ran = quorate("bench", "--workload", "W2", "--seconds", SECONDS, *options)
         assert (ran.status, len(ran.documents)) == (0, 1)
+        assert client.logs() == before
+
+
+@pytest.mark.parametrize("workload", ["W1", "W2"])
+def test_ctrl_c_ends_it_in_one_line_and_takes_its_log_away(
+    cluster: DevCluster, workload: str
+) -> None:
+    line = command(
+        "bench", "--workload", workload, "--seconds", "600", "--log", f"short-{workload}"
+    )
+    with cluster.client() as client:
+        before = client.logs()
+        with subprocess.Popen(
+            [*line, "--endpoints", cluster.endpoints],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=plain_environment(),
+        ) as process:
+            wait_until(lambda: client.logs() != before, "it has made its log")
+            loaded = client.log(f"short-{workload}")
+            # The first append of each connection is not under load yet.
+            wait_until(lambda: loaded.end_offset() > 100, "it loads it")
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, out) == (1, b"")
+        # A terminal shows what was typed: the line after that is ours.
+        assert err == b"\nerror: INTERRUPTED: stopped before the end\n"
         assert client.logs() == before
 
 

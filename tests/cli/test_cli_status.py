@@ -29,10 +29,11 @@ def test_the_document(cluster: DevCluster, quorate: Run, log: str) -> None:
     assert (ran.status, ran.err) == (0, "")
     [status] = ran.documents
     addresses = cluster.endpoints.split(",")
-    assert status["nodes"] == [
-        {"id": f"n{number}", "address": address, "up": True}
-        for number, address in enumerate(addresses, 1)
+    assert [(one["id"], one["address"], one["up"]) for one in status["nodes"]] == [
+        (f"n{number}", address, True) for number, address in enumerate(addresses, 1)
     ]
+    assert all(one["full"] in (True, False) for one in status["nodes"])
+    assert all(0 <= one["disk_used"] <= 100 for one in status["nodes"])
     [found] = [one for one in status["logs"] if one["name"] == log]
     assert found.keys() == {
         "name", "incarnation", "leader", "term", "first_offset", "end_offset", "committed",
@@ -43,7 +44,8 @@ def test_the_document(cluster: DevCluster, quorate: Run, log: str) -> None:
     assert states.keys() == {"n1", "n2", "n3"}
     leader = states[found["leader"]]
     assert (leader["role"], leader["state"], leader["lag"]) == ("leader", "self", 0)
-    assert all(one.keys() == {"node", "role", "match", "lag", "state"} for one in states.values())
+    keys = {"node", "role", "match", "lag", "state", "full"}
+    assert all(one.keys() == keys for one in states.values())
 
 
 def test_one_node_that_answers_is_enough_without_a_leader_too(quorate: Run) -> None:
@@ -52,18 +54,18 @@ def test_one_node_that_answers_is_enough_without_a_leader_too(quorate: Run) -> N
         places = {"n1": "127.0.0.1:1", "n2": node.address}
         view = LogStatus(
             "orders", b"\1" * 16, "candidate", None, 7, 0, 12, 5, 6, 0,
-            [ReplicaStatus("n1", None, "down")],
+            [ReplicaStatus("n1", None, "down")], True,
         )  # fmt: skip
-        node.will(Status, NodeStatus("n2", node.address, places, [view]))
+        node.will(Status, NodeStatus("n2", node.address, places, [view], 97, True))
         ran = quorate("status", "--endpoints", node.address)
         assert ran.status == 0
         assert ran.out.decode().splitlines() == [
-            "NODE  ADDRESS" + " " * (len(node.address) - 7) + "  UP",
-            "n1    " + "127.0.0.1:1".ljust(len(node.address)) + "  no",
-            f"n2    {node.address}  yes",
+            "NODE  ADDRESS" + " " * (len(node.address) - 7) + "  UP   DISK",
+            "n1    " + "127.0.0.1:1".ljust(len(node.address)) + "  no   -",
+            f"n2    {node.address}  yes  97 %, no room",
             "",
             "LOG     LEADER  TERM  FIRST  END  COMMITTED  REPLICAS",
-            "orders  none       7      0   12          5  n1 down, n2 compare",
+            "orders  none       7      0   12          5  n1 down, n2 compare no room",
         ]
         [status] = quorate("status", "--endpoints", node.address, "--json").documents
         assert status["logs"][0]["leader"] is None

@@ -143,6 +143,7 @@ def test_the_document_says_the_same(
     [log] = second["logs"]
     body = {"start": 4160, "stop": 4932, "first": 1, "last": 1, "what": "the body is bad"}
     assert log == {
+        "name": None,
         "incarnation": LOG,
         "clean": True,
         "segments": 3,
@@ -160,6 +161,7 @@ def test_the_document_says_the_same(
     }
     [agreement] = document["agreements"]
     assert agreement == {
+        "name": None,
         "incarnation": LOG,
         "paths": [str(clean), str(path)],
         "through": 45,

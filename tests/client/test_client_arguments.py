@@ -33,6 +33,13 @@ def test_endpoints(endpoints: Any) -> None:
             kind(endpoints)
 
 
+@pytest.mark.parametrize("timeout", [None, 0, -1, "30", float("nan"), float("inf"), 86_401])
+def test_no_timeout_means_for_ever(timeout: Any) -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.raises(InvalidArgument, match=r"^timeout = .* is not a number of seconds"):
+            kind(NOWHERE, timeout=timeout)
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a b", None, 5])
 def test_the_name_of_a_log(client: Client, name: Any) -> None:
     for act in (client.log, client.create_log, client.delete_log):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quorate.client.results import ReplicaSummary
 from quorate.client.status import merge_status
 from quorate.wire.calls import LogStatus, NodeStatus, ReplicaStatus
 
@@ -21,6 +22,12 @@ def node(name: str, *logs: LogStatus) -> NodeStatus:
     return NodeStatus(name, PLACES[name], PLACES, list(logs))
 
 
+def replica(
+    node: str, role: str, match: int | None, lag: int | None, state: str, *, full: bool = False
+) -> ReplicaSummary:
+    return ReplicaSummary(node=node, role=role, match=match, lag=lag, state=state, full=full)
+
+
 def test_a_healthy_cluster() -> None:
     peers = [ReplicaStatus("n2", 10, "append"), ReplicaStatus("n3", 4, "append")]
     status = merge_status(
@@ -32,7 +39,10 @@ def test_a_healthy_cluster() -> None:
         {},
     )
     assert status == {
-        "nodes": [{"id": one, "address": PLACES[one], "up": True} for one in PLACES],
+        "nodes": [
+            {"id": one, "address": PLACES[one], "up": True, "disk_used": None, "full": None}
+            for one in PLACES
+        ],
         "logs": [
             {
                 "name": "orders",
@@ -44,9 +54,9 @@ def test_a_healthy_cluster() -> None:
                 "committed": 9,
                 "staged_bytes": 0,
                 "replicas": [
-                    {"node": "n1", "role": "leader", "match": 10, "lag": 0, "state": "self"},
-                    {"node": "n2", "role": "follower", "match": 10, "lag": 0, "state": "append"},
-                    {"node": "n3", "role": "follower", "match": 4, "lag": 5, "state": "append"},
+                    replica("n1", "leader", 10, 0, "self"),
+                    replica("n2", "follower", 10, 0, "append"),
+                    replica("n3", "follower", 4, 5, "append"),
                 ],
             }
         ],
@@ -64,7 +74,7 @@ def test_a_node_that_does_not_answer_is_down() -> None:
     )
     assert [one["up"] for one in status["nodes"]] == [True, True, False]
     down = status["logs"][0]["replicas"][2]
-    assert down == {"node": "n3", "role": "follower", "match": None, "lag": None, "state": "down"}
+    assert down == replica("n3", "follower", None, None, "down")
 
 
 def test_without_a_leader_one_answer_is_enough() -> None:
@@ -90,7 +100,7 @@ def test_the_newest_term_decides_who_leads() -> None:
 def test_a_leader_that_only_others_hear_is_named() -> None:
     status = merge_status([node("n2", view("follower", "n1", 3, 9))], {})
     assert status["logs"][0]["leader"] == "n1"
-    assert status["nodes"][0] == {"id": "n1", "address": "h:1", "up": False}
+    assert (status["nodes"][0]["address"], status["nodes"][0]["up"]) == ("h:1", False)
 
 
 def test_two_lives_of_a_name_are_two_logs() -> None:
@@ -103,3 +113,19 @@ def test_two_lives_of_a_name_are_two_logs() -> None:
 def test_nodes_that_the_client_knew_are_listed_as_well() -> None:
     status = merge_status([NodeStatus("n1", "h:1", {"n1": "h:1"}, [])], {"n2": "h:2"})
     assert [(one["id"], one["up"]) for one in status["nodes"]] == [("n1", True), ("n2", False)]
+
+
+def test_who_has_no_room_is_told_by_itself_or_by_the_leader() -> None:
+    peers = [ReplicaStatus("n2", 10, "append"), ReplicaStatus("n3", 4, "append", full=True)]
+    leads = node("n1", view("leader", "n1", 3, 9, *peers))
+    leads.disk_used, leads.full = 40, False
+    follows = node("n2", view("follower", "n1", 3, 9))
+    follows.logs[0].full = True
+    follows.disk_used, follows.full = 97, True
+    status = merge_status([leads, follows], {})
+    assert [(one["disk_used"], one["full"]) for one in status["nodes"]] == [
+        (40, False),
+        (97, True),
+        (None, None),
+    ]
+    assert [one["full"] for one in status["logs"][0]["replicas"]] == [False, True, True]

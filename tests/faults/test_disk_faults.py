@@ -1,10 +1,7 @@
-"""Disks that fail, fill up or stand still under a real node."""
+"""Disks that fail or stand still under a real node, and nodes without another file to open."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from faults_rig import MIB, PATIENCE_S, SMALL, Raw, Writer, batch_of, grow, lag_free, page, until
 
-from quorate.errors import Busy, Corrupt, DiskFull, QuorateError
+from quorate.errors import Busy, Corrupt, QuorateError
 from quorate.testing.preload import FaultyDisks, why_not
 from quorate.testing.processes import Cluster, cluster
 
@@ -164,116 +161,6 @@ def test_slow_disks_everywhere_are_slow_and_nothing_else(
         writer.goes_on(20)
     assert {receipt.term for receipt in writer.acked.values()} == {found["term"]}
     writer.check()
-
-
-# -- disks that are full -----------------------------------------------------------------------
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Cluster]:
-    """Nodes on disks of a few megabytes."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount a file system")
-    settings = {
-        "limits": {"batch_bytes": 128 << 10, "pending_bytes": 1 * MIB},
-        "storage": {"segment_bytes": 1 * MIB, "disk_usage_max": 100},
-    }
-    with ExitStack() as stack:
-        made = Cluster(tmp_path, settings=settings)
-        for name in made.nodes:
-            try:
-                _mount(made.data(name))
-            except subprocess.CalledProcessError as error:
-                made.close()
-                pytest.skip(f"no tmpfs can be mounted: {error.stderr.decode().strip()}")
-            stack.callback(_unmount, made.data(name))
-        stack.callback(made.close)
-        made.start([LOG])
-        yield made
-
-
-def _mount(place: Path) -> None:
-    """A file system of a few megabytes, in memory."""
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "none", str(place)]
-    subprocess.run(command, check=True, capture_output=True)
-
-
-def _unmount(place: Path) -> None:
-    # Lazily: a node that was just killed may still hold a file.
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-def fill(nodes: Cluster, name: str) -> Path:
-    """Leave no room on a node's disk; the file that takes it."""
-    place = nodes.data(name) / "logs" / "ballast"
-    with place.open("wb") as file:
-        room = shutil.disk_usage(place).free
-        os.posix_fallocate(file.fileno(), 0, room)
-    return place
-
-
-def test_a_full_disk_of_one_node_is_no_trouble(small: Cluster) -> None:
-    leader = small.wait_leader(LOG)
-    log = small.client().log(LOG)
-    log.append(b"first")
-    ballast = fill(small, leader)
-    with Writer(small.client(), LOG, threads=4) as writer:
-        until(lambda: small.leader(LOG) not in (None, leader) or _full(writer, 3 * MIB), "it moves")
-        writer.goes_on()
-    assert small.nodes[leader].running
-    writer.check()
-    ballast.unlink()
-    settle(small)
-    writer.check()
-
-
-def _full(writer: Writer, size: int) -> bool:
-    return sum(map(len, writer.acked)) > size
-
-
-def test_full_disks_refuse_appends_and_let_read(small: Cluster) -> None:
-    log = small.client(timeout=2.0).log(LOG)
-    values = [bytes([number % 256]) * 60_000 for number in range(1000)]
-    ballasts = [fill(small, name) for name in small.nodes]
-    kept = 0
-    with pytest.raises(DiskFull):
-        for value in values:
-            log.append(value)
-            kept += 1
-    assert kept > 0
-    # Nothing of what was refused is there; everything else is, and can be read.
-    assert log.end_offset() == kept
-    assert [record.value for record in log.read(0)] == values[:kept]
-    assert all(node.running for node in small.nodes.values())
-    # There is room again.
-    for ballast in ballasts:
-        ballast.unlink()
-    patient = small.client().log(LOG)
-    assert patient.append(b"at last").offset == kept
-    settle(small)
-
-
-def test_nodes_on_full_disks_start_again(small: Cluster) -> None:
-    log = small.client(timeout=2.0).log(LOG)
-    ballasts = [fill(small, name) for name in small.nodes]
-    kept = 0
-    with pytest.raises(DiskFull):
-        while True:
-            log.append(bytes(60_000))
-            kept += 1
-    for name in small.nodes:
-        small.kill(name)
-    for name in small.nodes:
-        small.begin(name)
-    until(lambda: small.leader(LOG) is not None, "somebody leads")
-    patient = small.client().log(LOG)
-    assert patient.end_offset() == kept
-    assert sum(1 for _ in patient.read(0)) == kept
-    for ballast in ballasts:
-        ballast.unlink()
-    assert patient.append(b"at last").offset == kept
-    settle(small)
 
 
 # -- no files left -----------------------------------------------------------------------------

@@ -174,6 +174,24 @@ def test_a_node_that_ended_is_left_down_if_that_is_wanted(tmp_path: Path) -> Non
         assert cluster.process.poll() is None
 
 
+def test_it_ends_when_all_nodes_did_and_none_is_started_again(tmp_path: Path) -> None:
+    dev = command("dev", "--no-restart", "--dir", tmp_path, "--port", str(free_ports()))
+    with subprocess.Popen(
+        dev, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=plain_environment()
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready ")
+        for number in (1, 2, 3):
+            os.kill(int((tmp_path / f"n{number}.pid").read_text()), signal.SIGKILL)
+        _, error = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert error.splitlines()[-1] == (
+        f"error: NO_QUORUM: all 3 nodes have ended, and --no-restart leaves them down; the same "
+        f"--dir {tmp_path} resumes"
+    )
+    assert sum("ended with signal 9" in line for line in error.splitlines()) == 3
+
+
 def test_a_directory_keeps_its_number_of_nodes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

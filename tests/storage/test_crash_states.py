@@ -111,7 +111,7 @@ def test_the_vote_comes_first_and_a_cut_is_durable_before_anything_is_written_ov
     flush = Flush(1, vote=NEW_VOTE, truncate_from=Index(1), entries=chain(5))
     steps = run(flusher.plan(flush))
     assert steps[:4] == VOTE_STEPS
-    cut = steps.index(f"truncate {SEGMENT} at {PAGE}")
+    cut = steps.index(f"erase {SEGMENT} from {PAGE}")
     over = steps.index(f"write block at {PAGE}")
     assert f"sync {SEGMENT}" in steps[cut:over]
     assert steps[over + 1 :] == [f"sync block at {PAGE}"]
@@ -302,12 +302,12 @@ def test_entries_behind_a_header_whose_sync_failed_are_not_lost() -> None:
 
 @pytest.mark.parametrize("fails", [False, True], ids=["killed", "failed"])
 @pytest.mark.parametrize("first", [1, 4])
-def test_room_that_was_given_back_and_not_synced_is_not_damage(first: int, fails: bool) -> None:
+def test_zeros_that_were_written_and_not_synced_are_not_damage(first: int, fails: bool) -> None:
     disk = old_disk()
     _, flusher = open_disk(disk)
     run(flusher.plan(Flush(1, entries=chain(4, after=end(OLD_LOG)))))
     plan = flusher.plan(Flush(2, truncate_from=Index(first)))
-    run(plan, until="allocate")
+    run(plan, until="erase")
     if fails:
         disk.error = 5
         with pytest.raises(OSError, match="sync"):

@@ -9,7 +9,7 @@ import pytest
 
 from cluster_rig import append_many, happened, led, refused, standing
 from core_rig import ELECTION_TICKS, chain
-from quorate.errors import DiskFull, InvariantBroken
+from quorate.errors import Busy, DiskFull, InvariantBroken
 from quorate.raft.output import Happening, Refusal
 from quorate.replica.exchange import ReadAnswer, Receipt, Room
 from quorate.storage.flusher import Flush
@@ -20,6 +20,8 @@ from quorate.testing.disk.store import SEGMENT_BYTES, complete
 from quorate.types import Index
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from quorate.storage.flusher import Flusher
     from quorate.storage.log import SegmentLog
     from quorate.testing.hand import HandCluster
@@ -56,6 +58,37 @@ def test_appends_are_taken_again_as_soon_as_there_is_room() -> None:
     token = cluster.propose("n1", b"x")
     cluster.settle()
     assert isinstance(cluster.answers[token], Receipt)
+
+
+def test_what_is_on_its_way_to_the_disk_makes_others_wait() -> None:
+    """The disk is not full: as soon as the flush is done there is room again."""
+    cluster = led(1)
+    room(cluster, "n1", RESERVE + 1000)
+    cluster.auto_flush = False
+    first = cluster.propose("n1", b"x" * 500)
+    told = refused(cluster, cluster.propose("n1", b"x" * 500), Busy)
+    assert told == "what is on its way to the disk of n1 leaves no room for 500 bytes"
+    # What would never fit is told so at once.
+    refused(cluster, cluster.propose("n1", b"x" * 1000), DiskFull)
+    cluster.auto_flush = True
+    cluster.settle()
+    assert isinstance(cluster.answers[first], Receipt)
+    room(cluster, "n1", RESERVE + 1000)
+    again = cluster.propose("n1", b"x" * 500)
+    cluster.settle()
+    assert isinstance(cluster.answers[again], Receipt)
+
+
+def test_a_refusal_names_who_has_no_room_and_why() -> None:
+    cluster = led(3)
+    cluster.turn("n1", [Room(RESERVE, "97 % of the disk are in use")])
+    room(cluster, "n3", 0)
+    cluster.run(20)
+    told = refused(cluster, cluster.propose("n1", b"x" * 50), DiskFull)
+    assert told == (
+        "no room for 50 bytes on n1 (97 % of the disk are in use), n3; free some space there, or "
+        "raise storage.disk_usage_max"
+    )
 
 
 def test_a_leader_without_room_hands_over_to_those_who_have_it() -> None:
@@ -176,14 +209,7 @@ def test_no_more_is_allocated_than_the_share_of_the_disk_that_may_be_used() -> N
 
 
 def test_a_cut_that_cannot_be_made_good_takes_nothing_more_and_is_no_damage() -> None:
-    disk = SimulatedDisk()
-    log, flusher = opened(disk)
-    run(flusher, Flush(1, entries=chain(1, 1, 1)))
-    _, total = disk.space()
-    plan = flusher.plan(Flush(2, truncate_from=Index(2)))
-    for step in plan:
-        if step.startswith("truncate"):
-            disk.capacity = total - disk.space()[0]
+    disk, log, flusher = without_room()
     newest = log.segments[-1]
     assert newest.room == 0
     assert log.record.cutting == newest.file.size() == newest.rows.ends[-1]
@@ -197,14 +223,31 @@ def test_a_cut_that_cannot_be_made_good_takes_nothing_more_and_is_no_damage() ->
 
 
 def without_room() -> tuple[SimulatedDisk, SegmentLog, Flusher]:
-    """A log that was cut to one entry, and could not be made long again."""
+    """A log that an open cut to one entry, and that could not be made long again.
+
+    A running node keeps the room of what it cuts. The one here was killed while it did.
+    """
     disk = SimulatedDisk()
     log, flusher = opened(disk)
     run(flusher, Flush(1, entries=chain(1, 1, 1)))
     for step in flusher.plan(Flush(2, truncate_from=Index(2))):
+        if step.startswith("erase"):
+            break
+    log, flusher = complete(filling(disk))
+    return disk, log, flusher
+
+
+def filling(disk: SimulatedDisk) -> Generator[str, None, tuple[SegmentLog, Flusher]]:
+    """An open, while somebody else takes what it gives back."""
+    opening = open_log(disk, LogId(1, bytes(16)), SEGMENT_BYTES, lambda: 1)
+    while True:
+        try:
+            step = next(opening)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what the generator returned
         if step.startswith("truncate"):
             disk.capacity -= disk.space()[0]
-    return disk, log, flusher
+        yield step
 
 
 @pytest.mark.parametrize("restarts", [0, 1, 2])

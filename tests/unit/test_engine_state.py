@@ -140,7 +140,8 @@ def test_a_replica_starts_from_its_checkpoint_and_has_the_same_state() -> None:
     assert engine.applied >= 2
     assert engine.state.producers.get("p") is not None, "known before anybody leads"
     cluster.run(4 * ELECTION_TICKS)
-    before.append_time = engine.state.append_time  # of the noop of the new term
+    # Those of the noop of the new term.
+    before.append_time, before.age = engine.state.append_time, engine.state.age
     assert engine.state == before
     again = propose(cluster, stamped(epoch, 1))
     assert receipt(cluster, again).offset == 0

@@ -26,10 +26,10 @@ nodes = st.dictionaries(names, st.text(st.characters(exclude_categories=["Cs"]))
 words = st.sampled_from(["leader", "follower", "candidate", "learner"])
 
 found_logs = st.builds(calls.LogFound, names, ids, st.none() | names, nodes)
-replicas = st.builds(calls.ReplicaStatus, names, st.none() | numbers, words)
+replicas = st.builds(calls.ReplicaStatus, names, st.none() | numbers, words, st.booleans())
 statuses = st.builds(
     calls.LogStatus, names, ids, words, st.none() | names, numbers, numbers, numbers, numbers,
-    numbers, numbers, st.lists(replicas, max_size=3),
+    numbers, numbers, st.lists(replicas, max_size=3), st.booleans(),
 )  # fmt: skip
 # Every call, with a strategy for it and one for its answer.
 ROUND_TRIPS: dict[type[Call[Any]], tuple[st.SearchStrategy[Any], st.SearchStrategy[Any]]] = {
@@ -79,11 +79,19 @@ ROUND_TRIPS: dict[type[Call[Any]], tuple[st.SearchStrategy[Any], st.SearchStrate
     ),
     calls.Status: (
         st.builds(calls.Status),
-        st.builds(calls.NodeStatus, names, names, nodes, st.lists(statuses, max_size=2)),
+        st.builds(
+            calls.NodeStatus,
+            names,
+            names,
+            nodes,
+            st.lists(statuses, max_size=2),
+            st.none() | ms,
+            st.none() | st.booleans(),
+        ),
     ),
     calls.AwaitCatalog: (
         st.builds(calls.AwaitCatalog, numbers, ms),
-        st.builds(calls.CatalogReached, numbers),
+        st.builds(calls.CatalogReached, numbers, names),
     ),
 }
 

@@ -21,7 +21,7 @@ import click
 from quorate.cli.options import WholeNumber, log_name
 from quorate.cli.output import print_line, tell
 from quorate.client.asynchronous import AsyncClient
-from quorate.errors import InvalidArgument, WrongDirectory
+from quorate.errors import InvalidArgument, NoQuorum, WrongDirectory
 from quorate.net.loop import run
 from quorate.raft.core import VOTERS_MAX
 from quorate.storage.directory import process_at_work
@@ -40,7 +40,7 @@ STOP_S = 8.0
 LOOK_S = 0.05
 # A node that is not ready by then is not waited for, if a majority is.
 PATIENCE_S = 10.0
-# A cluster for a try has small files: every log has two of them on each node from the start.
+# A cluster for a try has small files: they are on one disk, all of them.
 SEGMENT_BYTES = 32 << 20
 
 _SETTINGS = re.compile(r"n([1-9])\.toml")
@@ -199,13 +199,13 @@ class _Cluster:
         announce = loop.create_task(self._announce())
         work = {*keepers, announce}
         try:
-            while not stopped.done() and work:
+            while not stopped.done():
                 done, _ = await asyncio.wait({stopped, *work}, return_when=asyncio.FIRST_COMPLETED)
                 work -= done
                 for task in done:
                     await task  # raises why the cluster cannot be
-            if not stopped.done():
-                await stopped
+                if not stopped.done() and work.isdisjoint(keepers):
+                    raise self._all_ended()
         finally:
             announce.cancel()
             stopped.cancel()
@@ -226,6 +226,14 @@ class _Cluster:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), RESTART_S)
                 return
+
+    def _all_ended(self) -> NoQuorum:
+        """Only where no node is started again."""
+        many, place = len(self._nodes), self._nodes[0].log.parent
+        return NoQuorum(
+            f"{'the node has' if many == 1 else f'all {many} nodes have'} ended, and --no-restart "
+            f"leaves them down; the same --dir {place} resumes"
+        )
 
     async def _run_once(self, node: _Node) -> int:
         """Start the node and wait for its end; its status."""

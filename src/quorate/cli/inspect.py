@@ -38,7 +38,7 @@ _KINDS = {int(kind): kind.name for kind in EntryKind}
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
 )
-@click.option("--log", "log", metavar="ID", help="Only the log whose incarnation begins with ID.")
+@click.option("--log", "log", metavar="NAME", help="Only that log: its name, or how its id begins.")
 @click.option("--segment", "segment", type=int, metavar="N", help="Show the blocks of segment N.")
 @click.option("--entries", is_flag=True, help="With --segment: show the entries of each block.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
@@ -56,10 +56,10 @@ def inspect(
     check_directory(directory)
     found = inspect_directory(directory)
     if log is not None:
-        found.logs = [one for one in found.logs if log_name(one.incarnation).startswith(log)]
+        found.logs = [one for one in found.logs if _is_called(one, log)]
         if not found.logs:
             raise click.UsageError(
-                f"no log in {directory} has an incarnation that begins so: {log}"
+                f"no log in {directory} has that name, or an incarnation that begins so: {log}"
             )
     document = _document(found)
     if segment is not None:
@@ -73,9 +73,13 @@ def inspect(
         print_line(line)
 
 
+def _is_called(view: LogView, log: str) -> bool:
+    return view.name == log or log_name(view.incarnation).startswith(log)
+
+
 def _choose(found: Inspection, number: int) -> tuple[LogView, SegmentView]:
     if len(found.logs) != 1:
-        names = ", ".join(log_name(one.incarnation) for one in found.logs) or "none"
+        names = ", ".join(one.name or log_name(one.incarnation) for one in found.logs) or "none"
         raise click.UsageError(f"--segment needs --log: the logs here are {names}")
     view = found.logs[0]
     for segment in view.segments:
@@ -105,6 +109,7 @@ def _log_document(view: LogView) -> Document:
         last = position_document(view.mark.last)
         mark = {"segment": view.mark.number, "end": view.mark.end, "last": last}
     return {
+        "name": view.name,
         "incarnation": log_name(view.incarnation),
         "clean": view.clean,
         "mark": mark,
@@ -234,7 +239,8 @@ def _log_lines(log: Document) -> Iterator[str]:
         stopped = f"closed in order at entry {mark['last']['index']}"
     else:
         stopped = _bad("the mark of a clean stop is bad") if log["clean"] else "not closed in order"
-    yield f"log {log['incarnation']}, {stopped}"
+    name = f"{log['name']} " if log["name"] is not None else ""
+    yield f"log {name}{log['incarnation']}, {stopped}"
     for line in _vote_lines(log["votes"]):
         yield f"  {line}"
     if log["segments"]:

@@ -31,7 +31,10 @@ UNKNOWN = 3
 UNREAD = 141
 
 # Each is in the module of its name.
-_COMMANDS = ("append", "bench", "dev", "inspect", "log", "read", "serve", "status", "verify")
+_COMMANDS = (
+    *("append", "bench", "demo", "dev", "inspect", "log", "pipeline", "read", "serve", "status"),
+    *("verify",),
+)
 
 
 class _Commands(click.Group):

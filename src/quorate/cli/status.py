@@ -16,7 +16,7 @@ from quorate.errors import QuorateError
 if TYPE_CHECKING:
     from quorate.cli.options import ClientOptions
     from quorate.client.blocking import Client
-    from quorate.client.results import ClusterStatus, LogSummary, ReplicaSummary
+    from quorate.client.results import ClusterStatus, LogSummary, NodeSummary, ReplicaSummary
 
 __all__ = ["replica_rows", "short", "status"]
 
@@ -60,8 +60,8 @@ def _show(options: ClientOptions, found: ClusterStatus) -> None:
         print_json(found)
         return
     print_table(
-        ("NODE", "ADDRESS", "UP"),
-        [(node["id"], node["address"], _yes(node["up"])) for node in found["nodes"]],
+        ("NODE", "ADDRESS", "UP", "DISK"),
+        [(node["id"], node["address"], _yes(node["up"]), _disk(node)) for node in found["nodes"]],
     )
     print_line()
     print_table(
@@ -75,6 +75,14 @@ def _yes(up: bool) -> str:
     return click.style("yes", fg="green") if up else click.style("no", fg="red")
 
 
+def _disk(node: NodeSummary) -> str:
+    """How much of it is in use."""
+    used = node["disk_used"]
+    if used is None:
+        return "-"
+    return click.style(f"{used} %, no room", fg="red") if node["full"] else f"{used} %"
+
+
 def _log_row(log: LogSummary) -> tuple[str, ...]:
     numbers = (log["term"], log["first_offset"], log["end_offset"], log["committed"])
     replicas = ", ".join(_replica(one) for one in log["replicas"])
@@ -83,7 +91,9 @@ def _log_row(log: LogSummary) -> tuple[str, ...]:
 
 def _replica(replica: ReplicaSummary) -> str:
     text = f"{replica['node']} {_state(replica['state'])}"
-    return f"{text} -{replica['lag']}" if replica["lag"] else text
+    if replica["lag"]:
+        text += f" -{replica['lag']}"
+    return f"{text} {click.style('no room', fg='red')}" if replica["full"] else text
 
 
 def _state(state: str) -> str:
@@ -103,7 +113,7 @@ def replica_rows(log: LogSummary) -> list[tuple[str, ...]]:
             one["role"],
             "-" if one["match"] is None else str(one["match"]),
             "-" if one["lag"] is None else str(one["lag"]),
-            _state(one["state"]),
+            _state(one["state"]) + (click.style(", no room", fg="red") if one["full"] else ""),
         )
         for one in log["replicas"]
     ]

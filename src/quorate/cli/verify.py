@@ -97,7 +97,7 @@ def _lines(report: Report) -> Iterator[str]:
     for directory in report.directories:
         yield from _directory_lines(directory)
     for one in report.agreements:
-        yield from _agreement_lines(one)
+        yield from _agreement_lines(one, report.name_of(one.incarnation))
 
 
 def _directory_lines(directory: DirectoryReport) -> Iterator[str]:
@@ -106,7 +106,7 @@ def _directory_lines(directory: DirectoryReport) -> Iterator[str]:
     yield f"{click.style(printable(str(directory.path)), bold=True)}: {whose}"
     yield from _damage_lines("  ", directory.damage, [])
     for log in directory.logs:
-        yield from _log_lines(log)
+        yield from _log_lines(log, directory.name_of(log.incarnation))
     warnings = sum(len(log.warnings) for log in directory.logs)
     if not directory.whole:
         yield "  " + click.style("damaged", fg="red", bold=True)
@@ -116,9 +116,9 @@ def _directory_lines(directory: DirectoryReport) -> Iterator[str]:
         yield "  " + click.style("whole", fg="green")
 
 
-def _log_lines(log: LogReport) -> Iterator[str]:
+def _log_lines(log: LogReport, name: str | None) -> Iterator[str]:
     stopped = "closed in order" if log.clean else "not closed in order"
-    yield f"  log {log_name(log.incarnation)}, {stopped}"
+    yield f"  log {_named(name, log.incarnation)}, {stopped}"
     records = log.next_offset - log.first_offset
     yield (
         f"    {count(log.segments, 'segment')}, {log.sealed} sealed; "
@@ -139,8 +139,13 @@ def _damage_lines(indent: str, damage: list[Damage], warnings: list[Damage]) -> 
         yield f"{indent}{click.style('warning', fg='yellow')}: {printable(str(one))}"
 
 
-def _agreement_lines(one: Agreement) -> Iterator[str]:
-    log = f"log {log_name(one.incarnation)}"
+def _named(name: str | None, incarnation: int) -> str:
+    """The manifest knows what it is called; the directory, which life of the name it is."""
+    return log_name(incarnation) if name is None else f"{name} {log_name(incarnation)}"
+
+
+def _agreement_lines(one: Agreement, name: str | None) -> Iterator[str]:
+    log = f"log {_named(name, one.incarnation)}"
     if not one.positions:
         copies = count(len(one.paths), "copy", "copies")
         yield f"{log}: {copies}, {click.style('the same', fg='green')} up to entry {one.through}"
@@ -178,7 +183,9 @@ def _document(report: Report) -> Document:
     return {
         "whole": report.whole,
         "directories": [_directory_document(one) for one in report.directories],
-        "agreements": [_agreement_document(one) for one in report.agreements],
+        "agreements": [
+            _agreement_document(one, report.name_of(one.incarnation)) for one in report.agreements
+        ],
     }
 
 
@@ -187,13 +194,15 @@ def _directory_document(directory: DirectoryReport) -> Document:
         "path": str(directory.path),
         "whole": directory.whole,
         "identity": identity_document(directory.identity),
-        "logs": [_log_document(log) for log in directory.logs],
+        "logs": [_log_document(log, directory.name_of(log.incarnation)) for log in directory.logs],
         "damage": [damage_document(one) for one in directory.damage],
     }
 
 
-def _log_document(log: LogReport) -> Document:
+def _log_document(log: LogReport, name: str | None) -> Document:
+    """``name`` is null if no manifest says it."""
     return {
+        "name": name,
         "incarnation": log_name(log.incarnation),
         "clean": log.clean,
         "segments": log.segments,
@@ -211,7 +220,7 @@ def _log_document(log: LogReport) -> Document:
     }
 
 
-def _agreement_document(one: Agreement) -> Document:
+def _agreement_document(one: Agreement, name: str | None) -> Document:
     """``difference`` is null if the copies are the same."""
     difference = None
     if one.positions:
@@ -220,6 +229,7 @@ def _agreement_document(one: Agreement) -> Document:
             for path, position in zip(one.paths, one.positions, strict=True)
         ]
     return {
+        "name": name,
         "incarnation": log_name(one.incarnation),
         "paths": [str(path) for path in one.paths],
         "through": one.through,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from quorate.client.staging import abort, publish, stage
+from quorate.client.staging import abort, last_published, publish, stage
 
 if TYPE_CHECKING:
     import asyncio
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from quorate.client.blocking import Log
     from quorate.client.results import Receipt
     from quorate.client.session import Session
-    from quorate.client.staging import Chunk, Part
+    from quorate.client.staging import Chunk, Part, Publication
 
-__all__ = ["Stager", "abort_staged", "publish_staged"]
+__all__ = ["Stager", "abort_staged", "last_publication", "publish_staged"]
 
 # Chunks on their way at once: enough to keep a leader busy, little beside its limits.
 DEPTH = 4
@@ -64,14 +64,19 @@ class Stager:
 
 
 def publish_staged(
-    log: Log, app: str, batch_id: int, parts: Sequence[Part], digest: bytes
+    log: Log, app: str, batch_id: int, parts: Sequence[Part], digest: bytes, *, once: bool = False
 ) -> Receipt:
     """As :func:`quorate.client.staging.publish`."""
     return log._client._run(
-        lambda session: publish(session, log._route, app, batch_id, parts, digest)
+        lambda session: publish(session, log._route, app, batch_id, parts, digest, once=once)
     )
 
 
 def abort_staged(log: Log, app: str, batch_id: int, attempt: bytes | None = None) -> int:
     """As :func:`quorate.client.staging.abort`."""
     return log._client._run(lambda session: abort(session, log._route, app, batch_id, attempt))
+
+
+def last_publication(log: Log, app: str) -> Publication | None:
+    """As :func:`quorate.client.staging.last_published`."""
+    return log._client._run(lambda session: last_published(session, log._route, app))

@@ -42,6 +42,10 @@ class NodeSummary(TypedDict):
     address: str
     # Whether it answered this client.
     up: bool
+    # Percent of its disk that are in use, and whether another log would find no room there; None
+    # if it did not say so.
+    disk_used: int | None
+    full: bool | None
 
 
 class ReplicaSummary(TypedDict):
@@ -53,6 +57,8 @@ class ReplicaSummary(TypedDict):
     lag: int | None
     # self, compare, append, fill, repairing or down.
     state: str
+    # Whether its disk has no room for what is appended, as far as anybody said so.
+    full: bool
 
 
 class LogSummary(TypedDict):

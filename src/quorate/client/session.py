@@ -48,8 +48,9 @@ TIMEOUT_MAX = 86_400
 Result = TypeVar("Result")
 
 
-def checked_timeout(timeout: float) -> float:
-    if not 0 < timeout <= TIMEOUT_MAX:
+def checked_timeout(timeout: object) -> float:
+    """No call waits for ever, so there is no timeout that means so either."""
+    if not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_MAX:
         raise InvalidArgument(
             f"timeout = {timeout!r} is not a number of seconds above 0 and up to {TIMEOUT_MAX}"
         )

@@ -77,15 +77,18 @@ async def publish(
     parts: Sequence[Part],
     digest: bytes,
     fence: str | None = None,
+    *,
+    once: bool = False,
 ) -> Receipt:
     """Make everything in ``parts`` visible, in this order and with consecutive offsets.
 
     A batch that is published already gets the receipt of the first time, if it had as many records
     and the same ``digest`` of 32 bytes; otherwise it raises ReplayMismatch. Raises StageExpired if
-    some of it is not staged any more, and nothing is visible then.
+    some of it is not staged any more, and nothing is visible then. ``once`` says that nobody will
+    stage for ``app`` again: the log then remembers it for about an hour, not for months.
     """
     named = [PublishPart(*part) for part in parts]
-    call = Publish(route.wire, app, batch_id, named, digest, fence)
+    call = Publish(route.wire, app, batch_id, named, digest, fence, once)
     what = f"publish of batch {batch_id} of {app} to {route.name}"
     published = await session.change(route, what, call, Effect.ONCE, _SETTLING)
     receipt = Receipt(

@@ -25,15 +25,23 @@ def merge_status(answers: Sequence[NodeStatus], addresses: Mapping[str, str]) ->
     places = dict(addresses)
     for answer in answers:
         places |= answer.nodes
-    nodes = [
-        NodeSummary(id=node, address=place, up=node in up) for node, place in sorted(places.items())
-    ]
+    nodes = [_node(node, place, up.get(node)) for node, place in sorted(places.items())]
     logs: dict[tuple[str, bytes], Views] = {}
     for answer in answers:
         for log in answer.logs:
             logs.setdefault((log.name, log.incarnation), {})[answer.id] = log
     return ClusterStatus(
         nodes=nodes, logs=[_log(views, places) for _, views in sorted(logs.items())]
+    )
+
+
+def _node(node: str, place: str, answer: NodeStatus | None) -> NodeSummary:
+    return NodeSummary(
+        id=node,
+        address=place,
+        up=answer is not None,
+        disk_used=answer.disk_used if answer is not None else None,
+        full=answer.full if answer is not None else None,
     )
 
 
@@ -56,6 +64,7 @@ def _log(views: Views, places: Mapping[str, str]) -> LogSummary:
                 match=match,
                 lag=None if match is None else max(0, committed - match),
                 state=_state(view, peer, leads=leads and holder == node),
+                full=view.full if view else peer is not None and peer.full,
             )
         )
     return LogSummary(

@@ -27,13 +27,15 @@ DROP_BYTES = 8
 class Allowance:
     """Room on disk, as far as it is not spoken for."""
 
-    __slots__ = ("_durability", "_reserve", "room")
+    __slots__ = ("_durability", "_reserve", "room", "shortage")
 
     def __init__(self, durability: Durability, reserve: int) -> None:
         self._durability = durability
         self._reserve = reserve
         # What the disk takes besides what is under way; None while nothing bounds it.
         self.room: int | None = None
+        # Why there is not more of it; empty if there is enough.
+        self.shortage = ""
 
     @property
     def free(self) -> int | None:
@@ -59,6 +61,11 @@ class Allowance:
         """
         free = self.free
         return free is None or size + batches * ENTRY_OVERHEAD + self._reserve <= free
+
+    def takes_later(self, size: int, batches: int) -> bool:
+        """The same once nothing is under way."""
+        needed = size + batches * ENTRY_OVERHEAD + self._reserve
+        return self.room is None or needed <= self.room
 
     def fitting(self, message: Append, log: Log) -> Append | None:
         """As much of ``message`` as finds room; None if not even its first entry does.

@@ -54,7 +54,7 @@ __all__ = ["Engine"]
 # How often a leader looks for what expired.
 EXPIRY_LOOK_MS = 10_000
 # What that may log: producers, staged chunks, apps.
-EXPIRY_ENTRIES = 3
+EXPIRY_ENTRIES = 4
 
 
 class Engine:
@@ -248,7 +248,7 @@ class Engine:
         standing.full, standing.cramped = self._allowance.full, self._allowance.cramped
 
     def _on_room(self, item: Room, effects: Effects) -> None:
-        self._allowance.room = item.room
+        self._allowance.room, self._allowance.shortage = item.room, item.shortage
         self._look_at_room()
 
     def _on_flush_failed(self, item: FlushFailed, effects: Effects) -> None:

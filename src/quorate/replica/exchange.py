@@ -133,6 +133,8 @@ class Room:
     """Bytes of entries that are sure to find a place on disk, besides what is under way."""
 
     room: int | None
+    # Why there is not more of it; empty if there is enough.
+    shortage: str = ""
 
 
 @dataclass(slots=True)

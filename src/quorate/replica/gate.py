@@ -16,6 +16,7 @@ from quorate.replica.exchange import Operate, Propose
 if TYPE_CHECKING:
     from quorate.config import Config
     from quorate.raft.core import Core
+    from quorate.raft.leader import Leader
     from quorate.replica.allowance import Allowance
     from quorate.replica.exchange import Request, Stage
     from quorate.replica.proposals import Proposals
@@ -69,11 +70,11 @@ class Gate:
             return NotLeader(f"{node} does not lead; leader: {known}")
         arrived, arrived_bytes = proposals.arrived
         room = arrived_bytes + size + names + proposals.room
-        if not leader.has_room or not self._allowance.takes(room, arrived + 1):
-            return DiskFull(
-                f"no room for {size} bytes on the disks of a majority, {node} included; make "
-                f"room (storage.disk_usage_max, storage.segment_bytes)"
-            )
+        takes = self._allowance.takes(room, arrived + 1)
+        if not takes and self._allowance.takes_later(room, arrived + 1):
+            return Busy(f"what is on its way to the disk of {node} leaves no room for {size} bytes")
+        if not leader.has_room or not takes:
+            return self._no_room(size, leader, own=not takes or self._core.standing.full)
         if proposals.waiting >= limits.pending_appends:
             return Busy(f"{limits.pending_appends} appends wait already (limits.pending_appends)")
         if proposals.waiting_bytes + size > limits.pending_bytes:
@@ -83,3 +84,14 @@ class Gate:
                 f"{leader.uncommitted_bytes} bytes are not committed yet (limits.uncommitted_bytes)"
             )
         return None
+
+    def _no_room(self, size: int, leader: Leader, *, own: bool) -> DiskFull:
+        """``own`` means that this node has none for it; of peers it is known what they said."""
+        shortage = self._allowance.shortage
+        node = self._core.standing.node
+        full = [f"{node} ({shortage})" if shortage else str(node)] if own else []
+        full += [peer.node for peer in leader.progress.values() if peer.full]
+        return DiskFull(
+            f"no room for {size} bytes on {', '.join(full)}; free some space there, or raise "
+            f"storage.disk_usage_max"
+        )

@@ -110,7 +110,7 @@ class Replica:
         # Since when nothing is flushed, and when chores were last looked for.
         self._idle_ms = self._looked_ms = _now_ms()
         self._ticker = self._loop.call_later(self._tick_s, self._tick)
-        self._give(Room(opened.flusher.room))
+        self._give(Room(opened.flusher.room, opened.flusher.shortage))
 
     @classmethod
     async def open(

@@ -21,6 +21,8 @@ class PeerStatus(NamedTuple):
     match: Index | None
     # compare, append or down.
     state: str
+    # Whether its disk has no room, by what it said last.
+    full: bool
 
 
 class ReplicaStatus(NamedTuple):
@@ -39,6 +41,8 @@ class ReplicaStatus(NamedTuple):
     damaged: int
     # Frames of chunks that are staged and not published.
     staged_bytes: int
+    # Whether this disk has no room for what clients append.
+    full: bool
     # Only a leader knows them.
     peers: tuple[PeerStatus, ...]
 
@@ -57,6 +61,7 @@ def status_of(engine: Engine, first_offset: int) -> ReplicaStatus:
         standing.log.last_index,
         len(standing.hollow),
         engine.state.staging.bytes,
+        standing.full,
         _peers(engine),
     )
 
@@ -71,5 +76,5 @@ def _peers(engine: Engine) -> tuple[PeerStatus, ...]:
     for node, peer in leader.progress.items():
         known = peer.state is not ProgressState.COMPARE or peer.match > 0
         state = "down" if peer.heard_at < silent else str(peer.state)
-        found.append(PeerStatus(node, peer.match if known else None, state))
+        found.append(PeerStatus(node, peer.match if known else None, state, bool(peer.full)))
     return tuple(found)

@@ -154,7 +154,7 @@ class LogWriter:
     def has_chores(self) -> bool:
         """Whether something may be left to do. Asked only by whoever has the log."""
         segments = self._log.segments
-        return self._chores is not None or bool(segments and segments[-1] is not self._tended)
+        return self._chores is not None or not segments or segments[-1] is not self._tended
 
     def flush(self, flush: Flush, settled: Index) -> None:
         """Make ``flush`` durable: now, or as soon as the chores under way let it."""
@@ -198,12 +198,12 @@ class LogWriter:
             self._writer.observe(seconds)
             self._report(Flushed(number, room))
 
-    def _tidied(self, room: int) -> None:
+    def _tidied(self, room: Room) -> None:
         """Chores are done, or stopped for a flush."""
         self._release()
         if self._abandoned:
             return
-        self._report(Room(room))
+        self._report(room)
         if not self._busy and self._idle is None:
             checkpoint = self._checkpoint(self._log.sealed)
             if checkpoint is not None:
@@ -246,7 +246,7 @@ class LogWriter:
             if prove:
                 self._carry_out(self._flusher.prove(settled))
             self._do_chores(settled)
-            tell(self._tidied, self._flusher.room)
+            tell(self._tidied, Room(self._flusher.room, self._flusher.shortage))
         except Exception as error:  # noqa: BLE001  # whatever it was, the disk is in no known state
             tell(self._fail, 0, _described(error))
 
@@ -268,8 +268,9 @@ class LogWriter:
             if self._next is not None and not step.endswith("spare"):
                 self._chores = chores
                 return
-        if not found and self._is_tidy(settled):
-            self._tended = self._log.segments[-1]
+        segments = self._log.segments
+        if not found and segments and self._is_tidy(settled):
+            self._tended = segments[-1]
 
     def _is_tidy(self, settled: Index) -> bool:
         """Whether there is nothing to do before the next segment is begun. A segment is sealed

@@ -144,7 +144,7 @@ class Calls:
         parts = tuple(
             Part(part.partition, part.attempt, part.chunks, part.records) for part in call.parts
         )
-        publish = Publish(call.app, call.batch_id, parts, call.digest, call.fence)
+        publish = Publish(call.app, call.batch_id, parts, call.digest, call.fence, call.once)
         receipt = await (await self._replica(call.log)).operation(publish)
         assert isinstance(receipt, Receipt)  # the answer to a publish
         return wire.Published(*receipt)
@@ -168,7 +168,8 @@ class Calls:
     async def _status(self, call: wire.Status) -> NodeStatus:
         own, addresses = self._members.own, self._members.addresses
         logs = [_status_of(hosted) for hosted in sorted(self._replicas, key=lambda one: one.name)]
-        return NodeStatus(own.node, addresses[own.node], addresses, logs)
+        use = self._keeper.disk.look()
+        return NodeStatus(own.node, addresses[own.node], addresses, logs, use.used, use.full)
 
 
 def _status_of(hosted: Hosted) -> LogStatus:
@@ -185,6 +186,7 @@ def _status_of(hosted: Hosted) -> LogStatus:
         status.last,
         status.staged_bytes,
         [ReplicaStatus(*peer) for peer in status.peers],
+        status.full,
     )
 
 

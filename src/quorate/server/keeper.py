@@ -32,6 +32,7 @@ from quorate.server.catalog import (
     judge_create,
     judge_delete,
 )
+from quorate.server.disk import no_room_for_log
 from quorate.server.manifest import PASSING, remove_log
 from quorate.state.judge import AppendTerms
 from quorate.storage.manifest import LogLife, LogState
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from quorate.net.links import PeerLinks
     from quorate.replica.reader import Fetched
     from quorate.replica.shell import Replica
+    from quorate.server.disk import Disk
     from quorate.server.manifest import ManifestFile
     from quorate.server.replicas import Hosted, Replicas
     from quorate.types import NodeId
@@ -56,15 +58,23 @@ FETCH_BYTES = 1 << 20
 WAIT_S = 30.0
 # After a failure that passes: a full disk, a barrier without a leader, a peer that is away.
 RETRY_S = 0.25
+# How long a peer has to say whether its disk has room.
+ASK_S = 0.5
 
 
 class Keeper:
     """Reads the catalog's log, and writes to it on its leader."""
 
     def __init__(
-        self, node: NodeId, replicas: Replicas, stored: ManifestFile, links: PeerLinks
+        self,
+        node: NodeId,
+        replicas: Replicas,
+        stored: ManifestFile,
+        links: PeerLinks,
+        disk: Disk,
     ) -> None:
         self.catalog = Catalog()
+        self.disk = disk
         self._node = node
         self._replicas = replicas
         self._stored = stored
@@ -153,15 +163,20 @@ class Keeper:
 
     async def _patiently(self, act: Callable[[], Awaitable[None]]) -> None:
         """What passes is waited for, such as a full disk. Anything else is the end."""
+        told = ""
         while True:
             try:
                 await act()
+                if told:
+                    log.info("the catalog goes on")
                 return
             except (OSError, DiskFailed) as error:
                 cause = error if isinstance(error, OSError) else error.__cause__
                 if not isinstance(cause, OSError) or cause.errno not in PASSING:
                     raise DiskFailed(f"{self._node}: the catalog: {error}") from cause
-                log.warning("the catalog waits error=%s", cause)
+                if str(cause) != told:
+                    told = str(cause)
+                    log.warning("the catalog waits error=%s", told)
             await asyncio.sleep(RETRY_S)
 
     # -- waiting -------------------------------------------------------------------------------
@@ -223,7 +238,8 @@ class Keeper:
                 if isinstance(found, QuorateError):
                     raise found
                 if found is None:
-                    self._replicas.check_room()
+                    self._replicas.check_files()
+                    await self._check_disks()
                     found = LogFacts(name, incarnation, nodes, time_ns() // 1000)
                     if not await self._append(Change(made=True, log=found), end, attempt):
                         continue
@@ -242,6 +258,30 @@ class Keeper:
                 if found is None or await self._append(Change(False, found), end, attempt):
                     await self._majority(self.catalog.applied, timeout_s)
                     return
+
+    @property
+    def no_room(self) -> str:
+        """Why another log would find no room on this node; empty if it would."""
+        use = self.disk.look()
+        return str(use) if use.full else ""
+
+    async def _check_disks(self) -> None:
+        """Raises DiskFull if a log that is made now would find no room on a majority of disks, this
+        one included. Who does not answer is not asked twice: it may be away."""
+        nodes = [*self._stored.manifest.nodes]
+        told = await asyncio.gather(*map(self._ask_room, nodes))
+        full = [(node, why) for node, why in zip(nodes, told, strict=True) if why]
+        if self._node in dict(full) or 2 * len(full) >= len(nodes):
+            raise no_room_for_log(full)
+
+    async def _ask_room(self, node: NodeId) -> str:
+        if node == self._node:
+            return self.no_room
+        try:
+            call = AwaitCatalog(0, int(ASK_S * 1000))
+            return (await self._links.call(node, call, ASK_S)).no_room
+        except (QuorateError, OSError):
+            return ""
 
     async def _lead(self) -> int:
         """Where the catalog ends, if this node leads it and knows all of it."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -18,11 +17,13 @@ from quorate.metrics import CONTENT_TYPE, Exposition, LogMetrics, Metrics, Snaps
 from quorate.net.links import PeerLinks
 from quorate.net.listener import Listener
 from quorate.server.catalog import catalog_incarnation
+from quorate.server.disk import Disk, RoomWatch
 from quorate.server.http import HttpServer, Page
 from quorate.server.keeper import RETRY_S, Keeper
 from quorate.server.manifest import ManifestFile
 from quorate.server.members import Members
 from quorate.server.peers import PeerSession
+from quorate.server.presence import Presence
 from quorate.server.replicas import CATALOG, Hosted, Replicas
 from quorate.server.service import Service
 from quorate.storage.directory import DataDirectory
@@ -51,6 +52,8 @@ FAILURE_WAIT_S = 1.0
 FAILURE_WAIT_S_MAX = 60.0
 # The disk of a node that ran for so long works.
 SOUND_S = 60.0
+# How often a node looks whether its disk has room.
+WATCH_S = 1.0
 
 
 class Node:
@@ -84,6 +87,8 @@ class Node:
         self._members: Members
         self._links: PeerLinks
         self._replicas: Replicas
+        self._presence: Presence
+        self._disk: Disk
         self._keeper: Keeper
         self.service: Service
         self._listener: Listener
@@ -127,8 +132,12 @@ class Node:
             self._directory, settings.config, self.metrics,
             send=self._links.send, halted=self.halt,
         )  # fmt: skip
-        self._keeper = Keeper(settings.node, self._replicas, self._stored, self._links)
-        self.service = Service(settings, self._members, self._replicas, self._keeper, self.metrics)
+        self._presence = Presence(self._members.peers)
+        self._disk = Disk(settings.data_dir, settings.config)
+        self._keeper = Keeper(settings.node, self._replicas, self._stored, self._links, self._disk)
+        self.service = Service(
+            settings, self._members, self._replicas, self._keeper, self._presence, self.metrics
+        )
         self._listener = Listener(self, settings.network)
         await self._listen_http()
         await self._wait_after_failures()
@@ -136,7 +145,9 @@ class Node:
         self._links.start()
         await self._meet_majority()
         await self._open_logs()
-        for work in (self._keeper.follow(), self._become_ready(), self._become_sound()):
+        for work in (
+            self._keeper.follow(), self._become_ready(), self._become_sound(), self._watch_room(),
+        ):  # fmt: skip
             self._begin(work)
 
     async def _listen_http(self) -> None:
@@ -230,6 +241,13 @@ class Node:
             with suppress(OSError):  # the next change of the manifest writes it
                 await self._stored.save()
 
+    async def _watch_room(self) -> None:
+        """A disk without room does not fail: whoever reads the lines is to know all the same."""
+        watch = RoomWatch(self._disk, self._replicas)
+        while True:
+            watch.look()
+            await asyncio.sleep(WATCH_S)
+
     # -- stopping ------------------------------------------------------------------------------
 
     async def _close(self) -> None:
@@ -275,9 +293,11 @@ class Node:
         if problem is None:
             self._met.add(peer)
             self._meeting.set()
+            self._presence.reached(peer)
         return problem
 
     def link_closed(self, peer: NodeId) -> None:
+        self._presence.lost(peer)
         self._replicas.link_closed(peer)
 
     def link_refused(self, peer: NodeId) -> None:
@@ -293,11 +313,12 @@ class Node:
     def _snapshot(self) -> Snapshot:
         if not self._ready:
             return Snapshot([], 0, 0)
-        stat = os.statvfs(self._directory.path)
+        use = self._disk.look()
         return Snapshot(
             [_measure(hosted) for hosted in self._replicas],
-            stat.f_bavail * stat.f_frsize,
+            use.free_bytes,
             len(self.service.sessions),
+            use.full,
         )
 
 
@@ -311,4 +332,5 @@ def _measure(hosted: Hosted) -> LogMetrics:
         {peer.node: max(0, status.committed - (peer.match or 0)) for peer in status.peers},
         status.staged_bytes,
         status.damaged,
+        status.full,
     )

@@ -65,7 +65,8 @@ class PeerSession:
         try:
             async with asyncio.timeout(call.timeout_ms / 1000):
                 await self._keeper.reach(call.offset)
-            answer = encode_result(request, CatalogReached(call.offset))
+            reached = CatalogReached(call.offset, self._keeper.no_room)
+            answer = encode_result(request, reached)
         except TimeoutError:
             late: QuorateError = Timeout(f"{self._node} is not at offset {call.offset} yet")
             answer = encode_failure(request, late)

@@ -90,10 +90,12 @@ class Replicas:
         # Peers may make or open a log before this node does: what they say first is kept for it.
         self._early: deque[Envelope] = deque(maxlen=EARLY_MAX)
         self._catalog = catalog_incarnation(directory.identity.cluster)
+        # (log, peer): the peer said that its disk has no room.
+        self.roomless_peers: set[tuple[str, NodeId]] = set()
 
     # -- opening and closing -------------------------------------------------------------------
 
-    def check_room(self) -> None:
+    def check_files(self) -> None:
         """Raises Busy if one log more would leave too few files for everything else."""
         most = open_files_max()
         if len(self._hosted) * FILES_PER_LOG >= most // 2:
@@ -168,6 +170,11 @@ class Replicas:
         """Logs of users."""
         return (one for one in self._hosted.values() if one.incarnation != self._catalog)
 
+    @property
+    def everything(self) -> list[Hosted]:
+        """The catalog, too."""
+        return [*self._hosted.values()]
+
     # -- what arrives --------------------------------------------------------------------------
 
     def deliver(self, envelopes: Iterable[Envelope]) -> None:
@@ -197,6 +204,8 @@ class Replicas:
         for happening, term, peer, index, detail in events:
             if happening is Happening.LEADS:
                 self._metrics.elections[name] += 1
+            if happening is Happening.PEER_STALLED and (name, peer) in self.roomless_peers:
+                continue  # it was told why
             if (level := _TOLD.get(happening)) is not None:
                 facts = {"log": name, "term": term, "peer": peer, "index": index, "detail": detail}
                 known = {key: value for key, value in facts.items() if value}

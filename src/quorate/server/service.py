@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from quorate.net.connection import Connection
     from quorate.server.keeper import Keeper
     from quorate.server.members import Members
+    from quorate.server.presence import Presence
     from quorate.server.replicas import Replicas
     from quorate.server.settings import Settings
 
@@ -46,10 +47,12 @@ class Service:
         members: Members,
         replicas: Replicas,
         keeper: Keeper,
+        presence: Presence,
         metrics: Metrics,
     ) -> None:
         self.replicas = replicas
         self.keeper = keeper
+        self.presence = presence
         self.metrics = metrics
         self.calls = Calls(members, replicas, keeper)
         limits = settings.config.limits

@@ -316,7 +316,7 @@ class Session:
     # -- answers -------------------------------------------------------------------------------
 
     def _fail(self, request: int, error: QuorateError) -> None:
-        self._send(encode_failure(request, error))
+        self._send(encode_failure(request, self._service.presence.explain(error)))
 
     def _send(self, *buffers: Buffer) -> None:
         if not self._out and not self._receipts:

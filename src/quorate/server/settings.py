@@ -112,9 +112,13 @@ KEYS = (
     Key("limits", "batch_bytes", NUMBER, "Bytes of a batch; more is TOO_LARGE."),
     Key("limits", "pending_appends", NUMBER, "Appends without an answer; more is BUSY."),
     Key("limits", "pending_bytes", NUMBER, "Bytes of appends without an answer; more is BUSY."),
+    Key("limits", "staged_bytes", NUMBER, "Bytes staged in a log; more is STAGE_FULL."),
     Key("limits", "connections", NUMBER, "Connections; more are refused with BUSY."),
     Key("timing", "heartbeat_ms", NUMBER, "A leader is heard so often."),
     Key("timing", "election_ms", NUMBER, "One to two of these in silence start an election."),
+    Key("timing", "staged_expiry_ms", NUMBER, "What is staged for so long is dropped."),
+    Key("timing", "app_expiry_ms", NUMBER, "An app without a publish for so long is forgotten."),
+    Key("timing", "once_expiry_ms", NUMBER, "The same for an app that publishes only once."),
     Key("storage", "segment_bytes", NUMBER, "Bytes of one file of a log."),
     Key("storage", "disk_usage_max", NUMBER, "Percent of the disk in use that mean it is full."),
 )

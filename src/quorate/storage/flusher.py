@@ -84,10 +84,13 @@ class Flusher:
         segment_bytes: int,
         draw_nonce: Callable[[], int],
         usage_max: int = 100,
+        least_bytes: int | None = None,
     ) -> None:
         self._log = log
         self._vfs = log.vfs
+        # Of the largest segments, and of the smallest, with which a log begins.
         self._segment_bytes = segment_bytes
+        self._least_bytes = segment_bytes if least_bytes is None else least_bytes
         # Percent of the file system that may be in use before no more is allocated.
         self._usage_max = usage_max
         self._draw_nonce = draw_nonce
@@ -95,6 +98,8 @@ class Flusher:
         self._write_number = max((one.write_number for one in log.segments), default=0)
         # The size of the spare segment; 0 if there is none.
         self._spare_bytes = 0
+        # Why the last spare could not be had; empty once it could.
+        self.shortage = ""
         # Whether the newest block is durable and nothing on disk says so yet.
         self.unproven = False
 
@@ -166,7 +171,8 @@ class Flusher:
         while position < len(entries):
             fitting = self._fitting(entries, position)
             if not fitting:
-                yield from self._roll(entries[position])
+                size = entries[position].size
+                yield from self._roll(pages(BLOCK_BYTES + size) + (1 + KEPT_PAGES) * PAGE)
                 continue
             segment = self._log.segments[-1]
             chosen = entries[position : position + fitting]
@@ -225,11 +231,18 @@ class Flusher:
 
     # -- segments ------------------------------------------------------------------------------
 
-    def _roll(self, entry: Entry) -> Plan:
-        """Begin the next segment, with room for ``entry`` at least."""
+    @property
+    def _next_bytes(self) -> int:
+        """Of the next segment: the first two are the smallest, each one after has twice as many."""
+        newest = self._log.segments[-1].header if self._log.segments else None
+        doubled = 2 * newest.capacity if newest is not None and newest.number > 1 else 0
+        return min(max(self._least_bytes, doubled), self._segment_bytes)
+
+    def _roll(self, needed: int) -> Plan:
+        """Begin the next segment, of so many bytes at least."""
         log, vfs = self._log, self._vfs
-        needed = pages(BLOCK_BYTES + entry.size) + (1 + KEPT_PAGES) * PAGE
-        yield from self._allocate_spare(needed)
+        if self._spare_bytes < needed:
+            yield from self._allocate_spare(max(needed, self._next_bytes))
         before = log.segments[-1] if log.segments else None
         number = before.number + 1 if before is not None else 1
         name = segment_name(number)
@@ -256,14 +269,16 @@ class Flusher:
         log.segments.append(Segment(header, file, Rows(Index(log.last.index + 1))))
         yield from plan_record(log, segment=number, cutting=0)
 
-    def _allocate_spare(self, needed: int = 0) -> Plan:
+    def _allocate_spare(self, size: int) -> Plan:
         """Room for the next segment, taken ahead so that a roll cannot run out of it."""
-        size = max(needed, self._segment_bytes)
-        if self._spare_bytes >= size:
-            return
         free, total = self._vfs.space()
         if (total - free + size) * 100 > total * self._usage_max:
-            raise OSError(errno.ENOSPC, "the disk is in use up to storage.disk_usage_max", SPARE)
+            used = (total - free) * 100 // max(1, total)
+            raise OSError(
+                errno.ENOSPC,
+                f"{used} % of the disk are in use, storage.disk_usage_max = {self._usage_max}",
+                SPARE,
+            )
         vfs = self._vfs
         with closing(vfs.open(SPARE) if self._spare_bytes else vfs.create(SPARE)) as file:
             file.allocate(size)
@@ -271,6 +286,7 @@ class Flusher:
             file.sync()
             yield "sync spare"
         self._spare_bytes = size
+        self.shortage = ""
 
     def adopt_spare(self) -> Plan:
         """Keep the spare that an earlier process left: its room might not be had again."""
@@ -278,7 +294,7 @@ class Flusher:
             return
         with closing(self._vfs.open(SPARE)) as file:
             size = file.size()
-            usable = size >= self._segment_bytes and _is_zero(file, size)
+            usable = size >= self._next_bytes and _is_zero(file, size)
             if usable:
                 file.sync()
                 yield "sync spare"
@@ -291,14 +307,27 @@ class Flusher:
 
     def allocate_ahead(self) -> Plan:
         """The next spare, if there is room for it: without one, appends are refused in time."""
+        if self._spare_bytes >= self._next_bytes:
+            return
         try:
-            yield from self._allocate_spare()
+            yield from self._allocate_spare(self._next_bytes)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
-            if SPARE in self._vfs.names():
-                self._vfs.unlink(SPARE)
-                yield "unlink spare"
+            self.shortage = error.strerror or "no space is left"
+            yield from self._keep_spare()
+
+    def _keep_spare(self) -> Plan:
+        """It could not be had, or not made larger: what there was before stays."""
+        if self._spare_bytes:
+            with closing(self._vfs.open(SPARE)) as file:
+                file.truncate(self._spare_bytes)
+                yield "shorten spare"
+                file.sync()
+                yield "sync spare"
+        elif SPARE in self._vfs.names():
+            self._vfs.unlink(SPARE)
+            yield "unlink spare"
 
     @property
     def room(self) -> int:

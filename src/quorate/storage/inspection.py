@@ -31,6 +31,7 @@ from quorate.storage.layout import (
     segment_name,
     segment_number,
 )
+from quorate.storage.manifest import MANIFEST, Manifest
 from quorate.storage.vfs import RealVfs
 from quorate.storage.walk import Gap, read_footer, walk
 from quorate.types import Index
@@ -81,6 +82,8 @@ class LogView:
     """The files of one log."""
 
     incarnation: int
+    # What it is called; None if the manifest does not say so.
+    name: str | None = None
     # By file name; None stands for a copy that is not whole.
     votes: dict[str, VoteRecord | None] = field(default_factory=dict)
     # Whether there is a mark of a clean stop, and what it says; None if it is not whole.
@@ -109,11 +112,19 @@ def inspect_directory(path: Path) -> Inspection:
         with (path / IDENTITY).open("rb") as file:
             identity = Identity.decode(file.read(IDENTITY_BYTES_MAX))
     found = Inspection(path, identity, process_at_work(path))
+    names = _names(path / MANIFEST)
     for place in sorted((path / LOGS).iterdir()) if (path / LOGS).is_dir() else ():
         incarnation = log_incarnation(place.name)
         if incarnation is not None and place.is_dir() and not place.is_symlink():
-            found.logs.append(_view_log(place, incarnation))
+            found.logs.append(_view_log(place, incarnation, names.get(incarnation)))
     return found
+
+
+def _names(place: Path) -> dict[int, str]:
+    """What the logs are called, by incarnation, as far as a manifest says so."""
+    manifest = Manifest.decode(place.read_bytes()) if place.is_file() else None
+    lives = manifest.logs if manifest is not None else {}
+    return {incarnation: life.name for incarnation, life in lives.items()}
 
 
 def pieces(
@@ -133,8 +144,8 @@ def pieces(
         yield from walk(file, header.nonce, cut or end)
 
 
-def _view_log(path: Path, incarnation: int) -> LogView:
-    view = LogView(incarnation)
+def _view_log(path: Path, incarnation: int, name: str | None) -> LogView:
+    view = LogView(incarnation, name)
     with closing(RealVfs(path, read_only=True)) as vfs:
         # While a node runs, a file may go between the listing and the opening.
         names = [name for name in vfs.names() if (path / name).is_file()]

@@ -43,8 +43,12 @@ def open_log(
     segment_bytes: int,
     draw_nonce: Callable[[], int],
     usage_max: int = 100,
+    least_bytes: int | None = None,
 ) -> Generator[str, None, tuple[SegmentLog, Flusher]]:
-    """A plan like any other; what it returns at its end may be spoken with."""
+    """A plan like any other; what it returns at its end may be spoken with.
+
+    A log begins with segments of ``least_bytes``; if that is not given, all have ``segment_bytes``.
+    """
     votes = _read_votes(vfs)
     found = _newest(votes)
     record = found[1] if found is not None else VoteRecord(0, Term(0), None, 0)
@@ -58,7 +62,7 @@ def open_log(
     yield from _renew_votes(vfs, log.record, found)
     yield from _remove(vfs, seen.leftovers)
     yield from _cut(seen)
-    flusher = Flusher(log, segment_bytes, draw_nonce, usage_max)
+    flusher = Flusher(log, segment_bytes, draw_nonce, usage_max, least_bytes)
     flusher.unproven = seen.unproven
     if seen.segments:
         yield from end_cut(log)

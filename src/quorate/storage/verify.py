@@ -55,6 +55,11 @@ class DirectoryReport:
     def whole(self) -> bool:
         return not self.damage and not any(log.damage for log in self.logs)
 
+    def name_of(self, incarnation: int) -> str | None:
+        """What a log is called; None if the manifest does not say so."""
+        life = self.manifest.logs.get(incarnation) if self.manifest is not None else None
+        return life.name if life is not None else None
+
 
 @dataclass(slots=True)
 class Report:
@@ -70,6 +75,11 @@ class Report:
         return all(directory.whole for directory in self.directories) and not any(
             one.positions for one in self.agreements
         )
+
+    def name_of(self, incarnation: int) -> str | None:
+        """The first name that one of the directories knows for it."""
+        names = (directory.name_of(incarnation) for directory in self.directories)
+        return next((name for name in names if name is not None), None)
 
 
 def bytes_to_read(paths: Sequence[Path]) -> int:

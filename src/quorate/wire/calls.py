@@ -230,6 +230,7 @@ class Publish(Call[Published], tag="publish"):
     parts: list[PublishPart]
     digest: Digest
     fence: Name | None = None
+    once: bool = False
 
 
 class Aborted(Shape):
@@ -275,6 +276,8 @@ class ReplicaStatus(Shape):
     match: Number | None
     # compare, append, fill, repairing or down.
     state: str
+    # Its disk has no room, by what it said last.
+    full: bool = False
 
 
 class LogStatus(Shape):
@@ -293,6 +296,8 @@ class LogStatus(Shape):
     staged_bytes: Number
     # Of the other replicas; only a leader knows them.
     peers: list[ReplicaStatus]
+    # This node's disk has no room for what clients append.
+    full: bool = False
 
 
 class NodeStatus(Shape):
@@ -301,6 +306,9 @@ class NodeStatus(Shape):
     # node id -> "host:port" for clients.
     nodes: dict[str, str]
     logs: list[LogStatus]
+    # Percent of its disk, and whether another log would find no room there; nil if it is not told.
+    disk_used: Short | None = None
+    full: bool | None = None
 
 
 class Status(Call[NodeStatus], tag="status"):
@@ -309,6 +317,8 @@ class Status(Call[NodeStatus], tag="status"):
 
 class CatalogReached(Shape):
     offset: Number
+    # Why another log would find no room on the node that answers; empty if it would.
+    no_room: str = ""
 
 
 class AwaitCatalog(Call[CatalogReached], tag="await-catalog"):

@@ -46,9 +46,7 @@ SHOWN_MAX = 3
 _NONCES = Random("nonces")
 
 
-def opening(
-    disk: SimulatedDisk, segment_bytes: int = SEGMENT_BYTES
-) -> Generator[str, None, Open]:
+def opening(disk: SimulatedDisk, segment_bytes: int = SEGMENT_BYTES) -> Generator[str, None, Open]:
     return open_log(disk, IDENTITY, segment_bytes, lambda: _NONCES.getrandbits(64))
 
 

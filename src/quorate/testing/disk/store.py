@@ -13,7 +13,7 @@ from quorate.testing.disk.simulated import SimulatedDisk
 from quorate.types import Index
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from quorate.entry import Entry
     from quorate.storage.flusher import Flush, Flusher
@@ -29,20 +29,32 @@ SEGMENT_BYTES = 64 * 1024
 class Store:
     """The disk outlives every process; ``log`` and ``flusher`` belong to the one that runs."""
 
-    def __init__(self, name: str, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self,
+        name: str,
+        segment_bytes: int = SEGMENT_BYTES,
+        least_bytes: int | None = None,
+    ) -> None:
         self.disk = SimulatedDisk()
         self.durable = DurableView(self.disk)
         self._identity = LogId(1, name.encode().ljust(16, b"\0")[:16])
         self._segment_bytes = segment_bytes
+        self._least_bytes = least_bytes
         self._random = Random(f"nonces of {name}")
         self.log: SegmentLog | None = None
         self.flusher: Flusher | None = None
 
     def opening(self) -> Generator[str, None, Recovered]:
         """The plan of an open; what a replica starts from is its result."""
-        plan = open_log(self.disk, self._identity, self._segment_bytes, self._nonce)
+        plan = self._opening(self.disk, self._nonce)
         self.log, self.flusher = yield from plan
         return Recovered.of(self.log)
+
+    def _opening(
+        self, disk: SimulatedDisk, draw_nonce: Callable[[], int]
+    ) -> Generator[str, None, tuple[SegmentLog, Flusher]]:
+        size, least = self._segment_bytes, self._least_bytes
+        return open_log(disk, self._identity, size, draw_nonce, least_bytes=least)
 
     def open(self) -> Recovered:
         return complete(self.opening())
@@ -50,7 +62,7 @@ class Store:
     def peek(self) -> tuple[Entry, ...]:
         """What an open would find now; nothing changes by asking."""
         disk = self.disk.copy()
-        log, _ = complete(open_log(disk, self._identity, self._segment_bytes, lambda: 0))
+        log, _ = complete(self._opening(disk, lambda: 0))
         archive = SegmentArchive(log)
         entries: list[Entry] = []
         while len(entries) < log.last.index:

@@ -39,7 +39,7 @@ READY_S = 40.0
 STARTING = Patience(pause_max_s=0.05)
 # A look at the cluster waits so long for a node that does not answer: it may be paused.
 LOOKING = Patience(dial_s=1.0, status_s=1.0)
-# Small files: every log has two of them on each node from the start.
+# Small files: they are on one disk, those of all nodes.
 SEGMENT_BYTES = 32 << 20
 
 Result = TypeVar("Result")

@@ -1,0 +1,107 @@
+"""How full the disk of this node is: for whoever asks, and a line for each change."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.errors import DiskFull
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from quorate.config import Config
+    from quorate.server.replicas import Replicas
+    from quorate.types import NodeId
+
+__all__ = ["Disk", "DiskUse", "RoomWatch", "no_room_for_log"]
+
+log = logging.getLogger(__name__)
+
+
+class DiskUse(NamedTuple):
+    """A disk, at one moment."""
+
+    # Percent of it, and how many of them may be in use before no more is allocated.
+    used: int
+    used_max: int
+    free_bytes: int
+    # Whether a log that is made now would find no room.
+    full: bool
+
+    def __str__(self) -> str:
+        return f"{self.used} % of the disk are in use, storage.disk_usage_max = {self.used_max}"
+
+
+class Disk:
+    """The one with the data directory."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self._path = path
+        self._used_max = config.storage.disk_usage_max
+        # What a new log takes at once.
+        self._log_bytes = 2 * config.least_segment_bytes
+
+    def look(self) -> DiskUse:
+        stat = os.statvfs(self._path)
+        total, free = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+        used = total - free
+        full = (used + self._log_bytes) * 100 > total * self._used_max
+        return DiskUse(used * 100 // max(1, total), self._used_max, free, full)
+
+
+def no_room_for_log(places: Iterable[tuple[str, str]]) -> DiskFull:
+    """What the making of a log is refused with: each node without room, and how full it is."""
+    named = ", ".join(f"{node} ({use})" for node, use in places)
+    return DiskFull(
+        f"no room for another log on {named}; free some space there, or raise "
+        f"storage.disk_usage_max"
+    )
+
+
+class RoomWatch:
+    """Looked through now and then: what has no room twice in a row is told, once, and when it has
+    some again. Between two segments a log may be without room for a moment."""
+
+    def __init__(self, disk: Disk, replicas: Replicas) -> None:
+        self._disk = disk
+        self._replicas = replicas
+        self._disk_full = False
+        # (log, peer) without room at the last look; the peer is None for the replica here.
+        self._seen: set[tuple[str, NodeId | None]] = set()
+        # The same, told.
+        self._told: set[tuple[str, NodeId | None]] = set()
+
+    def look(self) -> None:
+        use = self._disk.look()
+        if use.full != self._disk_full:
+            self._disk_full = use.full
+            if use.full:
+                log.warning("disk without room used=%d used_max=%d", use.used, use.used_max)
+            else:
+                log.info("disk has room again used=%d used_max=%d", use.used, use.used_max)
+        now = set(self._roomless())
+        lasting = now & self._seen
+        for name, peer in sorted(lasting - self._told, key=str):
+            if peer is None:
+                log.warning("replica without room log=%s", name)
+            else:
+                log.warning("peer without room log=%s peer=%s", name, peer)
+        for name, peer in sorted(self._told - now, key=str):
+            if peer is None:
+                log.info("replica has room again log=%s", name)
+            else:
+                log.info("peer has room again log=%s peer=%s", name, peer)
+        self._seen, self._told = now, (self._told & now) | lasting
+        self._replicas.roomless_peers = {(name, peer) for name, peer in now if peer is not None}
+
+    def _roomless(self) -> Iterable[tuple[str, NodeId | None]]:
+        for hosted in self._replicas.everything:
+            status = hosted.replica.status()
+            if status.full:
+                yield hosted.name, None
+            for peer in status.peers:
+                if peer.full:
+                    yield hosted.name, peer.node

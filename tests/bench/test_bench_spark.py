@@ -1,0 +1,111 @@
+"""What was measured with Spark becomes tables, and nothing is left out because it falls short."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from bench.spark_data import FILE_RECORDS, FILES, Shape, write_files
+from bench.spark_report import HEADS, lines, page, short_count, voids
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def row(workload: str, system: str, variant: str, *rates: float) -> dict[str, Any]:
+    rounds = [{"records_per_s": rate} for rate in rates]
+    return {
+        "workload": workload, "system": system, "variant": variant, "shape": "100 B, random",
+        "rounds": rounds,
+    }  # fmt: skip
+
+
+def results(*rows: dict[str, Any], load: float = 0.1) -> dict[str, Any]:
+    return {
+        "mode": "quick",
+        "began": "2024-01-31 12:00 UTC",
+        "commit": "abc",
+        "machine": {
+            "cpu": "a", "cores": 2, "memory_gb": 8.0, "system": "Linux", "file_system": "ext4"
+        },
+        "versions": {"python": "3.11"},
+        "settings": {"rounds": 3, "small": 1000, "large": 100},
+        "load": [load, 1.0],
+        "rows": list(rows),
+    }  # fmt: skip
+
+
+PASSED = {
+    "workload": "W11", "system": "quorate", "variant": "", "shape": "", "staged_bytes": 0,
+    "rounds": [{"p50_ms": 400.0, "p99_ms": 900.0}],
+    "memory": {
+        "early": {"batches": 200, "memory_mb": 1000.0},
+        "late": {"batches": 1000, "memory_mb": 1050.0},
+    },
+}  # fmt: skip
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    found = results(
+        row("W9", "quorate", "cluster", 50, 90, 60),
+        row("W9", "parquet", "", 100, 100, 120),
+        row("W9", "quorate", "tuples", 10, 40, 30),
+    )
+    ratios = [line.cells[6:] for line in lines(found)]
+    assert ratios == [
+        ("parquet", "0.50 (0.50 to 0.90)", "≥ 0.5", ""),
+        ("quorate tuples", "2.25 (2.00 to 5.00)", "≥ 3", "short"),
+        ("", "", "", ""),
+        ("", "", "", ""),
+    ]
+    assert short_count(found) == 1
+
+
+def test_a_stream_stands_beside_the_batch() -> None:
+    found = results(
+        row("W10", "quorate", "batch", 40),
+        row("W10", "quorate", "stream", 20),
+        row("W10", "parquet", "", 100),
+    )
+    shorts = [(line.cells[2], line.cells[6], line.short) for line in lines(found)]
+    assert shorts == [
+        ("quorate batch", "parquet", False),
+        ("quorate stream", "quorate batch", True),
+        ("parquet", "", False),
+    ]
+
+
+def test_latency_memory_and_what_is_left_staged_have_bars() -> None:
+    assert [line.short for line in lines(results(PASSED))] == [False] * 4
+    slow = {**PASSED, "rounds": [{"p50_ms": 700.0, "p99_ms": 900.0}], "staged_bytes": 5}
+    grown = {
+        "early": {"batches": 200, "memory_mb": 1000.0},
+        "late": {"batches": 1000, "memory_mb": 1200.0},
+    }  # fmt: skip
+    shorts = [line.short for line in lines(results({**slow, "memory": grown}))]
+    assert shorts == [True, False, True, True]
+
+
+def test_the_page_holds_every_row_and_says_when_it_proves_nothing() -> None:
+    found = results(row("W9", "parquet", "", 100), PASSED, load=3.0)
+    text = page(found)
+    assert all(len(line.cells) == len(HEADS) for line in lines(found))
+    assert "## W9: batch read" in text
+    assert "| quorate | p50 ms | 400 |" in text
+    assert voids(found) == ["something else ran on the machine: its load was 3.00 before"]
+    assert "**This run proves nothing:**" in text
+    assert voids(results()) == []
+
+
+def test_files_have_the_rows_that_they_should(tmp_path: Path) -> None:
+    for random in (True, False):
+        folder = tmp_path / str(random)
+        write_files(Shape("s", 1001, 150, random), folder)
+        files = sorted(folder.iterdir())
+        assert len(files) == FILES
+        table = pq.read_table(folder)
+        assert sorted(table.column("offset").to_pylist()) == list(range(1001))
+        assert {len(value) for value in table.column("value").to_pylist()} == {150}
+        assert {len(key) for key in table.column("key").to_pylist()} == {8}
+    assert FILES * FILE_RECORDS == 1_000_000, "what a micro-batch takes"

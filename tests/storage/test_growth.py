@@ -1,0 +1,194 @@
+"""A log begins with small segments, and has room for the largest batch from its first moment on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quorate.config import KIB, MIB, Config, Limits, Storage
+from quorate.replica.allowance import DROP_BYTES, ENTRY_OVERHEAD, NAMES_BYTES
+from quorate.storage.flusher import Flush
+from quorate.storage.layout import PAGE, SPARE, LogId
+from quorate.storage.recovery import open_log
+from quorate.testing.disk.crashes import crash_states
+from quorate.testing.disk.enumerate import grow
+from quorate.testing.disk.simulated import UNLIMITED, SimulatedDisk
+from quorate.testing.disk.store import complete
+from quorate.types import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from quorate.storage.flusher import Flusher
+    from quorate.storage.log import SegmentLog
+
+LEAST = 10 * PAGE
+MOST = 64 * PAGE
+# A block that takes this takes two pages.
+BODY = PAGE
+
+
+def opened(disk: SimulatedDisk, least: int = LEAST, most: int = MOST) -> tuple[SegmentLog, Flusher]:
+    return complete(open_log(disk, LogId(1, bytes(16)), most, lambda: 1, least_bytes=least))
+
+
+def run(plan: Iterator[str]) -> None:
+    for _ in plan:
+        pass
+
+
+def append(log: SegmentLog, flusher: Flusher, *sizes: int) -> None:
+    """And the chores that follow."""
+    run(flusher.plan(Flush(1, entries=grow(log.last, *sizes))))
+    run(flusher.chores(log.last.index))
+
+
+def fill(log: SegmentLog, flusher: Flusher, segments: int) -> None:
+    while len(log.segments) < segments:
+        append(log, flusher, BODY)
+
+
+def capacities(log: SegmentLog) -> list[int]:
+    return [segment.header.capacity // PAGE for segment in log.segments]
+
+
+def spare(disk: SimulatedDisk) -> int:
+    return len(disk.files[SPARE].content) // PAGE
+
+
+def test_segments_double_up_to_the_largest() -> None:
+    disk = SimulatedDisk()
+    log, flusher = opened(disk)
+    assert spare(disk) == 10
+    fill(log, flusher, 7)
+    assert capacities(log) == [10, 10, 20, 40, 64, 64, 64]
+    assert spare(disk) == 64
+
+
+def test_a_restart_goes_on_where_it_was() -> None:
+    disk = SimulatedDisk()
+    for segments in range(1, 6):
+        log, flusher = opened(disk)
+        fill(log, flusher, segments)
+        run(flusher.close(Index(0)))
+    log, _ = opened(disk)
+    assert capacities(log) == [10, 10, 20, 40, 64]
+    assert log.damage == []
+
+
+def test_without_a_smallest_size_all_are_the_largest() -> None:
+    disk = SimulatedDisk()
+    log, flusher = complete(open_log(disk, LogId(1, bytes(16)), LEAST, lambda: 1))
+    fill(log, flusher, 3)
+    assert capacities(log) == [10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(),
+        Config(Config().timing, Limits(batch_bytes=64 * KIB), Storage(segment_bytes=1 * MIB)),
+        Config(Config().timing, Limits(batch_bytes=2 * MIB), Storage(segment_bytes=64 * MIB)),
+        Config(
+            Config().timing,
+            Limits(batch_bytes=8 * MIB),
+            Storage(segment_bytes=20 * MIB, reserve_bytes=MIB),
+        ),
+    ],
+)
+def test_the_largest_batch_is_admitted_whatever_the_log_holds(config: Config) -> None:
+    limits, storage = config.limits, config.storage
+    drops = min(DROP_BYTES * limits.staged_chunks, storage.segment_bytes // 4)
+    largest = limits.batch_bytes + ENTRY_OVERHEAD + NAMES_BYTES + drops + storage.reserve_bytes
+    disk = SimulatedDisk()
+    log, flusher = opened(disk, config.least_segment_bytes, storage.segment_bytes)
+    assert flusher.room >= largest
+    # Before the next spare is there, a first entry leaves as much.
+    run(flusher.plan(Flush(1, entries=grow(log.last, 100))))
+    run(flusher.prove(Index(0)))
+    assert flusher.room >= largest
+    for _ in range(12):
+        run(flusher.chores(log.last.index))
+        assert flusher.room >= largest
+        run(flusher.plan(Flush(2, entries=grow(log.last, limits.batch_bytes))))
+
+
+def test_what_was_admitted_fits_although_nothing_more_can_be_allocated() -> None:
+    """The roll takes the spare as it is, though it is smaller than the next one is to be."""
+    _, log, flusher = shrunk()
+    while len(log.segments) == 1:
+        assert flusher.room > ENTRY_OVERHEAD
+        run(flusher.plan(Flush(1, entries=grow(log.last, flusher.room - ENTRY_OVERHEAD))))
+    assert capacities(log) == [10, 10]
+
+
+def tight() -> SimulatedDisk:
+    """With a log of two segments that were made under smaller limits, and room for nothing more."""
+    disk = SimulatedDisk()
+    log, flusher = opened(disk)
+    fill(log, flusher, 1)
+    while len(log.segments) == 1:
+        run(flusher.plan(Flush(1, entries=grow(log.last, BODY))))
+    run(flusher.close(Index(0)))
+    disk.capacity = disk.space()[1] - disk.space()[0]
+    return disk
+
+
+def cut(log: SegmentLog) -> Flush:
+    """The first segment is left, and the other one becomes the spare."""
+    return Flush(1, truncate_from=Index(log.segments[1].first - 1))
+
+
+def shrunk() -> tuple[SimulatedDisk, SegmentLog, Flusher]:
+    """A log whose spare is smaller than it is to be."""
+    disk = tight()
+    log, flusher = opened(disk, least=20 * PAGE)
+    assert SPARE not in disk.files
+    run(flusher.plan(cut(log)))
+    assert spare(disk) == 10
+    return disk, log, flusher
+
+
+def test_a_spare_that_cannot_be_made_larger_stays_what_it_was() -> None:
+    disk, _, flusher = shrunk()
+    room = flusher.room
+    assert room > 0
+    disk.capacity += 3 * PAGE
+    run(flusher.allocate_ahead())
+    assert (spare(disk), flusher.room) == (10, room)
+    assert flusher.shortage
+
+
+def test_a_spare_is_made_larger_once_there_is_room() -> None:
+    disk, _, flusher = shrunk()
+    disk.capacity = UNLIMITED
+    run(flusher.allocate_ahead())
+    assert spare(disk) == 20
+    assert not flusher.shortage
+
+
+@pytest.mark.parametrize("pages", [3, 1000])
+def test_a_crash_while_a_spare_grows_costs_nothing(pages: int) -> None:
+    disk = tight()
+    log, _ = opened(disk.copy(), least=20 * PAGE)
+    ends = {log.last.index, log.segments[1].first - 2}
+    disk.capacity += pages * PAGE
+
+    def growing(live: SimulatedDisk) -> Generator[str, None, None]:
+        log, flusher = yield from open_log(
+            live, LogId(1, bytes(16)), MOST, lambda: 1, least_bytes=20 * PAGE
+        )
+        yield from flusher.plan(cut(log))
+        yield from flusher.allocate_ahead()
+
+    steps, found_ends = set(), set()
+    for crash in crash_states(disk, growing):
+        found, flusher = opened(crash.disk, least=20 * PAGE)
+        assert (found.damage, found.record.unsure) == ([], False)
+        found_ends.add(found.last.index)
+        steps.add(crash.step)
+        crash.disk.capacity = UNLIMITED
+        append(found, flusher, BODY)
+    assert found_ends == ends
+    assert {"shorten spare" if pages == 3 else "allocate spare", "sync spare"} <= steps
