@@ -25,7 +25,10 @@ def piece(batches: list[bytes], start: int, stop: int) -> Piece:
     return Piece(view, FIRST, FIRST + count, start, stop)
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 99), (10, 16), (12, 14), (15, 16), (3, 11)])
+@pytest.mark.parametrize(
+    ("start", "stop"),
+    [(0, 99), (10, 16), (12, 14), (15, 16), (3, 11), (0, 1), (3, 9), (16, 20), (40, 50)],
+)
 @pytest.mark.parametrize("keyed", [False, True])
 def test_what_was_asked_for_and_nothing_else(start: int, stop: int, keyed: bool) -> None:
     batches = [*SINGLES[:2], KEYED if keyed else SINGLES[2], *SINGLES[3:]]

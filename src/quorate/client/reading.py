@@ -88,7 +88,9 @@ def _single_records(piece: Piece) -> list[Record] | None:
     entry, offset = piece.entry, piece.offset
     append_time, make = entry.append_time, tuple.__new__
     records: list[Record] = []
-    for batch, listed in entry.copied()[max(piece.start - offset, 0) : piece.stop - offset]:
+    # An answer may hold entries that lie wholly behind what was asked for.
+    first, end = max(piece.start - offset, 0), max(piece.stop - offset, 0)
+    for batch, listed in entry.copied()[first:end]:
         single = open_single(batch)
         if single is None or listed != 1:
             return None
