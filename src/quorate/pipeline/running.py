@@ -85,6 +85,8 @@ class Run:
         reader = reader.option("endpoints", self.endpoints).option("log", self.pipeline.source.name)
         reader = reader.option("startingOffsets", "earliest")
         reader = reader.option("maxBytesPerTrigger", PORTION_BYTES)
+        # Decoding is most of the work: a portion that one task could read is still divided.
+        reader = reader.option("minPartitions", self.spark.sparkContext.defaultParallelism)
         if records_max is not None:
             reader = reader.option("maxOffsetsPerTrigger", records_max)
         built = build(self.pipeline, reader.load())

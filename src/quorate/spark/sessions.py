@@ -21,6 +21,9 @@ PYSPARK_MIN = (4, 2)
 INSTALL = "install it with: pip install 'quorate[spark]'"
 # Only errors: Spark has much to say when it starts.
 LOGGING = Path(__file__).with_name("log4j2.properties")
+# Spark makes one method of a whole stage. Parsing with checks is soon too long for Java's compiler
+# by default, and then interpreted for ever.
+COMPILE_LONG_METHODS = "-XX:-DontCompileHugeMethods"
 
 
 def session(
@@ -47,7 +50,7 @@ def session(
     settings: dict[str, str | int | bool] = {}
     if remote is None or remote.startswith("local"):
         _prepare(os.environ)
-        settings |= _quiet()
+        settings |= _java_settings()
     if remote is not None:
         builder = builder.remote(remote)
     elif master is not None:
@@ -77,9 +80,11 @@ def _prepare(environment: os._Environ[str]) -> None:
         environment["JAVA_HOME"] = str(home)
 
 
-def _quiet() -> dict[str, str]:
+def _java_settings() -> dict[str, str]:
+    logging = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
     return {
         # It would overwrite what a program prints.
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+        "spark.driver.extraJavaOptions": f"{logging} {COMPILE_LONG_METHODS}",
+        "spark.executor.extraJavaOptions": COMPILE_LONG_METHODS,
     }

@@ -1,0 +1,118 @@
+"""A Spark job as processes of one session: Python, its Java, and the workers of both.
+
+A driver that dies takes none of them along at once, so a kill that is to look like a lost machine
+has to find them all. The kernel knows them by the session that they were born in.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quorate.demo.findings import DemoFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Job"]
+
+LOOK_S = 0.02
+# Whoever is killed is gone in far less.
+GONE_S = 20.0
+
+
+class Job:
+    """``python -m COMMAND…`` that ends with this process, in a session of its own."""
+
+    def __init__(self, name: str, command: Sequence[str], place: Path) -> None:
+        """What it says is in ``place``; so is whatever it and its Java keep for the moment."""
+        self.name = name
+        self._out = place / f"{name}.out"
+        self._log = place / f"{name}.log"
+        scratch = place / "scratch"
+        scratch.mkdir(exist_ok=True)
+        environment = {
+            **os.environ,
+            "TMPDIR": str(scratch),
+            "SPARK_LOCAL_DIRS": str(scratch),
+            # What a killed Java leaves goes with the rest.
+            "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={scratch}",
+            # Nobody else is to reach it, and nobody looks at its pages.
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell",
+        }
+        leash = (sys.executable, "-m", "quorate.demo.leash", str(os.getpid()))
+        with self._out.open("wb") as out, self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*leash, sys.executable, "-m", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                cwd=place,
+                env=environment,
+                start_new_session=True,
+            )
+
+    @property
+    def status(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    @property
+    def said(self) -> str:
+        """Its standard output."""
+        return self._out.read_text(encoding="utf-8", errors="replace")
+
+    def failure(self) -> DemoFailed:
+        """With its last words."""
+        lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
+        words = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        return DemoFailed(f"{self.name} ended with status {self.status}: {words}")
+
+    # -- what is done to it --------------------------------------------------------------------
+
+    def freeze(self) -> None:
+        """Let all of it stand still, so that what it has done can be looked at."""
+        self._signal(signal.SIGSTOP)
+        # Whoever was born meanwhile.
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """``kill -9`` of the driver, its Java and all their workers. Nobody is left."""
+        deadline = time.monotonic() + GONE_S
+        while self._signal(signal.SIGKILL):
+            self._process.poll()
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"{self.name} does not end: processes {self._members()}")
+            time.sleep(LOOK_S)
+        self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> int:
+        """To how many."""
+        members = self._members()
+        for pid in members:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return len(members)
+
+    def _members(self) -> list[int]:
+        """Processes of the session that do anything yet."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                text = path.read_text(encoding="utf-8", errors="replace")
+            except OSError:  # it has ended
+                continue
+            state, _, __, session = text.rpartition(")")[2].split()[:4]
+            if int(session) == self._process.pid and state not in "ZX":
+                found.append(int(path.parent.name))
+        return found
