@@ -23,7 +23,7 @@ MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test verify fix sim mutants crashes storage-exhaustive powercut chaos \
-  spark-chaos failover cluster faults fuzz bench bench-full bench-spark bench-storage \
+  spark-chaos failover faults fuzz bench bench-full bench-spark bench-storage \
   coverage clean
 
 help: ## list the targets
@@ -47,20 +47,17 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## three nodes, two million orders, two kills, everything counted [DEMO=options]
 	@$(PY) -m quorate demo $(DEMO)
 
-# Tests on real nodes have targets of their own: they take minutes, and a machine to themselves. Those
-# of Spark share one session, which takes both cores by itself.
-SPARK_FAULTS := $(wildcard tests/spark/test_*_faults.py tests/pipeline/test_*_faults.py)
+# What breaks nodes and Spark jobs takes long, and has a target of its own. Tests of Spark share one
+# session, which takes both cores by itself.
 FAULTS := tests/faults tests/chaos
-CLUSTER := tests/cli tests/client tests/server tests/testing tests/bench
+SPARK_FAULTS := $(wildcard tests/spark/test_*_faults.py tests/pipeline/test_*_faults.py) \
+  tests/demo/test_demo_run.py
 SPARK := tests/spark tests/pipeline tests/examples tests/demo
-test: verify ## verify, then run the tests that need no running nodes
-	@$(PY) -m pytest -n 2 --dist worksteal $(addprefix --ignore ,$(FAULTS) $(CLUSTER) $(SPARK))
-
-cluster: $(STAMP) ## run the tests on real nodes, and on Spark
-	@$(PY) -m pytest -n 2 --dist worksteal $(CLUSTER)
+test: verify ## verify, then run the tests, but for those that break things
+	@$(PY) -m pytest -n 2 --dist worksteal $(addprefix --ignore ,$(FAULTS) $(SPARK))
 	@$(PY) -m pytest $(SPARK) $(addprefix --ignore ,$(SPARK_FAULTS))
 
-faults: $(STAMP) ## break real nodes, and Spark jobs, in every way the tests know
+faults: $(STAMP) ## break real nodes, Spark jobs and the demo in every way the tests know
 	@$(PY) -m pytest -n 2 --dist worksteal $(FAULTS)
 	@$(PY) -m pytest $(SPARK_FAULTS)
 
