@@ -23,7 +23,7 @@ MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test verify fix sim mutants crashes storage-exhaustive powercut chaos \
-  spark-chaos failover faults fuzz bench bench-full bench-spark bench-storage \
+  spark-chaos failover spark faults fuzz bench bench-full bench-spark bench-storage \
   coverage clean
 
 help: ## list the targets
@@ -53,8 +53,10 @@ FAULTS := tests/faults tests/chaos
 SPARK_FAULTS := $(wildcard tests/spark/test_*_faults.py tests/pipeline/test_*_faults.py) \
   tests/demo/test_demo_run.py
 SPARK := tests/spark tests/pipeline tests/examples tests/demo
-test: verify ## verify, then run the tests, but for those that break things
+test: verify ## verify, then run the tests, but for those on Spark and those that break things
 	@$(PY) -m pytest -n 2 --dist worksteal $(addprefix --ignore ,$(FAULTS) $(SPARK))
+
+spark: $(STAMP) ## run the tests on Spark: source, sink, pipelines, examples, demo
 	@$(PY) -m pytest $(SPARK) $(addprefix --ignore ,$(SPARK_FAULTS))
 
 faults: $(STAMP) ## break real nodes, Spark jobs and the demo in every way the tests know

@@ -44,7 +44,7 @@ CONFIG = Config(
 SMALL = replace(
     CONFIG,
     limits=replace(CONFIG.limits, batch_bytes=8 * KIB, entry_bytes=4 * KIB, log_memory_bytes=0),
-    storage=replace(CONFIG.storage, segment_bytes=256 * KIB),
+    storage=replace(CONFIG.storage, segment_bytes=256 * KIB, reserve_bytes=4 * KIB),
 )
 
 
