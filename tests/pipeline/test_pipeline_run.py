@@ -22,6 +22,8 @@ BAD = {
     b'{"id": 1, "amount": 2} {"id": 3}': ("DECODE_FAILED", "malformed JSON"),
     b'{"id": 1, "amount": 2}, {"id": 3}': ("DECODE_FAILED", "more than one JSON value"),
     b'{"id": 1, "amount": 2}}': ("DECODE_FAILED", "malformed JSON"),
+    b'{"id": 1, "amount": 2}]} more': ("DECODE_FAILED", "malformed JSON"),
+    b'{"id": 1, "amount": 2}],"_end":""} more': ("DECODE_FAILED", "malformed JSON"),
     b'[{"id": 1, "amount": 2}]': ("DECODE_FAILED", "it does not fit the schema"),
     b"null": ("DECODE_FAILED", "no object: null"),
     b"17": ("DECODE_FAILED", "it does not fit the schema: 17"),

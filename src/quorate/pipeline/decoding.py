@@ -6,6 +6,7 @@ keeps its place in the frame, with a code and a message.
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -41,8 +42,8 @@ SOURCE_COLUMNS = (
 # Columns beside those of the schema: where a record comes from, its value as it was, and why it is
 # refused: null if it is not.
 SOURCE, VALUE, REFUSAL = "_source", "_value", "_refusal"
-_PARSED, _INSIDE, _CORRUPT = "_parsed", "_inside", "_corrupt"
-_OWN = (SOURCE, VALUE, REFUSAL, _PARSED, _INSIDE, _CORRUPT)
+_PARSED, _INSIDE, _END, _CORRUPT = "_parsed", "_inside", "_end", "_corrupt"
+_OWN = (SOURCE, VALUE, REFUSAL, _PARSED, _INSIDE, _END, _CORRUPT)
 APPEND_TIME = "appendTime"
 _OF_SOURCE = ("log", "offset", "key", "timestamp", "headers")
 
@@ -131,12 +132,14 @@ def _json(schema: StructType) -> Reading:
     """Each value is read as the one item of a list in an object.
 
     By itself Spark would take the first of several values, and of a list, and not mind what comes
-    after it, such as a brace too many.
+    after it, such as a brace too many. What closes list and object by itself is found by a word
+    behind them, which no value knows: the parser has to come that far.
     """
-    listed = ArrayType(_lenient(schema))
-    inside = StructType([StructField(_INSIDE, listed), StructField(_CORRUPT, StringType())])
+    word = secrets.token_hex(8)
+    text_fields = [StructField(name, StringType()) for name in (_END, _CORRUPT)]
+    inside = StructType([StructField(_INSIDE, ArrayType(_lenient(schema))), *text_fields])
     text = F.col("value").cast("string")
-    wrapped = F.concat(F.lit(f'{{"{_INSIDE}":['), text, F.lit("]}"))
+    wrapped = F.concat(F.lit(f'{{"{_INSIDE}":['), text, F.lit(f'],"{_END}":"{word}"}}'))
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = F.from_json(F.when(F.is_valid_utf8(text), wrapped), inside, options)
     items = F.col(_PARSED)[_INSIDE]
@@ -145,6 +148,7 @@ def _json(schema: StructType) -> Reading:
         _not_text(),
         _empty(),
         F.when(F.col(_PARSED)[_CORRUPT].isNotNull(), _decode_refusal(_json_fault(schema, row))),
+        F.when(~F.col(_PARSED)[_END].eqNullSafe(word), _decode_refusal(_said("malformed JSON"))),
         F.when(F.size(items) != 1, _decode_refusal(_said("more than one JSON value"))),
         F.when(row.isNull(), _decode_refusal(_said("no object"))),
         *_nulls(schema, row),
