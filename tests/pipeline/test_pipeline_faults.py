@@ -95,7 +95,7 @@ def test_driver_killed_leader_killed_and_interrupted(desk: Desk) -> None:
     assert ended.status == 1
     assert "what was under way is not written; the next run repeats it" in ended.err
     assert "error: INTERRUPTED: " in ended.err
-    assert "Traceback" not in ended.err
+    assert "Traceback" not in ended.err, ended.err
     told = json.loads(ended.out.splitlines()[0])
     second = pipe.written()
     assert first < second < len(GOOD)

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import signal
+import sys
 import tempfile
 import threading
 from contextlib import contextmanager, nullcontext, suppress
@@ -106,7 +107,7 @@ def opened_session(
             # Spark's own search for it may fail on a busy machine, and is not repeated.
             spark.dataSource.register(quorate.spark.QuorateDataSource)
             if quiet:
-                _hush()
+                _hush(spark)
             yield spark
     finally:
         if ours:
@@ -115,12 +116,22 @@ def opened_session(
                 spark.stop()
 
 
-def _hush() -> None:
-    """PySpark logs some errors before it raises them, and a command tells each of them once."""
+def _hush(spark: SparkSession) -> None:
+    """A command tells each error once, and nothing that is none."""
     from pyspark.logger import PySparkLogger
 
+    # They log some errors before they raise them.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+    # Java hangs up on it when a job is cancelled, and it takes that for a failure.
+    accumulators: Any = spark.sparkContext._accumulatorServer
+    tell = accumulators.handle_error
+
+    def handle_error(*request: object) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            tell(*request)
+
+    accumulators.handle_error = handle_error
 
 
 @contextmanager
