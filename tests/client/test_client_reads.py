@@ -43,6 +43,21 @@ async def test_a_read_ends_where_the_log_ended_at_the_beginning() -> None:
 
 
 @on_loop
+async def test_answers_grow_longer_until_the_rest_is_short() -> None:
+    stored = entries(*([bytes(100_000)] for _ in range(50)))
+    async with cluster("n1") as (session, [node]):
+        log = await log_of(session)
+        found = [(stored[:1], 1), (stored[1:6], 6), (stored[6:47], 47), (stored[47:48], 48)]
+        node.will(Fetch, *(Found(0, 50, some) for some, _ in found))
+        assert len(await all_of(log.read(stop=48))) == 48
+        asked = [(one.offset, one.bytes_max) for one in node.asked if isinstance(one, Fetch)]
+        assert [offset for offset, _ in asked] == [0, 1, 6, 47]
+        first, second, third, last = (size for _, size in asked)
+        assert (first, second, third) == (64 << 10, 512 << 10, 4 << 20)
+        assert 100_000 <= last < 110_000
+
+
+@on_loop
 async def test_an_empty_log_has_nothing_to_read() -> None:
     async with cluster("n1") as (session, [node]):
         node.will(Fetch, Found(0, 0, []))

@@ -7,6 +7,7 @@ replica which lags does not make it look shorter.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from quorate.client.reading import Reader
@@ -73,17 +74,18 @@ class _RangeReader(Reader):
         if self._only is not None:
             return await self._fetch_only(session, self._only, offset)
         if self._node is not None:
-            records = await session.fetch_from(self._node, self._route, offset)
+            records = await session.fetch_from(self._node, self._route, offset, self._bytes)
             if records is not None:
                 return records
             self._node = None
-        return await session.fetch(self._route, offset)
+        return await session.fetch(self._route, offset, self._bytes)
 
     async def _fetch_only(self, session: Session, node: str, offset: int) -> Records:
         """Of that replica: wait while it is behind, or down."""
         name, clock = self._route.name, asyncio.get_running_loop().time
         deadline = clock() + session.timeout
-        while (records := await session.fetch_from(node, self._route, offset)) is None:
+        ask = partial(session.fetch_from, node, self._route, offset, self._bytes)
+        while (records := await ask()) is None:
             # What no waiting changes, such as a log that is gone, everybody knows.
             ends = await session.ends(self._route, barrier=False)
             if offset < ends.first:

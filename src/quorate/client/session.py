@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE", "Session", "checked_timeout", "wire_id"]
 
 PATIENCE = Patience()
-# What one answer of a replica is to bring; a larger entry comes alone.
-FETCH_BYTES = 1 << 20
 # Seconds; a day. What travels is milliseconds in 32 bits.
 TIMEOUT_MAX = 86_400
 
@@ -174,18 +172,23 @@ class Session:
         route.saw(ends.end)
         return ends
 
-    async def fetch(self, route: Route, offset: int, wait_s: float = 0.0) -> Records:
-        """Stored entries from ``offset`` on, at least one unless the log ends there.
+    async def fetch(
+        self, route: Route, offset: int, bytes_max: int, wait_s: float = 0.0
+    ) -> Records:
+        """Stored entries from ``offset`` on, up to so many bytes, and at least one unless the log
+        ends there.
 
         At the end of the log a replica waits for ``wait_s`` before it says so.
         """
-        ask = _fetch(route, offset, int(1000 * wait_s), route.session_end)
+        ask = _fetch(route, offset, bytes_max, int(1000 * wait_s), route.session_end)
         attempts = self._attempts(route, f"read of {route.name}", Effect.NONE, wait_s=wait_s)
         records = await self._carry_out(attempts, route, ask)
         route.saw(records.end_offset)
         return records
 
-    async def fetch_from(self, node: str, route: Route, offset: int) -> Records | None:
+    async def fetch_from(
+        self, node: str, route: Route, offset: int, bytes_max: int
+    ) -> Records | None:
         """The same of one replica, which may lag; None unless it has the record at ``offset``,
         whole, and answers."""
         attempts = self._attempts(route, f"read of {route.name}", Effect.NONE)
@@ -193,7 +196,8 @@ class Session:
             at = await self.pool.reach(self.routing.addresses([node]))
             if at.node != node:
                 return None
-            records = await self._answer(attempts, at, _fetch(route, offset, 0, offset + 1))
+            ask = _fetch(route, offset, bytes_max, 0, offset + 1)
+            records = await self._answer(attempts, at, ask)
         except (Lost, Unreachable, QuorateError):
             return None
         route.saw(records.end_offset)
@@ -289,11 +293,11 @@ class Session:
 
 
 def _fetch(
-    route: Route, offset: int, wait_ms: int, session_end: int
+    route: Route, offset: int, bytes_max: int, wait_ms: int, session_end: int
 ) -> Callable[[Requests], Awaitable[Records]]:
     async def ask(at: Requests) -> Records:
         records = await at.fetch(
-            Fetch(0, route.incarnation, offset, FETCH_BYTES, wait_ms, session_end)
+            Fetch(0, route.incarnation, offset, bytes_max, wait_ms, session_end)
         )
         if not _dense(records, offset):
             raise Corrupt(f"{at.node}: what it gave from offset {offset} on has a gap")

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 # Reads and calls of one connection that have no answer yet; more is BUSY.
 TASKS_MAX = 256
 # What one read gets at once, and how long it may wait.
-FETCH_BYTES_MAX = 1 << 20
+FETCH_BYTES_MAX = 4 << 20
 FETCH_WAIT_MS_MAX = 60_000
 
 
