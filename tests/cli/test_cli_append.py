@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,10 +20,41 @@ from scripted_node import DROP, SILENCE, ScriptedNode, found, in_a_thread
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Self
 
     from cli_rig import Run
 
     from dev_rig import DevCluster
+
+
+class Appending:
+    """``quorate append --json`` while it runs."""
+
+    def __init__(self, cluster: DevCluster, log: str, *options: str) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command("append", log, "--endpoints", cluster.endpoints, "--json", *options),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            env=plain_environment(),
+        )
+        assert self.process.stdin and self.process.stdout and self.process.stderr
+        self.input, self.output = self.process.stdin, self.process.stdout
+        self.errors = self.process.stderr
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.__exit__(None, None, None)
+
+    def give(self, text: bytes) -> None:
+        self.input.write(text)
+        self.input.flush()
+
+    def receipt(self) -> Any:
+        return json.loads(self.output.readline())
 
 
 def test_lines_become_records(quorate: Run, log: str) -> None:
@@ -161,24 +192,14 @@ def test_an_interrupted_append_is_an_unknown_outcome(quorate: Run) -> None:
 def test_what_is_done_is_told_when_it_is_interrupted_between_batches(
     cluster: DevCluster, quorate: Run, log: str
 ) -> None:
-    options = ("append", log, "--endpoints", cluster.endpoints, "--json", "--batch", "1")
-    with subprocess.Popen(
-        command(*options),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=plain_environment(),
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(b"a\nb\n")
-        process.stdin.flush()
+    with Appending(cluster, log, "--batch", "1") as appending:
+        appending.give(b"a\nb\n")
         for _ in range(2):
-            assert json.loads(process.stdout.readline())["count"] == 1
+            assert appending.receipt()["count"] == 1
         # Both have their receipts, and nothing else is on its way.
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate()
-    assert process.returncode == 1
+        appending.process.send_signal(signal.SIGINT)
+        _, err = appending.process.communicate()
+    assert appending.process.returncode == 1
     told = [line for line in err.decode().splitlines() if line]
     assert told == ["lines 1 to 2 are in the log", "error: INTERRUPTED: stopped before the end"]
     assert quorate("read", log).out == b"a\nb\n"
@@ -187,25 +208,13 @@ def test_what_is_done_is_told_when_it_is_interrupted_between_batches(
 def test_a_closed_output_does_not_stop_an_append_in_silence(
     cluster: DevCluster, quorate: Run, log: str
 ) -> None:
-    options = ("append", log, "--endpoints", cluster.endpoints, "--json", "--batch", "1")
-    with subprocess.Popen(
-        command(*options),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=plain_environment(),
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write(b"a\n")
-        process.stdin.flush()
-        assert json.loads(process.stdout.readline())["offset"] == 0
-        process.stdout.close()
-        process.stdin.write(b"b\n")
-        process.stdin.flush()
-        told = process.stderr.read().decode()
-        assert process.wait() == 1
+    with Appending(cluster, log, "--batch", "1") as appending:
+        appending.give(b"a\n")
+        assert appending.receipt()["offset"] == 0
+        appending.output.close()
+        appending.give(b"b\n")
+        told = appending.errors.read().decode()
+        assert appending.process.wait() == 1
     assert told.splitlines() == [
         "lines 1 to 2 are in the log",
         "error: OUTPUT_FAILED: standard output: Broken pipe",
@@ -215,24 +224,15 @@ def test_a_closed_output_does_not_stop_an_append_in_silence(
 
 def test_a_batch_leaves_when_no_other_line_comes(cluster: DevCluster, log: str) -> None:
     """As with ``tail -f``: the input stays open, and the batch is far from full."""
-    options = ("append", log, "--endpoints", cluster.endpoints, "--json")
-    with subprocess.Popen(
-        command(*options),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=plain_environment(),
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with Appending(cluster, log) as appending:
         taken = 0
         for text in (b"a\nb\nhalf a ", b"line\n"):
-            process.stdin.write(text)
-            process.stdin.flush()
+            appending.give(text)
             whole = text.count(b"\n") + taken
             while taken < whole:
-                taken += json.loads(process.stdout.readline())["count"]
-        process.stdin.close()
-        assert process.wait() == 0
+                taken += appending.receipt()["count"]
+        appending.input.close()
+        assert appending.process.wait() == 0
     with cluster.client() as client:
         assert [record.value for record in client.log(log).read()] == [b"a", b"b", b"half a line"]
 
@@ -255,21 +255,12 @@ def test_an_append_without_an_answer_is_status_3(quorate: Run) -> None:
 
 def test_a_batch_leaves_as_soon_as_it_is_full(cluster: DevCluster, log: str) -> None:
     """The next line may be long in coming. Output is flushed although it goes into a pipe."""
-    options = ("append", log, "--endpoints", cluster.endpoints, "--json", "--batch", "1")
-    with subprocess.Popen(
-        command(*options),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=plain_environment(),
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with Appending(cluster, log, "--batch", "1") as appending:
         for number in range(3):
-            process.stdin.write(b"line\n")
-            process.stdin.flush()
-            assert json.loads(process.stdout.readline())["offset"] == number
-        process.stdin.close()
-        assert process.wait() == 0
+            appending.give(b"line\n")
+            assert appending.receipt()["offset"] == number
+        appending.input.close()
+        assert appending.process.wait() == 0
 
 
 def test_help_names_every_option() -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Counter",
     "OutputFailed",
+    "StatusLine",
     "count",
     "error_label",
     "give_help",
@@ -144,16 +145,10 @@ def _print_rich(
         Console().print(table)
 
 
-class Counter:
-    """Shows how far it is to somebody who has to wait, on the standard error.
+class StatusLine:
+    """The one line of a terminal that is written anew, on the standard error; gone at the end."""
 
-    ``printing`` means that the command prints all the time: on the same terminal that is enough.
-    """
-
-    def __init__(self, what: str, *, printing: bool) -> None:
-        self._what = what
-        self._watched = sys.stderr.isatty() and not (printing and sys.stdout.isatty())
-        self._next = time.monotonic() + PATIENCE_S
+    def __init__(self) -> None:
         self._shown = False
 
     def __enter__(self) -> Self:
@@ -168,8 +163,24 @@ class Counter:
         if self._shown:
             tell("\r\x1b[K", end="")
 
+    def rewrite(self, text: str) -> None:
+        self._shown = True
+        tell(f"\r\x1b[K{text}", end="")
+
+
+class Counter(StatusLine):
+    """Shows how far it is to somebody who has to wait.
+
+    ``printing`` means that the command prints all the time: on the same terminal that is enough.
+    """
+
+    def __init__(self, what: str, *, printing: bool) -> None:
+        super().__init__()
+        self._what = what
+        self._watched = sys.stderr.isatty() and not (printing and sys.stdout.isatty())
+        self._next = time.monotonic() + PATIENCE_S
+
     def show(self, number: int) -> None:
         if self._watched and (now := time.monotonic()) >= self._next:
             self._next = now + REFRESH_S
-            self._shown = True
-            tell(f"\r\x1b[K{self._what} {number}", end="")
+            self.rewrite(f"{self._what} {number}")

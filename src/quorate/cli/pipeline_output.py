@@ -6,13 +6,11 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from quorate.cli.output import print_json, print_line, tell
+from quorate.cli.output import StatusLine, print_json, print_line, tell
 from quorate.pipeline.jobs import TASKS, TASKS_DONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
-    from typing import Self
 
     from quorate.pipeline.jobs import Progress
 
@@ -22,31 +20,18 @@ __all__ = ["ProgressLine", "print_summary"]
 LINE_S = 5.0
 
 
-class ProgressLine:
+class ProgressLine(StatusLine):
     """Shows how far a job is, on the standard error. To be called with each progress."""
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self._name = name
         self._watched = sys.stderr.isatty()
         self._next = time.monotonic() + LINE_S
-        self._shown = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._shown:
-            tell("\r\x1b[K", end="")
 
     def __call__(self, progress: Progress) -> None:
         if self._watched:
-            self._shown = True
-            tell(f"\r\x1b[K{self._name}: {_line(progress)}", end="")
+            self.rewrite(f"{self._name}: {_line(progress)}")
         elif (now := time.monotonic()) >= self._next:
             self._next = now + LINE_S
             tell(f"{self._name}: {_line(progress)}")
