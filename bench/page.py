@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.report import HEADS, lines, pipe_lines, short_count, title_of, voids
+from bench.effort import NAMES
+from bench.report import HEADS, effort_lines, lines, pipe_lines, short_count, title_of, voids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,6 +111,17 @@ def _closing(results: Results, pictures: Sequence[str]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for line in pipe_lines(results):
         yield _row(line)
+    yield ""
+    yield "## Where the time goes"
+    yield ""
+    yield "Microseconds of processor time for each record. The load, the leader and two followers"
+    yield "share the cores: what all of them spend is what the speed comes to, unless a disk or a"
+    yield "turn-around is waited for."
+    yield ""
+    yield _row(["", "system", *NAMES])
+    yield "|---|---|---|---|---|"
+    for found in effort_lines(results):
+        yield _row(found)
     yield ""
     yield "## How each was run"
     yield ""

@@ -97,6 +97,7 @@ def _outcome(records: int, seconds: float) -> Outcome:
         "workload": "W6",
         "records_per_s": round(records / seconds, 1),
         "mb_per_s": round(records * SHAPE.value_bytes / seconds / 1e6, 3),
+        "done": records,
         "errors": 0,
     }
 

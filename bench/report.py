@@ -9,6 +9,8 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bench.effort import NAMES
+
 if TYPE_CHECKING:
     from bench.rounds import Row
 
@@ -19,6 +21,7 @@ __all__ = [
     "HEADS",
     "Bar",
     "Line",
+    "effort_lines",
     "lines",
     "pipe_lines",
     "short_count",
@@ -188,6 +191,21 @@ def _growth_lines(row: Row) -> list[Line]:
     spread = f"{_number(min(opened))} to {_number(max(opened))}"
     opening = ("W13", stored, "s to open", _number(median(opened)), spread, "", "", "", "")
     return [Line("W13", 0, size, short), Line("W13", 0, opening, short=False)]
+
+
+def effort_lines(results: Results) -> list[tuple[str, ...]]:
+    """Microseconds of processor time for each record: workload, system, then as in NAMES."""
+    found = []
+    for row in results["rows"]:
+        outcomes = [one for one in row.get("rounds", ()) if one.get("cpu_s") and one.get("done")]
+        if outcomes and not row["delay_ms"]:
+            shares = [
+                median(1e6 * outcome["cpu_s"][name] / outcome["done"] for outcome in outcomes)
+                for name in NAMES
+            ]
+            who = f"{row['system']} {row['variant']}".strip()
+            found.append((row["workload"], who, *map(_number, shares)))
+    return found
 
 
 # -- figures -------------------------------------------------------------------------------------

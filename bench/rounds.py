@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bench.effort import effort
 from bench.systems import rest
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ def in_turn(
             who = f"{turn.system} {turn.variant}".strip()
             report.say(f"{workload} round {number + 1} of {rounds}: {who}")
             try:
-                row["rounds"].append(turn.run())
+                with effort() as spent:
+                    outcome = turn.run()
+                row["rounds"].append({**outcome, "cpu_s": spent})
             except (OSError, RuntimeError, ValueError) as error:
                 if turn.system in OURS:
                     raise

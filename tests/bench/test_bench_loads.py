@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bench.effort import NAMES, effort
 from bench.filling import fill
 from bench.gathered import load_gathered
 from bench.reading import reads
@@ -24,6 +27,15 @@ if TYPE_CHECKING:
     from bench.outcome import Outcome
 
 SECONDS = 0.3
+# Spends half a second, tells, and stays until its input ends.
+BURNING = """
+import sys, time
+sys.stdin.readline()
+while time.process_time() < 0.5:
+    pass
+print("done", flush=True)
+sys.stdin.readline()
+"""
 SHORT = Settings(
     seconds=SECONDS, warm_up=0.0, rounds=2, kills=1, read_bytes=1 << 20, delays_ms=(),
     stored_bytes=0,
@@ -114,3 +126,17 @@ def test_without_ours_there_is_nothing_to_compare() -> None:
 
     with pytest.raises(OSError, match="it is gone"):
         in_turn("W1", [Turn("quorate", "", fail)], 1, Runner(lambda _: None))
+
+
+def test_who_spends_the_time_is_told() -> None:
+    pipe, command = subprocess.PIPE, [sys.executable, "-c", BURNING]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with effort() as spent:
+            process.stdin.write(b"go\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == b"done\n"
+    assert set(spent) == set(NAMES)
+    assert spent["leader"] >= 0.3
+    assert spent["load"] < spent["leader"]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 SEEDS = 5_000
-SWARM_SEEDS = 100
+SWARM_SEEDS = 10
 NEVER = "-"
 # The enumeration crashes the open that follows a crash once in so many times.
 EVERY_OPEN = "25"
