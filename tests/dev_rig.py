@@ -26,6 +26,7 @@ __all__ = [
     "DevCluster",
     "alive",
     "command",
+    "delete_logs",
     "dev_cluster",
     "free_ports",
     "plain_environment",
@@ -57,6 +58,13 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"it never came that {what}"
         time.sleep(0.02)
+
+
+def delete_logs(client: Client, prefix: str) -> None:
+    """Every log costs its nodes some time, so that those of a test go with it."""
+    for name in client.logs():
+        if name.startswith(f"{prefix}-"):
+            client.delete_log(name)
 
 
 def alive(pid: int) -> bool:

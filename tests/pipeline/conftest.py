@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pipeline_rig import Desk
 
+from dev_rig import delete_logs
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -45,4 +47,5 @@ def desk(
     yield made
     for query in spark.streams.active:
         query.stop()
+    delete_logs(made.client, made.prefix)
     made.client.close()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from spark_rig import Place
 
+from dev_rig import delete_logs
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -40,4 +42,5 @@ def place(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> Iterator[Pla
     yield made
     for query in spark.streams.active:
         query.stop()
+    delete_logs(made.client, made.prefix)
     made.client.close()

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from spark_rig import fill, unused_name
 
+from dev_rig import delete_logs
 from quorate.client.ranges import read_range
 from quorate.errors import (
     InvalidArgument,
@@ -70,6 +71,7 @@ class Logs:
     def close(self) -> None:
         for stream in self._streams:
             stream.stop()
+        delete_logs(self.client, self.prefix)
         self.client.close()
 
 

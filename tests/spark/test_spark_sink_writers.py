@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from spark_rig import unused_name
 
 import quorate.testing
+from dev_rig import delete_logs
 from quorate.client.staging import last_published
 from quorate.errors import (
     Duplicate,
@@ -130,6 +131,7 @@ class Logs:
 def logs(cluster: Cluster) -> Iterator[Logs]:
     made = Logs(cluster, unused_name())
     yield made
+    delete_logs(made.client, made.prefix)
     made.client.close()
 
 
