@@ -83,7 +83,6 @@ def test_a_second_call_gives_the_running_session(spark: SparkSession) -> None:
 
 def test_registration_over_connect_on_a_machine_without_java(place: Place) -> None:
     log, target = place.log(records=25), place.log("target")
-    place.client.close()
     # What Spark would find by itself is hidden, as it is with --py-files.
     hidden = place.directory / "pyspark_quorate.py"
     hidden.write_text("", encoding="utf-8")
