@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from session_rig import all_of, cluster, log_of, on_loop
 
+from quorate.client.reading import Reader
 from quorate.client.results import Receipt
 from quorate.errors import Behind, Corrupt, InvalidArgument, NotLeader
 from quorate.wire.calls import Ends, ReadEnds
 from quorate.wire.handshake import Hello
 from quorate.wire.requests import Append, Fetch
-from scripted_node import DROP, SILENCE, Found, entries
+from scripted_node import DROP, SILENCE, Found, ScriptedNode, entries
 
 
 @on_loop
@@ -42,19 +43,50 @@ async def test_a_read_ends_where_the_log_ended_at_the_beginning() -> None:
         assert [record.value async for record in log.read()] == [b"a", b"b"]
 
 
+def sizes(node: ScriptedNode) -> list[int]:
+    """What the answers were to bring."""
+    return [one.bytes_max for one in node.asked if isinstance(one, Fetch)]
+
+
 @on_loop
 async def test_answers_grow_longer_until_the_rest_is_short() -> None:
     stored = entries(*([bytes(100_000)] for _ in range(50)))
     async with cluster("n1") as (session, [node]):
+        # Each comes at once.
+        session.clock = lambda: 0.0  # type: ignore[method-assign]
         log = await log_of(session)
         found = [(stored[:1], 1), (stored[1:6], 6), (stored[6:47], 47), (stored[47:48], 48)]
         node.will(Fetch, *(Found(0, 50, some) for some, _ in found))
         assert len(await all_of(log.read(stop=48))) == 48
-        asked = [(one.offset, one.bytes_max) for one in node.asked if isinstance(one, Fetch)]
-        assert [offset for offset, _ in asked] == [0, 1, 6, 47]
-        first, second, third, last = (size for _, size in asked)
-        assert (first, second, third) == (64 << 10, 512 << 10, 4 << 20)
+        assert [one.offset for one in node.asked if isinstance(one, Fetch)] == [0, 1, 6, 47]
+        *first, last = sizes(node)
+        assert first == [64 << 10, 512 << 10, 4 << 20]
         assert 100_000 <= last < 110_000
+
+
+@on_loop
+async def test_answers_that_take_long_grow_shorter() -> None:
+    stored = entries(*([b"value"] for _ in range(8)))
+    # When each is asked for, and when it came.
+    moments = iter([0, 0.1, 1, 1.1, 2, 4, 5, 5.5, 6, 8, 9, 11, 12, 12.1, 13, 13.1])
+    async with cluster("n1") as (session, [node]):
+        session.clock = lambda: next(moments)  # type: ignore[method-assign]
+        reader = Reader((await log_of(session))._route)
+        node.will(Fetch, *(Found(0, 1 << 30, [one]) for one in stored))
+        for _ in stored:
+            await reader.next(session)
+        assert [size >> 10 for size in sizes(node)] == [64, 512, 4096, 512, 512, 64, 64, 512]
+
+
+@on_loop
+async def test_an_answer_that_did_not_come_is_asked_for_shorter() -> None:
+    async with cluster("n1") as (session, [node]):
+        log = await log_of(session)
+        reader = Reader(log._route)
+        reader._bytes = 4 << 20
+        node.will(Fetch, SILENCE, Found(0, 1, entries([b"a"])))
+        assert await reader.next(session) is not None
+        assert sizes(node) == [4 << 20, 512 << 10]
 
 
 @on_loop

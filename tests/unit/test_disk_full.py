@@ -10,8 +10,9 @@ import pytest
 from cluster_rig import append_many, happened, led, refused, standing
 from core_rig import ELECTION_TICKS, chain
 from quorate.errors import Busy, DiskFull, InvariantBroken
+from quorate.raft.messages import Append
 from quorate.raft.output import Happening, Refusal
-from quorate.replica.exchange import ReadAnswer, Receipt, Room
+from quorate.replica.exchange import Deliver, ReadAnswer, Receipt, Room
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import LogId
 from quorate.storage.recovery import open_log
@@ -22,6 +23,7 @@ from quorate.types import Index
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from quorate.raft.messages import Envelope
     from quorate.storage.flusher import Flusher
     from quorate.storage.log import SegmentLog
     from quorate.testing.hand import HandCluster
@@ -30,7 +32,9 @@ RESERVE = 64 * 1024
 
 
 def room(cluster: HandCluster, name: str, size: int | None) -> None:
-    cluster.turn(name, [Room(size)])
+    """No more than that is to be had; None: as much as anybody wants."""
+    shortage = "" if size is None else "No space left on device"
+    cluster.turn(name, [Room(size, shortage)])
 
 
 # -- the replica -------------------------------------------------------------------------------
@@ -132,6 +136,48 @@ def test_a_follower_takes_what_fits_and_acks_no_more() -> None:
     room(cluster, "n3", None)
     cluster.run(100)
     assert standing(cluster, "n3").log.last_index == 6
+
+
+def test_appends_that_come_in_one_turn_share_the_room() -> None:
+    """A leader streams them, and a frame brings several: the node would halt on a full disk."""
+    cluster = led(3)
+    streamed: list[Envelope] = []
+    for _ in range(5):
+        cluster.propose("n1", b"x")
+        streamed += cluster.take(lambda one: one.target == "n3" and type(one.message) is Append)
+        cluster.settle()
+    assert len(streamed) == 5
+    entry = standing(cluster, "n1").log.entries(Index(2), Index(3))[0]
+    cluster.auto_flush = False
+    room(cluster, "n3", 3 * entry.size - 1)
+    cluster.turn("n3", [Deliver(one) for one in streamed])
+    assert standing(cluster, "n3").log.last_index == 3
+
+
+def test_a_follower_that_turns_down_an_entry_is_full_until_there_is_room_for_it() -> None:
+    cluster = led(3)
+    room(cluster, "n3", 2 * RESERVE)
+    token = cluster.propose("n1", bytes(3 * RESERVE))
+    cluster.run(20)
+    assert isinstance(cluster.answers[token], Receipt)
+    leader = cluster.engine("n1").core.leader
+    assert leader is not None
+    assert standing(cluster, "n3").full
+    assert [peer.full for peer in leader.progress.values()] == [False, True]
+    room(cluster, "n3", 4 * RESERVE)
+    cluster.run(200)
+    assert not standing(cluster, "n3").full
+    assert standing(cluster, "n3").log.last_index == standing(cluster, "n1").log.last_index
+    assert [peer.full for peer in leader.progress.values()] == [False, False]
+
+
+def test_room_that_is_about_to_be_allocated_is_worth_a_wait() -> None:
+    """Between a segment that is full and the next spare nothing is wrong with the disk."""
+    cluster = led(1)
+    cluster.turn("n1", [Room(RESERVE)])
+    assert not standing(cluster, "n1").full
+    told = refused(cluster, cluster.propose("n1", b"x"), Busy)
+    assert told == "n1 is about to allocate the room for 1 bytes"
 
 
 def test_a_follower_without_any_room_takes_nothing_and_says_nothing() -> None:

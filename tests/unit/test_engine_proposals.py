@@ -289,6 +289,22 @@ def test_offsets_go_on_over_elections() -> None:
     assert offsets == [0, 1, 2]
 
 
+def test_append_times_run_on_when_a_clock_was_ahead() -> None:
+    """Else nothing would grow older, and nothing expire, until real time has caught up."""
+    cluster = led(1)
+    engine, tick_ms = cluster.engine("n1"), cluster.config.timing.tick_ms
+    year_us = 365 * 86_400 * 1_000_000
+    now_ms = 1_000_000
+    effects = engine.turn([Propose(1, b"x", 1)], now_ms, now_ms * 1000 + year_us)
+    assert effects.flush is not None
+    for _ in range(100):
+        now_ms += tick_ms
+        engine.turn([], now_ms, now_ms * 1000)
+    engine.turn([Propose(2, b"y", 1)], now_ms, now_ms * 1000)
+    before, after = log_of(cluster, "n1")[-2:]
+    assert after.append_time - before.append_time == 100 * tick_ms * 1000
+
+
 def test_append_times_never_go_back() -> None:
     cluster = led(1)
     engine = cluster.engine("n1")

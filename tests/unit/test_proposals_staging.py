@@ -322,7 +322,7 @@ def test_there_must_be_room_for_the_entry_that_drops_what_is_staged() -> None:
     for number in range(50):
         stage(cluster, number=number)
     least = cluster.config.storage.reserve_bytes + ENTRY_OVERHEAD + NAMES_BYTES + 50 * DROP_BYTES
-    cluster.turn("n1", [Room(least - 1)])
+    cluster.turn("n1", [Room(least - 1, "no space")])
     problem(cluster, operate(cluster, Abort(APP, 0)), DiskFull)
     cluster.turn("n1", [Room(least)])
     assert isinstance(cluster.answers[operate(cluster, Abort(APP, 0))], Aborted)
@@ -331,7 +331,7 @@ def test_there_must_be_room_for_the_entry_that_drops_what_is_staged() -> None:
 def test_names_count_among_what_an_entry_takes_of_the_disk() -> None:
     cluster = led(1)
     least = cluster.config.storage.reserve_bytes + ENTRY_OVERHEAD + NAMES_BYTES + 8
-    cluster.turn("n1", [Room(least - 1)])
+    cluster.turn("n1", [Room(least - 1, "no space")])
     problem(cluster, stage(cluster), DiskFull)
     cluster.turn("n1", [Room(least)])
     token = next(_tokens)

@@ -80,7 +80,7 @@ def test_their_rows_take_room_on_disk_too() -> None:
     size, many = 64, 4096
     fits = size * many + 8 * many + ENTRY_OVERHEAD + 1024
     crowd = [(bytes(size), 1)] * many
-    cluster.turn("n1", [Room(fits - 1)])
+    cluster.turn("n1", [Room(fits - 1, "no space")])
     cluster.turn("n1", [together(1, crowd)])
     refused(cluster, 1, DiskFull)
     cluster.turn("n1", [Room(fits)])

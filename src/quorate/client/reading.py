@@ -31,6 +31,10 @@ __all__ = ["Part", "Piece", "Reader", "records_of"]
 FIRST_BYTES = 64 << 10
 GROWTH = 8
 FETCH_BYTES = 4 << 20
+# An answer that came so soon may be followed by a longer one, and one that took so long is followed
+# by a shorter one: on a slow line a long one is given up before it is there.
+SOON_S = 0.25
+LATE_S = 1.0
 
 
 class Part(NamedTuple):
@@ -158,7 +162,9 @@ class Reader:
         if self._offset is None:
             self._offset = await self._begin(session)
         while self._stop is None or self._offset < self._stop:
+            began = session.clock()
             records = await self._fetch(session, self._offset)
+            self._adapt(session.clock() - began)
             if records.rows:
                 return self._pieces(records, self._offset)
         return None
@@ -197,6 +203,13 @@ class Reader:
         self._end_at(records.end_offset)
         return records
 
+    def _adapt(self, took_s: float) -> None:
+        """Ask for more at once, or for less, by how long the last answer took."""
+        if took_s < SOON_S:
+            self._bytes = min(self._bytes * GROWTH, FETCH_BYTES)
+        elif took_s > LATE_S:
+            self._bytes = max(self._bytes // GROWTH, FIRST_BYTES)
+
     def _end_at(self, end: int) -> None:
         """Unless it is followed, a log is read up to the end that was seen first."""
         if not self._follow:
@@ -207,7 +220,6 @@ class Reader:
         end = last + count
         stop = end if self._stop is None else min(end, self._stop)
         self._more = end < records.end_offset
-        self._bytes = min(self._bytes * GROWTH, FETCH_BYTES)
         if self._stop is not None:
             # As long as the records before: what lies behind the stop is not wanted.
             size = sum(len(entry.frame) for _, _, entry in records.rows)

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE", "Session", "checked_timeout", "wire_id"]
 
 PATIENCE = Patience()
+# How many times shorter the answer to a read may be that is asked for again, and what is short.
+SHORTER = 8
+LEAST_BYTES = 64 << 10
 # Seconds; a day. What travels is milliseconds in 32 bits.
 TIMEOUT_MAX = 86_400
 
@@ -92,6 +95,11 @@ class Session:
         # Perhaps nobody will.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
+
+    @staticmethod
+    def clock() -> float:
+        """Seconds, by the clock of the event loop."""
+        return asyncio.get_running_loop().time()
 
     # -- operations ----------------------------------------------------------------------------
 
@@ -295,10 +303,14 @@ class Session:
 def _fetch(
     route: Route, offset: int, bytes_max: int, wait_ms: int, session_end: int
 ) -> Callable[[Requests], Awaitable[Records]]:
+    size = bytes_max
+
     async def ask(at: Requests) -> Records:
-        records = await at.fetch(
-            Fetch(0, route.incarnation, offset, bytes_max, wait_ms, session_end)
-        )
+        nonlocal size
+        fetch = Fetch(0, route.incarnation, offset, size, wait_ms, session_end)
+        # If it has to be asked again, the answer may have been too long for the time it had.
+        size = max(size // SHORTER, LEAST_BYTES)
+        records = await at.fetch(fetch)
         if not _dense(records, offset):
             raise Corrupt(f"{at.node}: what it gave from offset {offset} on has a gap")
         return records

@@ -35,8 +35,8 @@ class Leader:
     """One leadership."""
 
     __slots__ = (
-        "_beat_at", "_moved_at", "_quota_at", "_roomy_at", "_standing", "progress", "round",
-        "start", "term", "uncommitted_bytes",
+        "_beat_at", "_moved_at", "_quota_at", "_roomy_at", "_standing", "_timed_at", "progress",
+        "round", "start", "term", "uncommitted_bytes",
     )  # fmt: skip
 
     def __init__(self, standing: Standing) -> None:
@@ -54,6 +54,8 @@ class Leader:
         self._roomy_at = standing.clock
         # When the own disk last moved or had nothing to do.
         self._moved_at = standing.clock
+        # When the last entry got its time, or this leadership began.
+        self._timed_at = standing.clock
         # The noop: entries of earlier terms commit only along with one of this term, and reads
         # wait for it (Raft § 5.4.2, § 8).
         self.start = self.append(EntryKind.NOOP).index
@@ -62,9 +64,11 @@ class Leader:
 
     @property
     def append_time(self) -> int:
-        """What the next entry gets: this node's clock, unless that went back."""
+        """What the next entry gets: this node's clock. If that went back, or another one was ahead,
+        the time of the last entry and what has passed since: a log never stops growing older."""
         standing = self._standing
-        return max(standing.wall_time, standing.log.last_append_time)
+        passed = (standing.clock - self._timed_at) * standing.config.timing.tick_ms * 1000
+        return max(standing.wall_time, standing.log.last_append_time + passed)
 
     def append(
         self, kind: EntryKind, body: bytes = b"", count: int = 0, runs: int = 0, stamps: int = 0
@@ -84,6 +88,7 @@ class Leader:
             stamps=stamps,
         )
         standing.log.append((entry,))
+        self._timed_at = standing.clock
         self.uncommitted_bytes += entry.size
         return entry
 

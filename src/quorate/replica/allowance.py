@@ -27,15 +27,17 @@ DROP_BYTES = 8
 class Allowance:
     """Room on disk, as far as it is not spoken for."""
 
-    __slots__ = ("_durability", "_reserve", "room", "shortage")
+    __slots__ = ("_durability", "_reserve", "room", "shortage", "wanted")
 
     def __init__(self, durability: Durability, reserve: int) -> None:
         self._durability = durability
         self._reserve = reserve
         # What the disk takes besides what is under way; None while nothing bounds it.
         self.room: int | None = None
-        # Why there is not more of it; empty if there is enough.
+        # Why there is not more of it; empty if there is enough, or soon will be.
         self.shortage = ""
+        # Bytes of the entry that a leader sent and that found no room; 0 if all did.
+        self.wanted = 0
 
     @property
     def free(self) -> int | None:
@@ -44,9 +46,12 @@ class Allowance:
 
     @property
     def full(self) -> bool:
-        """Whether only the reserve is left."""
-        free = self.free
-        return free is not None and free <= self._reserve
+        """Whether no more is to be had, and what there is is the reserve, or too little for what
+        was sent. What is under way does not count: it soon is no more."""
+        room = self.room
+        if room is None or not self.shortage:
+            return False
+        return room <= self._reserve or room < self.wanted
 
     @property
     def cramped(self) -> bool:
@@ -73,10 +78,12 @@ class Allowance:
         What is left out is not acknowledged, so the leader sends it again.
         """
         free = self.free
+        self.wanted = 0
         if free is None or log.holds(message.entries[-1].position):
             return message
         for place, entry in enumerate(message.entries):
             free -= entry.size
             if free < 0:
+                self.wanted = entry.size
                 return replace(message, entries=message.entries[:place]) if place else None
         return message

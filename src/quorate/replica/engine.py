@@ -228,6 +228,8 @@ class Engine:
                 self._agreement.note_peer(envelope.source, message)
             return
         if type(message) is Append:
+            # What came before it in this turn has taken its room.
+            self._stage()
             message = self._allowance.fitting(message, standing.log)
         if message is None:
             standing.refuse(Refusal.NO_SPACE)
@@ -244,8 +246,11 @@ class Engine:
         self.core.persisted(durability.persisted, durability.persisted_term)
 
     def _look_at_room(self) -> None:
-        standing = self.core.standing
-        standing.full, standing.cramped = self._allowance.full, self._allowance.cramped
+        standing, allowance = self.core.standing, self._allowance
+        if self.core.leader is not None:
+            # What it turned down was another leader's.
+            allowance.wanted = 0
+        standing.full, standing.cramped = allowance.full, allowance.cramped
 
     def _on_room(self, item: Room, effects: Effects) -> None:
         self._allowance.room, self._allowance.shortage = item.room, item.shortage

@@ -70,9 +70,12 @@ class Gate:
             return NotLeader(f"{node} does not lead; leader: {known}")
         arrived, arrived_bytes = proposals.arrived
         room = arrived_bytes + size + names + proposals.room
-        takes = self._allowance.takes(room, arrived + 1)
-        if not takes and self._allowance.takes_later(room, arrived + 1):
+        allowance = self._allowance
+        takes = allowance.takes(room, arrived + 1)
+        if not takes and allowance.takes_later(room, arrived + 1):
             return Busy(f"what is on its way to the disk of {node} leaves no room for {size} bytes")
+        if not takes and not allowance.shortage:
+            return Busy(f"{node} is about to allocate the room for {size} bytes")
         if not leader.has_room or not takes:
             return self._no_room(size, leader, own=not takes or self._core.standing.full)
         if proposals.waiting >= limits.pending_appends:

@@ -41,7 +41,7 @@ SIMULATED = ("client/window.py",)
 TESTS = (
     (
         ("storage/recovered.py", "storage/checkpoint.py", "replica/engine.py"),
-        ("unit/test_engine_state.py",),
+        ("unit/test_engine_state.py", "unit/test_disk_full.py"),
     ),
     (("storage/", "entry.py"), ("unit/test_entry.py", "storage")),
     (
@@ -54,6 +54,7 @@ TESTS = (
         ("replica/test_published.py", "replica/test_reader_staging.py", "replica/test_reader.py"),
     ),
     (("raft/log.py",), ("unit/test_raft_log.py",)),
+    (("raft/leader.py",), ("unit/test_engine_proposals.py",)),
     (("client/window.py",), ("client/test_producer_window.py", "client/test_producer_model.py")),
     (
         ("client/accumulator.py", "client/sender.py", "client/tickets.py"),

@@ -279,8 +279,22 @@ CONSENSUS = (
         "append-time-goes-back",
         "append times never decrease",
         "raft/leader.py",
-        "return max(standing.wall_time, standing.log.last_append_time)",
+        "return max(standing.wall_time, standing.log.last_append_time + passed)",
         "return standing.wall_time",
+    ),
+    Mutant(
+        "append-time-stands-still",
+        "a log grows older, whatever clock was ahead",
+        "raft/leader.py",
+        "passed = (standing.clock - self._timed_at) * standing.config.timing.tick_ms * 1000",
+        "passed = 0",
+    ),
+    Mutant(
+        "one-room-for-all-of-a-turn",
+        "entries are accepted only into room that nobody else was given",
+        "replica/engine.py",
+        "            self._stage()\n            message = self._allowance",
+        "            message = self._allowance",
     ),
     Mutant(
         "noop-skipped",

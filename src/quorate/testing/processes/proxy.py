@@ -9,6 +9,8 @@ While a node is down its proxies listen no more: whoever dials it is refused, as
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from quorate.testing.processes.ports import HOST
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["Links", "Proxy"]
 
 CHUNK = 1 << 16
-TURNS = 5
 
 
 class Proxy:
@@ -32,17 +33,21 @@ class Proxy:
         self._passing.set()
         # One for each connection.
         self._joins: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
 
     async def listen(self) -> None:
-        if self._server is None:
-            self._server = await asyncio.start_server(self._accept, HOST, self.port)
+        """Not with a server of asyncio: one that is closed loses what it has just accepted."""
+        if self._listener is None:
+            self._listener = socket.create_server((HOST, self.port))
+            self._listener.setblocking(False)
+            asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
     def refuse(self) -> None:
         """Let nobody in. Who is in stays: the end of a node ends its connections by itself."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
 
     def cut(self) -> None:
         self._passing.clear()
@@ -55,25 +60,31 @@ class Proxy:
             join.cancel()
         await asyncio.gather(*self._joins, return_exceptions=True)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._join(reader, writer))
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            taken, _ = listener.accept()
+        except OSError:
+            # Whoever knocked has left.
+            return
+        task = asyncio.get_running_loop().create_task(self._join(taken))
         self._joins.add(task)
         task.add_done_callback(self._joins.discard)
         # Also of one that was cancelled before it began.
-        task.add_done_callback(lambda _: writer.transport.abort())
+        task.add_done_callback(lambda _: taken.close())
 
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await self._passing.wait()
-            there = await asyncio.open_connection(HOST, self._target)
-        except OSError:
-            return
-        try:
+    async def _join(self, taken: socket.socket) -> None:
+        async with AsyncExitStack() as ends:
+            try:
+                await self._passing.wait()
+                here = await asyncio.open_connection(sock=taken)
+                ends.callback(here[1].transport.abort)
+                there = await asyncio.open_connection(HOST, self._target)
+                ends.callback(there[1].transport.abort)
+            except OSError:
+                return
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._pump(reader, there[1]))
-                both.create_task(self._pump(there[0], writer))
-        finally:
-            there[1].transport.abort()
+                both.create_task(self._pump(here[0], there[1]))
+                both.create_task(self._pump(there[0], here[1]))
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         """Until one side ends; then the other one is told."""
@@ -122,10 +133,6 @@ class Links:
     async def close(self) -> None:
         for proxy in self._proxies.values():
             proxy.refuse()
-        # What was just accepted becomes a connection within a few turns of the loop.
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
-        for proxy in self._proxies.values():
             await proxy.close()
 
     def _to(self, target: str) -> list[Proxy]:

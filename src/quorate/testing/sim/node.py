@@ -126,7 +126,7 @@ class Node:
         self._chores = None
         self._judge_damage()
         world.invariants.started(self)
-        self.inbox.append(Room(self._room()))
+        self.inbox.append(self._room())
         world.after(world.config.timing.tick_ms * 1000, self._tick, self.life)
         world.after(LOOK_FOR_ROOM_US, self._look_for_room, self.life)
 
@@ -310,7 +310,7 @@ class Node:
         elif number is None:
             self._leave_disk(plan, parked=step is not None)
         else:
-            self.give(Flushed(number, self._room()))
+            self.give(Flushed(number, self._room().room))
             if life == self.life:
                 self._tend_disk()
 
@@ -326,7 +326,7 @@ class Node:
             self.world.sometimes["chores stopped for a flush"] += 1
         elif plan is self._chores:
             self._chores = None
-        self.give(Room(self._room()))
+        self.give(self._room())
         self._feed_disk()
         self._keep_state()
 
@@ -368,8 +368,9 @@ class Node:
         ):
             raise Violation("checkpoint", f"{self.name} keeps the state at {position}, lacks it")
 
-    def _room(self) -> int | None:
-        return self.store.flusher.room if self.store.flusher is not None else None
+    def _room(self) -> Room:
+        flusher = self.store.flusher
+        return Room(None) if flusher is None else Room(flusher.room, flusher.shortage)
 
     def _look_for_room(self, life: int) -> None:
         """A disk that was full may have room again; nobody appends until it is looked for."""
