@@ -49,7 +49,16 @@ def small(tmp_path: Path) -> Iterator[Cluster]:
             stack.callback(_unmount, made.data(name))
         stack.callback(made.close)
         made.start([LOG])
+        # A disk that is filled before has no room for the log.
+        settle(made)
+        until(
+            lambda: all(page(made, name, "/readyz")[0] == 200 for name in made.nodes), "all serve"
+        )
         yield made
+
+
+def _all_serve(nodes: Cluster) -> bool:
+    return all(page(nodes, name, "/readyz")[0] == 200 for name in nodes.nodes)
 
 
 def _mount(place: Path) -> None:
