@@ -33,6 +33,13 @@ def test_endpoints(endpoints: Any) -> None:
             kind(endpoints)
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".org", "\ud800.org", "."])
+def test_a_host_that_no_name_server_could_be_asked_for(host: str) -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.raises(InvalidArgument, match=r"^address .* is not the name of a host"):
+            kind([f"{host}:7401", NOWHERE])
+
+
 @pytest.mark.parametrize("timeout", [None, 0, -1, "30", float("nan"), float("inf"), 86_401])
 def test_no_timeout_means_for_ever(timeout: Any) -> None:
     for kind in (Client, AsyncClient):

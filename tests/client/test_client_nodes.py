@@ -23,6 +23,22 @@ from quorate.wire.handshake import Hello
 from quorate.wire.requests import Append, Fetch
 from scripted_node import DROP, LOG, SILENCE, found
 
+# -- requests ----------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_what_cannot_be_said_is_waited_for_by_nobody() -> None:
+    """A number that no field has room for is refused before there is anything to wait for."""
+    async with cluster("n1") as (session, [node]):
+        log = await log_of(session)
+        with pytest.raises(InvalidArgument, match="expect_offset"):
+            await log.append(b"v", expect_offset=-1)
+        with pytest.raises(InvalidArgument, match="offset"):
+            await all_of(log.read(1 << 64))
+        requests = await session.pool.connect(node.address)
+        assert requests._waiting == {}
+
+
 # -- logs --------------------------------------------------------------------------------------
 
 

@@ -209,6 +209,19 @@ def test_the_end_reaches_all_who_wait() -> None:
     assert rig.records.due is None
 
 
+def test_the_end_is_told_where_there_is_no_room() -> None:
+    """What is on its way keeps its memory: whoever comes must not be told to wait for it."""
+    rig = Rig(memory_bytes=300)
+    rig.add(bytes(200))
+    rig.records.hurry()
+    assert len(rig.take()) == 1
+    rig.records.end(Fenced("outcome"), Fenced("refusal"))
+    with pytest.raises(Fenced, match="refusal"):
+        rig.add(bytes(200))
+    with pytest.raises(Fenced, match="refusal"):
+        rig.records.add_batch([bytes(200)], None, None, None)
+
+
 @pytest.mark.parametrize("name", ["linger_ms", "batch_bytes", "memory_bytes"])
 def test_a_setting_out_of_range_is_named(name: str) -> None:
     values = {"linger_ms": 5, "batch_bytes": 1000, "memory_bytes": 1000} | {name: -1}

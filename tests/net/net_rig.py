@@ -238,11 +238,17 @@ class Events(Watched):
         # Links that were welcomed, and what this node then said.
         self.welcomes = 0
         self.verdict: QuorateError | None = None
+        # Peers whose control link was opened, each time.
+        self.opened: list[NodeId] = []
 
     def welcomed(self, peer: NodeId, welcome: Welcome) -> QuorateError | None:
         self.welcomes += 1
         self.change()
         return self.verdict
+
+    def link_opened(self, peer: NodeId) -> None:
+        self.opened.append(peer)
+        self.change()
 
     def link_closed(self, peer: NodeId) -> None:
         self.seen.append(f"closed {peer}")

@@ -81,6 +81,7 @@ def test_entries_go_over_one_link_and_all_else_over_the_other(run: Run) -> None:
             ]
             assert numbers(await control.received(100)) == list(range(100))
             assert links.dropped == 0
+            assert events.opened == [PEER], "the bulk link carries no heartbeat"
 
     run(main())
 

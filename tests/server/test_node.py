@@ -18,6 +18,7 @@ from server_rig import (
     leader_of,
     new_log,
     on_any,
+    until,
 )
 
 from quorate.batch import Batch
@@ -25,6 +26,7 @@ from quorate.errors import (
     Damaged,
     Fenced,
     InvalidArgument,
+    InvariantBroken,
     LogExists,
     LogNotFound,
     LogRecreated,
@@ -35,6 +37,7 @@ from quorate.server import manifest as manifests
 from quorate.server.catalog import catalog_incarnation
 from quorate.storage.directory import LOGS, log_name
 from quorate.storage.manifest import MANIFEST, LogState, Manifest
+from quorate.types import NodeId
 from quorate.wire.calls import (
     CreateLog,
     DeleteLog,
@@ -148,6 +151,53 @@ async def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
     async with Cluster.started(tmp_path, 1) as cluster:
         with pytest.raises(InvalidArgument, match="the name of a log is 1 to 249 letters"):
             await create(cluster, "a/b")
+
+
+@in_loop
+async def test_nobody_takes_the_catalog_for_a_log(tmp_path: Path) -> None:
+    """Its incarnation is no secret; a client draws those of logs."""
+    catalog = catalog_incarnation(CLUSTER)
+    own = catalog.to_bytes(16, "little")
+    async with Cluster.started(tmp_path, 1) as cluster:
+        replicas = cluster.nodes["n1"]._replicas
+        before = replicas.catalog
+        async with WireClient.to(cluster.address("n1")) as client:
+            with pytest.raises(InvalidArgument, match="is that of the catalog: draw another one"):
+                await client.call(CreateLog("evil", own, 2000))
+            with pytest.raises(InvalidArgument, match="is that of the catalog: draw another one"):
+                await client.call(DeleteLog("evil", own, 2000))
+        assert replicas.catalog is before
+        with pytest.raises(InvariantBroken, match="with which /catalog is open"):
+            await replicas.open(catalog, "evil", (NodeId("n1"),))
+        await create(cluster, "orders")
+    assert (tmp_path / "n1" / LOGS / log_name(catalog)).is_dir()
+
+
+@in_loop
+async def test_who_gives_up_waiting_for_the_catalog_is_forgotten(tmp_path: Path) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        keeper = cluster.nodes["n1"]._keeper
+        waiting = asyncio.create_task(keeper.reach(keeper.catalog.applied + 1000))
+        await until(lambda: keeper._waiting)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert keeper._waiting == set()
+
+
+@in_loop
+async def test_a_peer_is_there_if_its_control_link_is(tmp_path: Path) -> None:
+    """The bulk link may be up, or come back first: votes and heartbeats do not use it."""
+    async with Cluster.started(tmp_path) as cluster:
+        node, peers = cluster.nodes["n1"], [NodeId("n2"), NodeId("n3")]
+        await until(lambda: node._presence.majority)
+        welcome = cluster.nodes["n2"]._members.welcome()
+        for peer in peers:
+            node.link_closed(peer)
+        assert not node._presence.majority
+        assert node.welcomed(peers[0], welcome) is None
+        assert not node._presence.majority
+        node.link_opened(peers[0])
+        assert node._presence.majority
 
 
 @in_loop

@@ -28,7 +28,7 @@ def test_a_majority_that_is_away_is_named_with_how_long() -> None:
     presence.lost(N2)
     clock.now = 115.0
     presence.lost(N3)
-    presence.lost(N2)  # its other link: it was away before
+    presence.lost(N2)  # it was away before
     clock.now = 122.0
     told = presence.explain(NoQuorum("no leader confirmed the read in 2000 ms"))
     assert isinstance(told, NoQuorum)

@@ -11,6 +11,7 @@ import pytest
 from server_rig import CONFIG, Cluster, WireClient, create, error_code, in_loop, until
 
 from quorate.batch import Batch, encode_batch
+from quorate.config import KIB, MIB
 from quorate.errors import (
     Behind,
     InvalidArgument,
@@ -18,6 +19,7 @@ from quorate.errors import (
     OffsetOutOfRange,
     TooLarge,
 )
+from quorate.net.limits import NetworkLimits
 from quorate.server import service, session
 from quorate.wire.calls import AwaitCatalog, FindLog, ListLogs, ReadEnds, Status
 from quorate.wire.frames import FrameKind, encode_frame
@@ -291,6 +293,53 @@ async def test_a_client_that_does_not_read_is_not_read_from(tmp_path: Path) -> N
             deaf.connection.resume_reading()
             codes = await outcomes(waiting)
             assert set(codes) == {"OK"}
+
+
+# Of a connection with which a test is done soon: a hundred reads are far more than it keeps.
+NARROW = NetworkLimits(
+    write_pause_bytes=64 * KIB, write_buffer_bytes=2 * MIB, peer_buffer_bytes=64 * KIB
+)
+
+
+@in_loop
+async def test_many_reads_of_one_connection_wait_for_each_other(tmp_path: Path) -> None:
+    """What they are given together is more than a connection keeps, and it does not end."""
+    async with Cluster.started(tmp_path, 1, network=NARROW) as cluster:
+        log = await create(cluster, "orders")
+        async with WireClient.to(cluster.address("n1")) as client:
+            for _ in range(20):
+                await client.append(log, b"x" * 50_000)
+            client.connection.pause_reading()
+            reads = [asyncio.create_task(client.fetch(log, 0)) for _ in range(100)]
+            await until(lambda: any(one.clogged for one in service_of(cluster).sessions))
+            client.connection.resume_reading()
+            beside = client.begin_append(log, [b"beside"])
+            assert set(await outcomes(reads)) == {"OK"}
+            assert (await beside).base_offset == 20
+            assert not client.ended.done()
+        assert service_of(cluster).queued_bytes == 0
+
+
+@in_loop
+async def test_reads_for_which_no_room_comes_are_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever does not read for long is told so, and its connection lives."""
+    monkeypatch.setattr(session, "ROOM_WAIT_S", 0.05)
+    async with Cluster.started(tmp_path, 1, network=NARROW) as cluster:
+        log = await create(cluster, "orders")
+        async with WireClient.to(cluster.address("n1")) as client:
+            for _ in range(20):
+                await client.append(log, b"x" * 50_000)
+            client.connection.pause_reading()
+            reads = [asyncio.create_task(client.fetch(log, 0)) for _ in range(100)]
+            [one] = service_of(cluster).sessions
+            await until(lambda: one.clogged)
+            await until(lambda: not one._tasks)
+            client.connection.resume_reading()
+            codes = await outcomes(reads)
+            assert set(codes) == {"OK", "BUSY"}
+            assert (await client.fetch(log, 0)).end_offset == 20
 
 
 # -- frames that make no sense -----------------------------------------------------------------

@@ -151,6 +151,8 @@ class Accumulator:
         else:
             _check_timestamp(timestamp)
         with self._lock:
+            # First of all: who is told to wait for room is called back at once after the end.
+            self._check_ended()
             if self._held + size > self._memory_bytes and self._held:
                 return None
             columns = self._open
@@ -207,11 +209,7 @@ class Accumulator:
         return ticket, WHOLE
 
     def _begin(self, size: int) -> _Columns:
-        """The batch for a record of ``size`` bytes, which the one before has no room for.
-
-        Once ended, there is no open batch: every record comes by here.
-        """
-        self._check_ended()
+        """The batch for a record of ``size`` bytes, which the one before has no room for."""
         if BATCH_OVERHEAD + size > self._limits.batch_bytes:
             raise TooLarge(
                 f"a record of up to {size} bytes in its batch; limits.batch_bytes of "

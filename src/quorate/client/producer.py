@@ -239,7 +239,9 @@ class Producer:
         while True:
             room = threading.Event()
             self._records.when_room(room.set)
-            if not room.wait(deadline - time.monotonic()):
+            left = deadline - time.monotonic()
+            # Others may take the room again and again.
+            if left <= 0 or not room.wait(left):
                 raise _no_room(self._sender, timeout)
             if (added := add()) is not None:
                 return added

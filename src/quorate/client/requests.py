@@ -99,14 +99,23 @@ class Requests:
 
     # -- asking --------------------------------------------------------------------------------
 
+    # What is asked is encoded before anybody is expected to answer it: what cannot be said leaves
+    # nobody waiting.
+
     async def append(self, append: Append) -> Receipt:
         """``append`` gets its number here. Raises TooLarge before anything is sent."""
+        return await self.begin_append(append)
+
+    def begin_append(self, append: Append) -> asyncio.Future[Receipt]:
+        """Send it before this returns: whoever sends several looks in between whether there is
+        room. Cancel what it gives if nobody waits for it any more."""
         self._check_size(append.batch)
-        number, future = self._expect(FrameKind.RECEIPTS, _nothing)
-        append = append._replace(request=number)
-        self._send(encode_append(append), append.batch)
-        receipt: Receipt = await self._answered(number, future)
-        return receipt
+        number = self._next_number()
+        control = encode_append(append._replace(request=number))
+        future = self._expect(number, FrameKind.RECEIPTS, _nothing)
+        future.add_done_callback(lambda _: self._waiting.pop(number, None))
+        self._send(control, append.batch)
+        return future
 
     def _check_size(self, batch: bytes) -> None:
         size, limit = len(batch), self.welcome.batch_bytes
@@ -114,18 +123,27 @@ class Requests:
             raise TooLarge(f"a batch of {size} bytes; limits.batch_bytes of {self.node} is {limit}")
 
     async def fetch(self, fetch: Fetch) -> Records:
-        number, future = self._expect(FrameKind.RECORDS, decode_records)
-        self._send(encode_fetch(fetch._replace(request=number)))
+        number = self._next_number()
+        control = encode_fetch(fetch._replace(request=number))
+        future = self._expect(number, FrameKind.RECORDS, decode_records)
+        self._send(control)
         records: Records = await self._answered(number, future)
         return records
 
     async def call(self, call: Call[Result], batch: bytes = b"") -> Result:
         """``batch`` is for the one call that has one."""
         self._check_size(batch)
-        number, future = self._expect(FrameKind.RESULT, lambda frame: decode_result(frame, call))
-        self._send(encode_call(number, call, len(batch)), batch)
+        number = self._next_number()
+        control = encode_call(number, call, len(batch))
+        future = self._expect(number, FrameKind.RESULT, lambda frame: decode_result(frame, call))
+        self._send(control, batch)
         result: Result = await self._answered(number, future)
         return result
+
+    @property
+    def clogged(self) -> bool:
+        """Whether so much is unsent that more should wait for :meth:`room`."""
+        return self._room is not None
 
     @property
     def direct(self) -> bool:
@@ -176,11 +194,10 @@ class Requests:
         self._number = (number + 1) % NUMBERS
         return number
 
-    def _expect(self, kind: FrameKind, decode: _Decode) -> tuple[int, asyncio.Future[Any]]:
-        number = self._next_number()
+    def _expect(self, number: int, kind: FrameKind, decode: _Decode) -> asyncio.Future[Any]:
         future = self._loop.create_future()
         self._waiting[number] = _Waiting(future, kind, decode)
-        return number, future
+        return future
 
     def _send(self, *buffers: bytes) -> None:
         """Whatever is asked until the loop comes round leaves in one write; of much, the first part

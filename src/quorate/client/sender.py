@@ -212,6 +212,8 @@ class Sender:
                     at = self._at = await session.pool.reach(addresses)
                 await at.room()
         except (TimeoutError, Unreachable) as error:
+            if at is not None and self.window.under_way:
+                return  # others fill the connection; whether anybody answers is seen elsewhere
             self.window.begin_again()
             self._failed(at, Unreachable(str(error) or "nothing could be sent in time"))
             return
@@ -220,33 +222,44 @@ class Sender:
             return
         if not self.window.under_way:
             self._quiet_since = time.monotonic()
-        while (attempt := self.window.next()) is not None:
-            # Tasks begin in the order in which they are made.
-            task = self._loop.create_task(self._attempt(at, attempt))
-            self._answers.add(task)
-            task.add_done_callback(self._answers.discard)
+        # Each takes room that the next one, or another producer, does not have any more. The first
+        # failure ends the round.
+        while self._at is at and not at.clogged and (attempt := self.window.next()) is not None:
+            self._begin(at, attempt)
 
-    async def _attempt(self, at: Requests, attempt: Attempt) -> None:
+    def _begin(self, at: Requests, attempt: Attempt) -> None:
         ticket, window = attempt.ticket, self.window
-        if ticket.outcome is not None:  # it ended before this began
-            window.answered(attempt, Unreachable("it was not sent"))
-            return
         left_ms = max(1, int(1000 * (ticket.deadline - time.monotonic())))
         stamp = Stamp(window.name, window.epoch, ticket.sequence)
         append = Append(0, self._route.incarnation, ticket.data, None, self._fence, stamp, left_ms)
+        try:
+            answer = at.begin_append(append)
+        except (Unreachable, QuorateError) as error:
+            self._settle(at, attempt, error)
+            return
+        task = self._loop.create_task(self._await(at, attempt, answer))
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+        # It may be cancelled before it begins.
+        task.add_done_callback(lambda _: answer.cancel())
+
+    async def _await(self, at: Requests, attempt: Attempt, answer: asyncio.Future[Receipt]) -> None:
         result: Receipt | Exception
         try:
-            result = await at.append(append)
+            result = await answer
         except LogNotFound as error:
             result = await self._gone(error)
         except (Lost, Unreachable, QuorateError) as error:
             result = error
+        self._settle(at, attempt, result)
+
+    def _settle(self, at: Requests, attempt: Attempt, result: Receipt | Exception) -> None:
         self._quiet_since = time.monotonic()
         if isinstance(result, Receipt):
             self._troubles = None
             self._route.leader = at.node
             self._route.saw(result.offset + result.count)
-        if window.answered(attempt, result) and isinstance(result, Exception):
+        if self.window.answered(attempt, result) and isinstance(result, Exception):
             self._failed(at, result)
         self._check_ended()
         self._stirred.set()

@@ -296,6 +296,13 @@ def parse_address(address: str) -> tuple[str, int]:
         raise InvalidArgument(f"address {address!r}: an IPv6 address stands in brackets")
     if not (colon and host and port.isascii() and port.isdigit() and int(port) <= PORT_MAX):
         raise InvalidArgument(f"address {address!r} is not HOST:PORT with a port up to {PORT_MAX}")
+    try:
+        host.encode("idna")  # as whoever resolves it will
+    except UnicodeError:
+        raise InvalidArgument(
+            f"address {address!r}: {host!a} is not the name of a host: parts of 1 to 63 characters "
+            f"between dots"
+        ) from None
     return host, int(port)
 
 

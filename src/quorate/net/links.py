@@ -46,6 +46,9 @@ class LinkEvents(Protocol):
     def welcomed(self, peer: NodeId, welcome: Welcome) -> QuorateError | None:
         """Each link asks before it is used. An error closes it: it is tried again much later."""
 
+    def link_opened(self, peer: NodeId) -> None:
+        """The control link to ``peer`` is up: it can be heard, and hear."""
+
     def link_closed(self, peer: NodeId) -> None:
         """The control link to ``peer`` was up and ended."""
 
@@ -238,6 +241,8 @@ class _Link:
         self._lost = False
         self._reason = ""
         log.info("link up peer=%s purpose=%s", self._peer, self._purpose)
+        if self._purpose == "control":
+            self._events.link_opened(self._peer)
 
     def _back_off(self) -> float:
         """Doubles with every try, less a random part: nodes that lost each other at the same time

@@ -17,6 +17,7 @@ from quorate.batch import Batch, encode_batch
 from quorate.entry import decode_entry, unpack_batches
 from quorate.errors import (
     DiskFailed,
+    InvalidArgument,
     LogNotFound,
     NotLeader,
     OffsetMismatch,
@@ -115,7 +116,6 @@ class Keeper:
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)
-        self._waiting.clear()
 
     async def _carry_out(self, change: Change | None) -> None:
         done = self._carried + 1
@@ -186,7 +186,10 @@ class Keeper:
         while self._carried < offset:
             moved = asyncio.get_running_loop().create_future()
             self._waiting.add(moved)
-            await moved
+            try:
+                await moved
+            finally:
+                self._waiting.discard(moved)
 
     async def refresh(self) -> None:
         """See everything that the catalog acknowledged before this was called."""
@@ -229,6 +232,7 @@ class Keeper:
     async def create(self, name: str, incarnation: int, timeout_s: float) -> LogFacts:
         """Make a log, and return once a leader serves it."""
         check_log_name(name)
+        self._check_incarnation(incarnation)
         attempt = _Attempt()
         nodes = tuple(sorted(self._stored.manifest.nodes))
         async with attempt.within(timeout_s):
@@ -248,6 +252,7 @@ class Keeper:
 
     async def delete(self, name: str, incarnation: int, timeout_s: float) -> None:
         """Delete a log, and return once a majority of nodes has."""
+        self._check_incarnation(incarnation)
         attempt = _Attempt()
         async with attempt.within(timeout_s):
             while True:
@@ -258,6 +263,13 @@ class Keeper:
                 if found is None or await self._append(Change(False, found), end, attempt):
                     await self._majority(self.catalog.applied, timeout_s)
                     return
+
+    def _check_incarnation(self, incarnation: int) -> None:
+        """A client draws it, and could draw one that is not a log's: the catalog's own."""
+        if incarnation == self._replicas.catalog_incarnation:
+            raise InvalidArgument(
+                f"incarnation {incarnation:032x} is that of the catalog: draw another one"
+            )
 
     @property
     def no_room(self) -> str:

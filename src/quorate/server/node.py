@@ -289,12 +289,12 @@ class Node:
             connection.handler = PeerSession(peer, own, connection, self._replicas, self._keeper)
 
     def welcomed(self, peer: NodeId, welcome: Welcome) -> QuorateError | None:
-        problem = self._members.judge_welcome(peer, welcome)
-        if problem is None:
-            self._met.add(peer)
-            self._meeting.set()
-            self._presence.reached(peer)
-        return problem
+        return self._members.judge_welcome(peer, welcome)
+
+    def link_opened(self, peer: NodeId) -> None:
+        self._met.add(peer)
+        self._meeting.set()
+        self._presence.reached(peer)
 
     def link_closed(self, peer: NodeId) -> None:
         self._presence.lost(peer)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.config import KIB, MIB, Config, Limits
-from quorate.errors import Busy
+from quorate.errors import Busy, InvariantBroken
 from quorate.net.limits import open_files_max
 from quorate.raft.messages import Append
 from quorate.raft.output import Event, Happening
@@ -89,7 +89,7 @@ class Replicas:
         self._hosted: dict[int, Hosted] = {}
         # Peers may make or open a log before this node does: what they say first is kept for it.
         self._early: deque[Envelope] = deque(maxlen=EARLY_MAX)
-        self._catalog = catalog_incarnation(directory.identity.cluster)
+        self.catalog_incarnation = catalog_incarnation(directory.identity.cluster)
         # (log, peer): the peer said that its disk has no room.
         self.roomless_peers: set[tuple[str, NodeId]] = set()
 
@@ -112,7 +112,7 @@ class Replicas:
         limits = Limits(batch_bytes=CATALOG_BATCH_BYTES)
         storage = replace(self._config.storage, segment_bytes=CATALOG_SEGMENT_BYTES)
         config = replace(self._config, limits=limits, storage=storage)
-        await self._open(self._catalog, CATALOG, nodes, config)
+        await self._open(self.catalog_incarnation, CATALOG, nodes, config)
 
     async def open(self, incarnation: int, name: str, nodes: tuple[NodeId, ...]) -> None:
         """Take part in a log. Raises ReplicaHalted if its files do not allow that."""
@@ -121,6 +121,12 @@ class Replicas:
     async def _open(
         self, incarnation: int, name: str, nodes: tuple[NodeId, ...], config: Config
     ) -> None:
+        if incarnation in self._hosted:
+            # Two replicas would write to the same files.
+            raise InvariantBroken(
+                f"log {name} has incarnation {incarnation:032x}, with which "
+                f"{self._hosted[incarnation].name} is open"
+            )
         replica = await Replica.open(
             self.directory,
             GroupId(self.directory.identity.cluster, incarnation),
@@ -160,15 +166,15 @@ class Replicas:
 
     @property
     def catalog(self) -> Replica:
-        return self._hosted[self._catalog].replica
+        return self._hosted[self.catalog_incarnation].replica
 
     def get(self, incarnation: int) -> Hosted | None:
         """A log of a user."""
-        return self._hosted.get(incarnation) if incarnation != self._catalog else None
+        return self._hosted.get(incarnation) if incarnation != self.catalog_incarnation else None
 
     def __iter__(self) -> Iterator[Hosted]:
         """Logs of users."""
-        return (one for one in self._hosted.values() if one.incarnation != self._catalog)
+        return (one for one in self._hosted.values() if one.incarnation != self.catalog_incarnation)
 
     @property
     def everything(self) -> list[Hosted]:

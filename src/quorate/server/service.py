@@ -36,6 +36,9 @@ PASS_BYTES = 4 << 20
 TOGETHER_BYTES = 256 << 10
 # Answers that wait in memory for clients that do not read; more reads are BUSY.
 UNSENT_BYTES_MAX = 256 << 20
+# Of one connection: reads beyond that wait until it was read. Little enough that even over a slow
+# line nobody waits for an answer until it is given up.
+UNREAD_BYTES_MAX = 16 << 20
 
 
 class Service:
@@ -70,6 +73,11 @@ class Service:
         # to anybody.
         self.clogged: set[Session] = set()
         self.queued_bytes = 0
+        # Far below where a connection ends because the other side does not read, and not below
+        # where it is clogged: who waits for it to be clear again would wait for nothing.
+        network = settings.network
+        unread = min(UNREAD_BYTES_MAX, network.write_buffer_bytes // 2)
+        self.unread_bytes = max(unread, network.write_pause_bytes)
         self._loop = asyncio.get_running_loop()
         # What is left of this pass, and whether the end of it was asked for.
         self._frames_left = PASS_FRAMES

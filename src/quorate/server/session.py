@@ -34,10 +34,11 @@ from quorate.wire.requests import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from quorate.net.connection import Connection
     from quorate.replica.exchange import Result
+    from quorate.replica.reader import Fetched
     from quorate.server.replicas import Hosted
     from quorate.server.service import Service
     from quorate.wire.calls import Call
@@ -54,14 +55,17 @@ TASKS_MAX = 256
 # What one read gets at once, and how long it may wait.
 FETCH_BYTES_MAX = 4 << 20
 FETCH_WAIT_MS_MAX = 60_000
+# A read waits so long at most until those before it have left, or is BUSY: a client gives a node
+# a little longer to answer.
+ROOM_WAIT_S = 3.0
 
 
 class Session:
     """The handler of one client's connection."""
 
     __slots__ = (
-        "_handlers", "_one_by_one", "_out", "_queue", "_receipts", "_service", "_tasks", "clogged",
-        "connection", "pending_appends", "pending_bytes",
+        "_handlers", "_moved", "_one_by_one", "_out", "_out_bytes", "_queue", "_receipts",
+        "_service", "_tasks", "_turn", "clogged", "connection", "pending_appends", "pending_bytes",
     )  # fmt: skip
 
     def __init__(self, service: Service, connection: Connection) -> None:
@@ -77,7 +81,11 @@ class Session:
         self._queue: deque[Frame] = deque()
         # What the next write carries.
         self._out: list[Buffer] = []
+        self._out_bytes = 0
         self._receipts: list[tuple[_Appends, Receipt]] = []
+        # Held by the one read that waits until the others have left; done when that moves.
+        self._turn = asyncio.Lock()
+        self._moved: asyncio.Future[None] | None = None
         # A read, and up to where its frames get their answers one by one: nothing is cut out of it
         # again and again.
         self._one_by_one: tuple[bytes, int] = (b"", 0)
@@ -117,6 +125,7 @@ class Session:
         self.clogged = not yes
         if yes:
             self._service.clogged.discard(self)
+            self._move()
         else:
             self._service.clogged.add(self)
         self._adjust()
@@ -264,16 +273,48 @@ class Session:
         request, incarnation, offset, bytes_max, wait_ms, session_end = fetch
         replica = await self._service.keeper.readable(incarnation)
         self._service.check_fetch()
-        fetched = await replica.fetch(
-            offset,
-            min(bytes_max, FETCH_BYTES_MAX),
-            min(wait_ms, FETCH_WAIT_MS_MAX) / 1000,
-            session_end,
-        )
+        bytes_max = min(bytes_max, FETCH_BYTES_MAX)
+        wait_s = min(wait_ms, FETCH_WAIT_MS_MAX) / 1000
+        fetched = await replica.fetch(offset, bytes_max, wait_s, session_end)
+        if not self._fits(fetched):
+            # It would not leave for long: better read again when it can than kept in memory.
+            del fetched
+            again = partial(replica.fetch, offset, bytes_max, 0.0, session_end)
+            fetched = await self._in_turn(again)
         # A disk takes its time: others may have been given much meanwhile.
         self._service.check_fetch()
         first, end, rows, buffers = fetched
         self._send(encode_records(request, first, end, rows), *buffers)
+
+    def _fits(self, fetched: Fetched) -> bool:
+        """Whether so much more may wait for this connection; anything may if nothing else does.
+        Nobody overtakes those who have read and wait for their turn."""
+        unsent, size = self._unsent, sum(map(len, fetched.buffers))
+        fits = not unsent or unsent + size <= self._service.unread_bytes
+        return fits and not self._turn.locked()
+
+    async def _in_turn(self, read: Callable[[], Awaitable[Fetched]]) -> Fetched:
+        """Read once almost all that was answered before has left: one after the other."""
+        try:
+            async with asyncio.timeout(ROOM_WAIT_S), self._turn:
+                while self._out or self.clogged:
+                    self._moved = asyncio.get_running_loop().create_future()
+                    await self._moved
+                return await read()
+        except TimeoutError:
+            raise Busy(
+                f"a read waited {ROOM_WAIT_S:g} s for those before it on its connection, of which "
+                f"{self._unsent} bytes have not left: repeat it, or read over more connections"
+            ) from None
+
+    @property
+    def _unsent(self) -> int:
+        """Bytes of answers that have not left."""
+        return self._out_bytes + self.connection.buffered
+
+    def _move(self) -> None:
+        if self._moved is not None and not self._moved.done():
+            self._moved.set_result(None)
 
     def _on_call(self, frame: Frame) -> None:
         request, call = decode_call(frame)
@@ -321,17 +362,21 @@ class Session:
     def _send(self, *buffers: Buffer) -> None:
         if not self._out and not self._receipts:
             self._service.flush_soon(self)
+        size = sum(map(len, buffers))
         self._out += buffers
-        self._service.queued_bytes += sum(map(len, buffers))
+        self._out_bytes += size
+        self._service.queued_bytes += size
 
     def flush(self) -> None:
         """Write everything that was answered since the last time."""
         buffers, self._out = self._out, []
-        self._service.queued_bytes -= sum(map(len, buffers))
+        self._service.queued_bytes -= self._out_bytes
+        self._out_bytes = 0
         if self._receipts:
             receipts, self._receipts = self._receipts, []
             buffers += [appends.answered(receipt) for appends, receipt in receipts]
         self.connection.send(buffers)
+        self._move()
 
 
 class _Appends:
