@@ -10,11 +10,12 @@ import pytest
 from quorate.entry import HEADER_BYTES
 from quorate.errors import Damaged
 from quorate.storage.flusher import Flush
-from quorate.storage.layout import PAGE, VOTE_COPIES, decode_vote, segment_name
+from quorate.storage.layout import PAGE, VOTE_COPIES, decode_vote, pages, segment_name
 from quorate.storage.recovered import Recovered
 from quorate.testing.disk.crashes import POWER_CUT, crash_states, power_cut
 from quorate.testing.disk.enumerate import grow, open_disk, opening
 from quorate.testing.disk.simulated import KEPT, LOST, TORN, SimulatedDisk
+from quorate.testing.disk.store import complete
 from quorate.types import ORIGIN, Index
 
 if TYPE_CHECKING:
@@ -130,6 +131,54 @@ def test_a_full_disk_takes_no_room_from_a_log_that_is_cut(first: int, spare: boo
     for _ in flusher.plan(Flush(2, truncate_from=Index(first), entries=more)):
         disk.capacity -= disk.space()[0]
     assert entries(log) == found(disk) == (*before[: first - 1], *more)
+
+
+def filling(disk: SimulatedDisk) -> Generator[str, None, tuple[SegmentLog, Flusher]]:
+    """An open, while somebody else takes whatever is free."""
+    plan = opening(disk, 16 * PAGE)
+    while True:
+        try:
+            step = next(plan)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what the generator returned
+        disk.capacity -= disk.space()[0]
+        yield step
+
+
+def short() -> tuple[SimulatedDisk, SegmentLog, Flusher]:
+    """A log whose end an open cut off and could not make long again, and which went on."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk, 16 * PAGE)
+    run(flusher.plan(Flush(1, entries=LOG[:3])))
+    run(flusher.chores(Index(0)))
+    run(flusher.plan(Flush(2, entries=LOG[3:5])), until="write block")
+    disk.files[FIRST].content[log.segments[-1].end + PAGE] ^= 1
+    log, flusher = complete(filling(disk))
+    assert log.record.cutting == len(disk.files[FIRST].content) < 16 * PAGE
+    assert not flusher.unproven, "there is no room to prove anything, and no need"
+    run(flusher.plan(Flush(3, entries=grow(log.last, 100, 100, term=2))))
+    assert (len(log.segments), log.record.cutting) == (2, 0)
+    return disk, log, flusher
+
+
+@pytest.mark.parametrize("free", [0, 5 * PAGE, 100 * PAGE])
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+def test_a_segment_that_stayed_short_promises_no_room(
+    first: int, restarted: bool, free: int
+) -> None:
+    """It is known from the length of the file: the header says how long it was made."""
+    disk, log, flusher = short()
+    if restarted:
+        log, flusher = open_disk(disk, 16 * PAGE)
+    assert log.segments[0].room == 0
+    disk.capacity += free
+    more = grow(log.position(Index(first - 1)), flusher.room - HEADER_BYTES, term=3)
+    run(flusher.plan(Flush(4, truncate_from=Index(first), entries=more)))
+    for segment in log.segments:
+        size = len(disk.files[segment_name(segment.number)].content)
+        assert pages(size) == segment.capacity
+    assert entries(log) == found(disk) == (*LOG[: first - 1], *more)
 
 
 # -- crashes -----------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +17,7 @@ from quorate.testing.disk.crashes import crash_states
 from quorate.testing.disk.enumerate import grow
 from quorate.testing.disk.simulated import UNLIMITED, SimulatedDisk
 from quorate.testing.disk.store import complete
-from quorate.types import Index
+from quorate.types import ORIGIN, Index
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -112,6 +114,54 @@ def test_the_largest_batch_is_admitted_whatever_the_log_holds(config: Config) ->
         run(flusher.chores(log.last.index))
         assert flusher.room >= largest
         run(flusher.plan(Flush(2, entries=grow(log.last, limits.batch_bytes))))
+
+
+# -- sizes that are no whole pages -------------------------------------------------------------
+
+
+def fill_and_prove(log: SegmentLog, flusher: Flusher, segments: int) -> None:
+    """Every flush can be proved, however full its segment is."""
+    for size in cycle((3_800, 100, 7_900, 12_000, 4_032)):
+        run(flusher.plan(Flush(1, entries=grow(log.last, size))))
+        assert list(flusher.prove(Index(0))), "there is no room to prove it"
+        assert not flusher.unproven
+        run(flusher.chores(log.last.index))
+        if len(log.segments) == segments:
+            return
+
+
+@pytest.mark.parametrize("part", [1, 2_000, PAGE - 1])
+def test_segments_are_made_of_whole_pages(part: int) -> None:
+    log, flusher = opened(SimulatedDisk(), LEAST - part, MOST + part)
+    fill_and_prove(log, flusher, 6)
+    assert capacities(log) == [10, 10, 20, 40, 64, 64]
+    assert not any(segment.header.capacity % PAGE for segment in log.segments)
+
+
+def test_the_largest_size_counts_more_than_the_smallest() -> None:
+    log, flusher = opened(SimulatedDisk(), MOST + 1, MOST + 1)
+    fill_and_prove(log, flusher, 3)
+    assert capacities(log) == [64, 64, 64]
+
+
+def test_a_segment_with_a_part_of_a_page_takes_whole_ones() -> None:
+    """An earlier release made such."""
+    disk = SimulatedDisk()
+    _, flusher = opened(disk)
+    flusher._least_bytes = flusher._spare_bytes = LEAST + 2_000
+    with closing(disk.open(SPARE)) as file:
+        file.allocate(LEAST + 2_000)
+    run(flusher.plan(Flush(1, entries=grow(ORIGIN, 100))))
+    run(flusher.chores(Index(0)))
+    log, flusher = opened(disk)
+    assert log.segments[0].header.capacity == LEAST + 2_000
+    assert spare(disk) * PAGE == len(disk.files[SPARE].content) == LEAST
+    fill_and_prove(log, flusher, 3)
+    assert capacities(log) == [10, 10, 20]
+    assert log.segments[2].header.capacity == 2 * LEAST
+
+
+# -- spares ------------------------------------------------------------------------------------
 
 
 def test_what_was_admitted_fits_although_nothing_more_can_be_allocated() -> None:

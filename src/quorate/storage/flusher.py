@@ -34,6 +34,7 @@ from quorate.storage.scan import Rows
 from quorate.storage.segment import Segment
 from quorate.storage.steps import NO_SPACE, plan_record
 from quorate.storage.vfs import ReopenedFile
+from quorate.storage.window import is_zero
 from quorate.types import Index, NodeId, Term
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from quorate.entry import Entry
     from quorate.storage.log import SegmentLog
-    from quorate.storage.vfs import Buffer, File
+    from quorate.storage.vfs import Buffer
 
     Plan = Iterator[str]
 
@@ -67,14 +68,6 @@ class Flush:
     sure: bool = False
 
 
-def _is_zero(file: File, size: int) -> bool:
-    chunk = bytes(1 << 20)
-    return all(
-        file.read(start, len(chunk)) == chunk[: min(len(chunk), size - start)]
-        for start in range(0, size, len(chunk))
-    )
-
-
 class Flusher:
     """Owns the end of the log: one plan at a time."""
 
@@ -85,12 +78,15 @@ class Flusher:
         draw_nonce: Callable[[], int],
         usage_max: int = 100,
         least_bytes: int | None = None,
+        *,
+        unproven: bool = False,
     ) -> None:
         self._log = log
         self._vfs = log.vfs
-        # Of the largest segments, and of the smallest, with which a log begins.
-        self._segment_bytes = segment_bytes
-        self._least_bytes = segment_bytes if least_bytes is None else least_bytes
+        # Of the largest segments, and of the smallest, with which a log begins. Whole pages: a part
+        # of one takes nothing.
+        self._segment_bytes = segment_bytes // PAGE * PAGE
+        self._least_bytes = pages(segment_bytes if least_bytes is None else least_bytes)
         # Percent of the file system that may be in use before no more is allocated.
         self._usage_max = usage_max
         self._draw_nonce = draw_nonce
@@ -100,8 +96,8 @@ class Flusher:
         self._spare_bytes = 0
         # Why the last spare could not be had; empty once it could.
         self.shortage = ""
-        # Whether the newest block is durable and nothing on disk says so yet.
-        self.unproven = False
+        # Whether the newest block is durable and nothing that was written after it says so.
+        self._unproven = unproven
 
     def plan(self, flush: Flush) -> Plan:
         """Vote first, then the log; what a crash leaves of it is a log that existed."""
@@ -112,7 +108,7 @@ class Flusher:
             self._spare_bytes = yield from truncate(
                 self._log, flush.truncate_from, self._spare_bytes
             )
-            self.unproven = True
+            self._unproven = True
         if flush.entries:
             yield from self._append(flush.entries, flush.committed)
         if flush.sure:
@@ -133,17 +129,23 @@ class Flusher:
         yield from self._seal(settled)
         yield from self._index()
 
+    @property
+    def unproven(self) -> bool:
+        """Whether the last flush is to be proved, and there is room for that: a segment that has
+        none was cut, and the vote record proves it, or the next one will."""
+        return self._unproven and self._log.segments[-1].room >= KEPT_PAGES * PAGE
+
     def prove(self, committed: Index) -> Plan:
         """An empty block: it says that everything before it is durable."""
         segment = self._log.segments[-1]
         if segment.room >= KEPT_PAGES * PAGE:
             yield from self._write_block(segment, (), committed)
-            self.unproven = False
+            self._unproven = False
 
     def close(self, committed: Index) -> Plan:
         """Leave the mark of a clean stop."""
         segments = self._log.segments
-        if segments and self.unproven:
+        if self.unproven:
             yield from self.prove(committed)
         mark = CleanMark(0, 0, self._log.last)
         if segments:
@@ -178,7 +180,7 @@ class Flusher:
             chosen = entries[position : position + fitting]
             yield from self._write_block(segment, chosen, committed)
             position += fitting
-            self.unproven = True
+            self._unproven = True
 
     def _fitting(self, entries: Sequence[Entry], start: int) -> int:
         """How many entries from ``start`` the newest segment takes in one block.
@@ -236,7 +238,7 @@ class Flusher:
         """Of the next segment: the first two are the smallest, each one after has twice as many."""
         newest = self._log.segments[-1].header if self._log.segments else None
         doubled = 2 * newest.capacity if newest is not None and newest.number > 1 else 0
-        return min(max(self._least_bytes, doubled), self._segment_bytes)
+        return min(max(self._least_bytes, pages(doubled)), self._segment_bytes)
 
     def _roll(self, needed: int) -> Plan:
         """Begin the next segment, of so many bytes at least."""
@@ -294,7 +296,7 @@ class Flusher:
             return
         with closing(self._vfs.open(SPARE)) as file:
             size = file.size()
-            usable = size >= self._next_bytes and _is_zero(file, size)
+            usable = size >= self._next_bytes and size % PAGE == 0 and is_zero(file, size)
             if usable:
                 file.sync()
                 yield "sync spare"
@@ -373,6 +375,8 @@ class Flusher:
         if segment is not None:
             name = index_name(segment.number)
             segment.indexed = yield from self._derive(name, encode_index(segment))
+            if segment.indexed:
+                segment.release(self._log.loaded)
 
     def keep(self, checkpoint: Checkpoint) -> Plan:
         """Put the state of the log beside it, in place of an older one."""

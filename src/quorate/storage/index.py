@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from collections import deque
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
@@ -23,9 +25,11 @@ if TYPE_CHECKING:
     from quorate.storage.segment import Segment
     from quorate.storage.vfs import Vfs
 
-__all__ = ["decode_index", "encode_index", "load_rows"]
+__all__ = ["ROWS_KEPT", "LoadedRows", "decode_index", "encode_index", "load_rows"]
 
 VERSION = 1
+# Segments of a log whose rows stay in memory after they were read: a few readers walk side by side.
+ROWS_KEPT = 8
 _HEAD = struct.Struct("<4sHHQQQQI")
 
 
@@ -57,13 +61,33 @@ def _offset_rows(rows: Rows, next_offset: int) -> array[int]:
     return found
 
 
+class LoadedRows:
+    """Loads the rows of one log's sealed segments, and keeps those that were loaded last.
+
+    Threads need no lock: adding to a bounded deque is one operation, which also drops the oldest.
+    Whoever uses rows holds them meanwhile. Two threads that miss the same ones both load them:
+    that costs time and changes nothing, for the rows of a sealed segment are always the same.
+    """
+
+    def __init__(self, vfs: Vfs) -> None:
+        self._vfs = vfs
+        # All that keeps them in memory: a segment only knows whether they still are.
+        self._recent: deque[Rows] = deque(maxlen=ROWS_KEPT)
+
+    def load(self, segment: Segment) -> Rows:
+        rows = load_rows(self._vfs, segment)
+        self._recent.append(rows)
+        return rows
+
+
 def load_rows(vfs: Vfs, segment: Segment) -> Rows:
     """Where the entries of a sealed segment lie: from its index file, else from the segment."""
-    name = index_name(segment.number)
-    if name in vfs.names():
-        file = vfs.open(name)
+    # Not looked for among the names: of a long log there are thousands, and rows are loaded often.
+    with (
+        suppress(FileNotFoundError),
+        closing(vfs.open(index_name(segment.number))) as file,
+    ):
         rows = decode_index(file.read(0, file.size()), segment)
-        file.close()
         if rows is not None:
             return rows
     segment.indexed = False

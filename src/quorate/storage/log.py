@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from quorate.entry import Entry, decode_entry
 from quorate.errors import Corrupt, check
 from quorate.storage.damage import Damage
+from quorate.storage.index import LoadedRows
 from quorate.storage.layout import segment_name
 from quorate.storage.scan import Proof, scan
 from quorate.storage.window import Window
@@ -31,7 +32,12 @@ class SegmentLog:
     """What an open log holds."""
 
     def __init__(
-        self, vfs: Vfs, identity: LogId, record: VoteRecord, segments: list[Segment]
+        self,
+        vfs: Vfs,
+        identity: LogId,
+        record: VoteRecord,
+        segments: list[Segment],
+        loaded: LoadedRows | None = None,
     ) -> None:
         self.vfs = vfs
         self.identity = identity
@@ -39,6 +45,9 @@ class SegmentLog:
         self.record = record
         # In order, without a gap; the last one takes what is written. Empty in a new log.
         self.segments = segments
+        # Who loads the rows of sealed segments: for those that were found sealed and, from here on,
+        # for those that are.
+        self.loaded = loaded if loaded is not None else LoadedRows(vfs)
         self.damage: list[Damage] = []
 
     @property

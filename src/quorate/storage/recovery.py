@@ -56,14 +56,15 @@ def open_log(
     if found is None:
         _refuse_without_votes(votes, seen)
     yield from _remove(vfs, [CLEAN])
-    log = SegmentLog(vfs, identity, _next_record(record, seen), seen.segments)
+    log = SegmentLog(vfs, identity, _next_record(record, seen), seen.segments, seen.loaded)
     log.damage = seen.damage
     yield from _secure_newest(vfs, record, seen)
     yield from _renew_votes(vfs, log.record, found)
     yield from _remove(vfs, seen.leftovers)
     yield from _cut(seen)
-    flusher = Flusher(log, segment_bytes, draw_nonce, usage_max, least_bytes)
-    flusher.unproven = seen.unproven
+    flusher = Flusher(
+        log, segment_bytes, draw_nonce, usage_max, least_bytes, unproven=seen.unproven
+    )
     if seen.segments:
         yield from end_cut(log)
     yield from flusher.adopt_spare()

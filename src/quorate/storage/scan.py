@@ -33,7 +33,7 @@ _ZEROS = bytes(WINDOW_BYTES)
 class Rows:
     """Where each entry of a segment lies and what it begins with: 32 bytes an entry."""
 
-    __slots__ = ("ends", "first", "offsets", "starts", "times")
+    __slots__ = ("__weakref__", "ends", "first", "offsets", "starts", "times")
 
     def __init__(self, first: Index) -> None:
         # The index of the first row.

@@ -7,15 +7,15 @@ found then and never handed on.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from quorate.entry import HEADER_BYTES, hollow_entry, is_frame, parse_header
 from quorate.errors import Corrupt
+from quorate.storage.index import LoadedRows
 from quorate.storage.layout import PAGE, Footer, segment_name
 from quorate.types import Index, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from quorate.entry import Entry
     from quorate.storage.layout import SegmentHeader
     from quorate.storage.scan import Rows, Scan
@@ -28,18 +28,18 @@ class Segment:
     """The newest one takes blocks; older ones wait for their commit and are sealed."""
 
     __slots__ = (
-        "_load", "_rows", "append_time", "capacity", "committed", "end", "file", "footer", "header",
-        "hollow", "indexed", "last", "next_offset", "proved", "write_number",
+        "_loaded", "_rows", "_seen", "append_time", "capacity", "committed", "end", "file",
+        "footer", "header", "hollow", "indexed", "last", "next_offset", "proved", "write_number",
     )  # fmt: skip
 
-    def __init__(
-        self, header: SegmentHeader, file: File, rows: Rows | Callable[[Segment], Rows]
-    ) -> None:
+    def __init__(self, header: SegmentHeader, file: File, rows: Rows | LoadedRows) -> None:
         self.header = header
         self.file = file
-        # Where the entries lie; in a sealed segment looked for when somebody asks.
-        self._rows = None if callable(rows) else rows
-        self._load = rows if callable(rows) else None
+        # Where the entries lie. None in a sealed segment whose index file tells: then ``_loaded``
+        # loads them when somebody asks, and ``_seen`` are those that it loaded last.
+        self._rows = None if isinstance(rows, LoadedRows) else rows
+        self._loaded = rows if isinstance(rows, LoadedRows) else None
+        self._seen: ref[Rows] | None = None
         # Where the log stands at the end of this segment.
         self.last: Position = header.before
         self.next_offset = header.base_offset
@@ -70,20 +70,31 @@ class Segment:
 
     @property
     def rows(self) -> Rows:
-        if self._rows is None:
-            assert self._load is not None  # for the type checker
-            self._rows = self._load(self)
-        return self._rows
+        """Kept in memory only while they may change: hold them as long as they are used."""
+        rows = self._rows
+        if rows is None and self._seen is not None:
+            rows = self._seen()
+        if rows is None:
+            assert self._loaded is not None  # for the type checker
+            rows = self._loaded.load(self)
+            self._seen = ref(rows)
+        return rows
+
+    def release(self, loaded: LoadedRows) -> None:
+        """Let go of the rows: the index file is there, and nothing in here changes any more."""
+        # In this order: a reader that finds no rows finds who loads them.
+        self._loaded = loaded
+        self._rows = None
 
     def take(self, found: Scan) -> None:
-        """Go by what a scan of the whole segment found."""
+        """Go by what a scan of the whole segment found: no index file says what is lost."""
         self._rows = found.rows
         self.hollow = found.hollow
 
     @property
     def room(self) -> int:
-        """Bytes that can still be written into it."""
-        return 0 if self.footer is not None else max(0, self.capacity - self.end)
+        """Bytes that can still be written into it: whole pages, as every block is."""
+        return 0 if self.footer is not None else max(0, self.capacity - self.end) // PAGE * PAGE
 
     def position(self, index: Index) -> Position:
         """Where the log stands at ``index``, an entry of this segment or the one before it."""

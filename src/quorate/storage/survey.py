@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from quorate.errors import WrongDirectory
 from quorate.storage.damage import Damage
-from quorate.storage.index import load_rows
+from quorate.storage.index import LoadedRows
 from quorate.storage.layout import (
     PAGE,
     UNFINISHED,
-    Footer,
     SegmentHeader,
     index_name,
     segment_name,
@@ -21,11 +20,12 @@ from quorate.storage.layout import (
 from quorate.storage.scan import Proof, last_header, scan
 from quorate.storage.segment import Segment
 from quorate.storage.vfs import ReopenedFile
+from quorate.storage.walk import read_footer
 from quorate.storage.window import Window
 from quorate.types import Index, Position, Term
 
 if TYPE_CHECKING:
-    from quorate.storage.layout import CleanMark, LogId
+    from quorate.storage.layout import CleanMark, Footer, LogId
     from quorate.storage.scan import Scan
     from quorate.storage.vfs import File, Vfs
     from quorate.types import VoteRecord
@@ -37,6 +37,8 @@ __all__ = ["Survey", "survey"]
 class Survey:
     """What an open will start from."""
 
+    # Loads the rows of the sealed ones among them.
+    loaded: LoadedRows
     # In order and without a gap.
     segments: list[Segment] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
@@ -56,19 +58,26 @@ class Survey:
 
 def survey(vfs: Vfs, identity: LogId, record: VoteRecord, mark: CleanMark | None) -> Survey:
     """Look at everything that ``vfs`` holds of the log."""
-    seen, names = Survey(), vfs.names()
+    seen, names = Survey(LoadedRows(vfs)), vfs.names()
     found = [_Found(vfs, number) for number in sorted(_numbers(names))]
     for one in found:
         _refuse_strange(one, identity)
     while found and _is_leftover(found[-1], record):
-        leftover = found.pop()
-        leftover.file.close()
-        seen.leftovers.append(segment_name(leftover.number))
-    numbers = [one.number for one in found]
-    seen.leftovers += [name for name in names if _unfinished(name, numbers)]
+        seen.leftovers.append(segment_name(found.pop().number))
+    indexes = {index_name(one.number) for one in found}
+    seen.leftovers += [name for name in names if _unfinished(name, indexes)]
+    indexes &= set(names)
     for place, one in enumerate(found):
         following = found[place + 1] if place + 1 < len(found) else None
-        _take(vfs, seen, one, following, record, mark)
+        before = seen.segments[-1] if seen.segments else None
+        header = one.header or _substitute(seen, one, before, record)
+        if before is not None:
+            _compare_neighbours(seen, before, header)
+        if one.footer is not None and following is not None:
+            indexed = index_name(one.number) in indexes
+            seen.segments.append(_sealed(vfs, seen, header, one.footer, indexed=indexed))
+        else:
+            _take(vfs.open(segment_name(one.number)), seen, one, header, following, record, mark)
     _note_missing(seen, record)
     return seen
 
@@ -86,11 +95,11 @@ def _is_leftover(newest: _Found, record: VoteRecord) -> bool:
     return newest.number > record.segment and (record.cutting > 0 or newest.header is None)
 
 
-def _unfinished(name: str, numbers: list[int]) -> bool:
+def _unfinished(name: str, indexes: set[str]) -> bool:
     """Whether a file was begun and not finished, or outlived its segment."""
     if name.endswith(UNFINISHED):
         return True
-    return name.endswith(".index") and name not in map(index_name, numbers)
+    return name.endswith(".index") and name not in indexes
 
 
 def _numbers(names: list[str]) -> list[int]:
@@ -98,60 +107,57 @@ def _numbers(names: list[str]) -> list[int]:
 
 
 class _Found:
-    """A segment file with what its first page says."""
+    """A segment file with what its first and its last page say.
 
-    __slots__ = ("file", "header", "number", "size")
+    It is not kept open: a log may have more of them than a process may have open files.
+    """
+
+    __slots__ = ("footer", "header", "number", "size")
 
     def __init__(self, vfs: Vfs, number: int) -> None:
         self.number = number
-        self.file: File = vfs.open(segment_name(number))
-        self.size = self.file.size()
-        header = SegmentHeader.decode(self.file.read(0, PAGE))
-        # A header that says another number was written for another file.
-        self.header = header if header is not None and header.number == number else None
+        with closing(vfs.open(segment_name(number))) as file:
+            self.size = file.size()
+            header = SegmentHeader.decode(file.read(0, PAGE))
+            # A header that says another number was written for another file.
+            self.header = header if header is not None and header.number == number else None
+            # None unless the segment is sealed.
+            self.footer = read_footer(file, self.header.nonce) if self.header is not None else None
 
-    def footer(self) -> Footer | None:
-        position = self.size - PAGE
-        if self.header is None or position < PAGE:
-            return None
-        footer = Footer.decode(self.file.read(position, PAGE), self.header.nonce, position)
-        return footer if footer is not None and footer.end == position else None
+
+def _sealed(
+    vfs: Vfs, seen: Survey, header: SegmentHeader, footer: Footer, *, indexed: bool
+) -> Segment:
+    """It is believed until somebody reads it."""
+    segment = Segment(header, ReopenedFile(vfs, segment_name(header.number)), seen.loaded)
+    segment.indexed = indexed
+    segment.footer = footer
+    segment.end, segment.last = footer.end, footer.last
+    segment.write_number = footer.write_number
+    segment.next_offset, segment.append_time = footer.next_offset, footer.append_time
+    return segment
 
 
 def _take(
-    vfs: Vfs,
+    file: File,
     seen: Survey,
     one: _Found,
+    header: SegmentHeader,
     following: _Found | None,
     record: VoteRecord,
     mark: CleanMark | None,
 ) -> None:
-    before = seen.segments[-1] if seen.segments else None
-    header = one.header or _substitute(seen, one, before, record)
-    if before is not None:
-        _compare_neighbours(seen, before, header)
-    footer = one.footer()
-    if footer is not None and following is not None:
-        one.file.close()
-        name = segment_name(one.number)
-        segment = Segment(header, ReopenedFile(vfs, name), partial(load_rows, vfs))
-        segment.indexed = index_name(one.number) in vfs.names()
-        segment.footer = footer
-        segment.end, segment.last = footer.end, footer.last
-        segment.write_number = footer.write_number
-        segment.next_offset, segment.append_time = footer.next_offset, footer.append_time
-        seen.segments.append(segment)
-        return
+    """Look at all of a segment that is not sealed."""
     # What stands behind it was to be cut off: it is not looked at.
     cut = record.cutting if one.number == record.segment else 0
     proof = _proof(one, following, mark, cut)
     limit = cut or one.size
     if proof is not None and following is not None:
         limit = proof.end
-    data = Window(one.file, limit)
+    data = Window(file, limit)
     nonce = one.header.nonce if one.header is not None else None
     found = scan(data, nonce, header.before, proof)
-    segment = _scanned(header, one.file, data, found)
+    segment = _scanned(header, file, data, found)
     seen.segments.append(segment)
     name = segment_name(one.number)
     faults = found.damage
@@ -160,8 +166,11 @@ def _take(
     seen.damage += [Damage(name, *fault) for fault in faults]
     if following is None:
         _judge_newest(seen, one, found, cut, proof)
-    elif one.size > segment.end and (
-        one.size != header.capacity or any(one.file.read(segment.end, PAGE))
+        return
+    if one.size < header.capacity:
+        segment.capacity = segment.end  # it was cut, and no room was left to make it long again
+    if one.size > segment.end and (
+        one.size != header.capacity or any(file.read(segment.end, PAGE))
     ):
         seen.untidy.append(segment)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from quorate.storage.vfs import File
 
-__all__ = ["WINDOW_BYTES", "Readable", "Window"]
+__all__ = ["WINDOW_BYTES", "Readable", "Window", "is_zero"]
 
 WINDOW_BYTES = 1 << 20
 
@@ -50,3 +50,12 @@ class Window:
             self._data = memoryview(self._file.read(start, length))
             self._start = start
         return self._data[start - self._start : max(start, stop) - self._start]
+
+
+def is_zero(file: File, size: int) -> bool:
+    """Whether ``file``, which has ``size`` bytes, is all zeros."""
+    chunk = bytes(WINDOW_BYTES)
+    return all(
+        file.read(start, len(chunk)) == chunk[: min(len(chunk), size - start)]
+        for start in range(0, size, len(chunk))
+    )
