@@ -53,10 +53,11 @@ FAULTS := tests/faults tests/chaos
 SPARK_FAULTS := $(wildcard tests/spark/test_*_faults.py tests/pipeline/test_*_faults.py) \
   tests/demo/test_demo_run.py
 SPARK := tests/spark tests/pipeline tests/examples tests/demo
-test: verify ## verify, then run the tests, but for those on Spark and those that break things
+test: verify ## verify, then run the tests, but for those that break things
 	@$(PY) -m pytest -n 2 --dist worksteal $(addprefix --ignore ,$(FAULTS) $(SPARK))
+	@$(MAKE) spark
 
-spark: $(STAMP) ## run the tests on Spark: source, sink, pipelines, examples, demo
+spark: $(STAMP) ## only the tests on Spark: source, sink, pipelines, examples, demo
 	@$(PY) -m pytest $(SPARK) $(addprefix --ignore ,$(SPARK_FAULTS))
 
 faults: $(STAMP) ## break real nodes, Spark jobs and the demo in every way the tests know

@@ -141,6 +141,38 @@ def test_json_becomes_typed_columns(desk: Desk) -> None:
     ]
 
 
+def test_two_archives_have_one_place_for_bad_records(desk: Desk) -> None:
+    log = desk.log("in")
+    log.append_batch([b'{"id": 1}', b"no json", b'{"id": 2}'])
+    bad = desk.directory / "bad"
+    for name in ("one", "two"):
+        done = desk.done(
+            "archive", log.name, desk.directory / name, "--schema", "id long", "--bad", bad
+        )
+        assert (done["archived"], done["bad"]) == (2, 1)
+    assert pq.read_table(bad).column("offset").to_pylist() == [1, 1], "one of each"
+
+    # A run that cannot go on adds nothing to them.
+    one = desk.directory / "one"
+    shutil.rmtree(one / ".quorate" / "checkpoint")
+    log.append(b"no json")
+    ran = desk.run("archive", log.name, one)
+    assert (ran.status, "goes up to 3, and its checkpoint" in ran.err) == (1, True), ran.err
+    assert len(files(bad)) == 2
+
+
+def test_bad_records_have_a_place_of_their_own(desk: Desk) -> None:
+    log = desk.log("in")
+    log.append_batch([b'{"id": 1}', b"no json"])
+    dest = desk.directory / "archive"
+    flat = ("archive", log.name, dest, "--schema", "id long", "--partition-by", "none")
+    for bad in (dest, dest / "bad", desk.directory):
+        ran = desk.run(*flat, "--bad", bad)
+        said = f"--bad = {bad} and DEST = {dest} are the same, or one of them lies in the other"
+        assert (ran.status, said in ran.err) == (1, True), ran.err
+        assert not dest.exists()
+
+
 def test_a_range_is_an_archive_of_its_own(desk: Desk) -> None:
     log = desk.log("in")
     fill(log, 100)

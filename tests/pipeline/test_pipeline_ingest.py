@@ -154,6 +154,18 @@ def test_what_cannot_be_is_said(desk: Desk) -> None:
     assert log.end_offset() == 0
 
 
+def test_bad_rows_have_a_place_of_their_own(desk: Desk) -> None:
+    log = desk.log("out")
+    src = directory(desk)
+    (src / "a.json").write_text('{"id": 1}\nno json\n')
+    for bad in (src, src / "bad", desk.directory):
+        ran = desk.run("ingest", src, log.name, "--bad", bad)
+        said = f"--bad = {bad} and SRC = {src} are the same, or one of them lies in the other"
+        assert (ran.status, said in ran.err) == (1, True), ran.err
+    assert [file.name for file in src.iterdir()] == ["a.json"], "nothing was begun"
+    assert log.end_offset() == 0
+
+
 def test_a_checkpoint_is_of_one_source_and_one_life_of_a_log(desk: Desk) -> None:
     log = desk.log("out")
     file = desk.write("a.txt", "1\n")

@@ -65,7 +65,7 @@ def test_an_archive(desk: Desk) -> None:
 
     with Driver(desk.cluster.endpoints, desk.directory, *command) as driver:
         driver.wait_for(
-            lambda: list(dest.glob(".quorate-portion-1/**/*.parquet")), "rows are aside"
+            lambda: list(dest.glob(".quorate-portion-1-*/**/*.parquet")), "rows are aside"
         )
         driver.kill()
     first = placed()

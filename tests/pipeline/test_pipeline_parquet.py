@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
@@ -11,12 +13,16 @@ import pytest
 
 from quorate.errors import InvalidArgument
 from quorate.pipeline.files import Files, address
+from quorate.pipeline.locking import only_run
 from quorate.pipeline.parquet import place, write_aside
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from quorate.pipeline.parquet import Aside
 
 
 def frame(spark: SparkSession, rows: int, parts: int = 2) -> DataFrame:
@@ -89,6 +95,56 @@ def test_what_is_aside_is_seen_by_nobody(spark: SparkSession, tmp_path: Path) ->
     assert len(ids(tmp_path)) == 55
 
 
+@pytest.mark.parametrize("part", [False, True])
+def test_what_was_removed_aside_takes_no_place(
+    spark: SparkSession, tmp_path: Path, part: bool
+) -> None:
+    """Another run takes what is aside for something that the dead left."""
+    place(spark, frame(spark, 50), str(tmp_path), "a")
+    aside = write_aside(spark, frame(spark, 50), str(tmp_path), "a")
+    [folder] = tmp_path.glob(".quorate-*")
+    if part:
+        next(folder.glob("*.parquet")).unlink()
+    else:
+        shutil.rmtree(folder)
+    with pytest.raises(InvalidArgument, match=r"\.quorate-a-\w+ was changed or removed .* one run"):
+        aside.into_place("a")
+    assert ids(tmp_path) == list(range(50))
+
+
+def test_two_attempts_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:
+    other = write_aside(spark, frame(spark, 7), str(tmp_path), "a-1")
+    first = write_aside(spark, frame(spark, 50, 3), str(tmp_path), "a")
+    second = write_aside(spark, frame(spark, 50, 1), str(tmp_path), "a")
+    assert second.into_place("a").rows == 50
+    with pytest.raises(InvalidArgument, match="one run at a time"):
+        first.into_place("a")
+    assert ids(tmp_path) == list(range(50))
+    assert other.into_place("b").rows == 7, "another name is left alone"
+
+
+def test_rows_that_are_in_place_stay_there(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def again() -> Aside:
+        return write_aside(spark, frame(spark, 90, 1), str(tmp_path), "a", ["third"])
+
+    assert again().in_place_already("a") is None
+    placed = place(spark, frame(spark, 90, 2), str(tmp_path), "a", ["third"])
+    before = names(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "move", None)
+        assert again().into_place_once("a") == placed
+    assert names(tmp_path) == before
+
+    torn = tmp_path / before[0]
+    torn.write_bytes(torn.read_bytes()[:-20])
+    assert again().in_place_already("a") is None, "a machine lost its power"
+    torn.unlink()
+    assert again().into_place_once("a").files == 3
+    assert ids(tmp_path) == list(range(90))
+
+
 def test_no_rows_are_no_file(spark: SparkSession, tmp_path: Path) -> None:
     place(spark, frame(spark, 5, 1), str(tmp_path), "a")
     assert place(spark, frame(spark, 0), str(tmp_path), "a").files == 0
@@ -118,6 +174,89 @@ def test_a_small_file_is_never_half_there(spark: SparkSession, tmp_path: Path) -
     # The old one is removed, and it died before the new one had its name.
     (tmp_path / "note").rename(tmp_path / "note.new")
     assert files.read("note") == "two ä"
+
+
+def test_a_small_file_that_was_not_finished_is_none(spark: SparkSession, tmp_path: Path) -> None:
+    files = Files(spark, str(tmp_path))
+    # What cannot be encoded dies after the file was made, and before anything is in it.
+    cannot_be = "\ud800"
+    for before in (None, "one"):
+        with pytest.raises(UnicodeEncodeError):
+            files.write("note", cannot_be)
+        assert files.read("note") == before
+        files.write("note", "one")
+        assert files.read("note") == "one"
+        assert names(tmp_path) == ["note"]
+
+
+@pytest.mark.parametrize("before", [None, "old"])
+def test_a_small_file_is_the_old_or_the_new_one(
+    spark: SparkSession, tmp_path: Path, before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies before each step."""
+    for step in range(4):
+        files = Files(spark, str(tmp_path / str(step)))
+        if before is not None:
+            files.write("note", before)
+        with monkeypatch.context() as patch:
+            dies_before(step, patch)
+            with pytest.raises(RuntimeError, match="dead"):
+                files.write("note", "new")
+        found = files.read("note")
+        assert found in (before, "new")
+        files.write("note", "newer")
+        assert files.read("note") == "newer"
+        assert names(tmp_path / str(step)) == ["note"]
+
+
+def dies_before(step: int, patch: pytest.MonkeyPatch) -> None:
+    """Of all that moves or removes something."""
+    steps = itertools.count()
+
+    def dying(really: Callable[..., None]) -> Callable[..., None]:
+        def act(*arguments: object) -> None:
+            if next(steps) == step:
+                raise RuntimeError("dead")
+            really(*arguments)
+
+        return act
+
+    patch.setattr(Files, "move", dying(Files.move))
+    patch.setattr(Files, "remove", dying(Files.remove))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "overlap"),
+    [
+        ("a", "a", True),
+        ("a", "a/", True),
+        ("a", "a/b", True),
+        ("a/b/c", "a", True),
+        ("a", "ab", False),
+        ("a/b", "a/c", False),
+        ("a/../b", "b/c", True),
+        ("link/b", "a", True),
+    ],
+)
+def test_directories_that_lie_in_each_other(
+    spark: SparkSession, tmp_path: Path, one: str, other: str, overlap: bool
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    first, second = (Files(spark, f"{tmp_path}/{name}") for name in (one, other))
+    assert first.overlaps(second) is second.overlaps(first) is overlap
+    with_scheme = Files(spark, f"file://{tmp_path}/{other}")
+    assert first.overlaps(with_scheme) is overlap
+
+
+def test_one_run_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    files = Files(spark, str(tmp_path / "with space"))
+    for _ in range(2):
+        with (
+            only_run(files, ".quorate/lock"),
+            pytest.raises(InvalidArgument, match=r"another run is at work in file:.*with space"),
+            only_run(files, ".quorate/lock"),
+        ):
+            pytest.fail("two of them")
 
 
 def test_a_local_directory_is_no_place_for_others() -> None:

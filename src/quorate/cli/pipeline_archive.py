@@ -14,9 +14,10 @@ from quorate.cli.pipeline_options import job_options
 from quorate.cli.pipeline_output import ProgressLine, print_summary
 from quorate.cli.pipeline_ranges import existing_log, interval, range_end, size
 from quorate.errors import Corrupt, InvalidArgument
-from quorate.pipeline.archive import APPEND_DATE, Archive, Wanted, check_same, load, save
-from quorate.pipeline.files import Files, address
+from quorate.pipeline.archive import APPEND_DATE, LOCK, Archive, Wanted, check_same, load, save
+from quorate.pipeline.files import Files, address, check_apart
 from quorate.pipeline.jobs import run_batch
+from quorate.pipeline.locking import only_run
 from quorate.spark.cluster import ClusterLog
 from quorate.spark.options import Moment, parse_read_options
 from quorate.spark.planning import pin
@@ -124,10 +125,17 @@ def archive(
             pace = Pace(file_bytes, records_max, every_s)
             dest = address("DEST", dest, spark.sparkContext.master)
             bad = None if bad is None else address("--bad", bad, spark.sparkContext.master)
-            noted = _noted(spark, source, dest, wanted, bad)
-            noted = _extend(options, spark, source, noted, dest, pace)
-            if verify:
-                _verify(options, spark, noted, dest)
+            files = Files(spark, dest)
+            # What is wrong is said before the lock makes the directory.
+            _meant(spark, source, load(files), dest, wanted, bad)
+            with only_run(files, LOCK):
+                found = load(files)
+                noted = _meant(spark, source, found, dest, wanted, bad)
+                if noted != found:
+                    save(files, noted)
+                noted = _extend(options, spark, source, noted, dest, pace)
+                if verify:
+                    _verify(options, spark, noted, dest)
 
 
 def _wanted(
@@ -158,34 +166,37 @@ def _wanted(
     )
 
 
-def _noted(spark: SparkSession, source: Log, dest: str, wanted: Wanted, bad: str | None) -> Archive:
-    """The archive that is there, or a new one. What is wrong with it is said before it is made."""
+def _meant(
+    spark: SparkSession,
+    source: Log,
+    found: Archive | None,
+    dest: str,
+    wanted: Wanted,
+    bad: str | None,
+) -> Archive:
+    """The archive that was found, or a new one, as it is to be noted; raises what is wrong."""
     from quorate.pipeline.archive_rows import Layout
 
-    files = Files(spark, dest)
-    found = load(files)
     if found is not None:
         check_same(found, source.name, source.incarnation, wanted, dest)
-        if bad is not None and bad != found.bad:
-            found = replace(found, bad=bad)
-            save(files, found)
-        return found
-    start = wanted.start if wanted.start is not None else source.first_offset()
-    made = Archive(
-        log=source.name,
-        incarnation=source.incarnation,
-        decode=wanted.decode or "raw",
-        schema=wanted.schema,
-        partition_by=wanted.partition_by or APPEND_DATE,
-        start=start,
-        to=wanted.to,
-        stop=start,
-        repeated_from=start,
-        bad=bad,
-    )
-    Layout(made)
-    save(files, made)
-    return made
+        meant = found if bad is None else replace(found, bad=bad)
+    else:
+        start = wanted.start if wanted.start is not None else source.first_offset()
+        meant = Archive(
+            log=source.name,
+            incarnation=source.incarnation,
+            decode=wanted.decode or "raw",
+            schema=wanted.schema,
+            partition_by=wanted.partition_by or APPEND_DATE,
+            start=start,
+            to=wanted.to,
+            stop=start,
+            repeated_from=start,
+            bad=bad,
+        )
+        Layout(meant)
+    check_apart(spark, meant.bad, "DEST", dest)
+    return meant
 
 
 def _extend(

@@ -16,7 +16,7 @@ from quorate.cli.pipeline_output import ProgressLine, print_summary
 from quorate.cli.pipeline_ranges import existing_log, interval
 from quorate.errors import InvalidArgument
 from quorate.pipeline.checkpoints import Checkpoint, checkpoint_for
-from quorate.pipeline.files import address
+from quorate.pipeline.files import address, check_apart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,12 +105,13 @@ def ingest(
 
             master = spark.sparkContext.master
             where = address("SRC", src, master)
+            bad = None if bad is None else address("--bad", bad, master)
+            check_apart(spark, bad, "SRC", where)
             source = find_source(spark, where, format_, schema, waiting=every_s is not None)
             source = source.in_portions(files_max)
             if source.others:
                 more = ", …" if len(source.others) > 3 else ""
                 tell(f"no {source.format}, so left alone: {', '.join(source.others[:3])}{more}")
-            bad = None if bad is None else address("--bad", bad, master)
             kept = _checkpoint(spark, source, target, checkpoint)
             _run(options, spark, source, target, Columns(value, key, timestamp), kept, bad, every_s)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "APPEND_DATE",
     "CHECKPOINT",
+    "LOCK",
     "NO_FOLDERS",
     "Archive",
     "Wanted",
@@ -30,6 +31,8 @@ __all__ = [
 FOLDER = ".quorate"
 NOTE = f"{FOLDER}/archive.json"
 CHECKPOINT = f"{FOLDER}/checkpoint"
+# Whoever writes to the archive holds it.
+LOCK = f"{FOLDER}/lock"
 # The day on which the leader took a record: rising, so a portion has few of them.
 APPEND_DATE = "append_date"
 NO_FOLDERS = "none"

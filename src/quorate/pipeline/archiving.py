@@ -2,7 +2,8 @@
 
 One streaming query. Each portion becomes files that are named by the offsets it covers, so a
 portion that is repeated after a crash takes its own place again. Then the archive's note says how
-far it goes.
+far it goes. What is noted is in place, and nothing removes it: a portion that the query repeats
+although it is noted is left as it is.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from quorate.errors import Corrupt, InvalidArgument
-from quorate.pipeline.archive import CHECKPOINT, save
+from quorate.pipeline.archive import CHECKPOINT, load, save
 from quorate.pipeline.archive_rows import READ_COLUMNS, Layout
+from quorate.pipeline.checkpoints import query_id
 from quorate.pipeline.decoding import REFUSAL
 from quorate.pipeline.failures import plain_errors
 from quorate.pipeline.files import Files
 from quorate.pipeline.jobs import Progress, follow
-from quorate.pipeline.parquet import place, write_aside
+from quorate.pipeline.parquet import write_aside
 from quorate.spark.telling import codes_told
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ def extend(
     """Archive what the log has beyond the archive: as it is then, what was done, and how the query
     ended; None if nothing was left to do. ``end`` is where the log ends, or did a moment ago."""
     files = Files(spark, dest)
+    # Of the dead. Where the lock keeps nobody out one may be alive, and then fails.
     for left in files.matching(".quorate-*"):
         files.remove(left)
     job = _Job(spark, files, archive, pace)
@@ -147,41 +150,72 @@ class _Job:
             folders,
             file_rows_max=self._file_rows(),
         )
-        first, last = seen.get["first"], seen.get["last"]
+        first, last, bad = (seen.get[name] for name in ("first", "last", "bad"))
         if first is None:
             aside.remove()
             return
-        stem = f"{archive.log}-{first:020}-{last:020}"
-        bad = 0
-        if archive.bad is not None and seen.get["bad"]:
-            bad = place(self._spark, layout.refused(parsed), archive.bad, stem).rows
         self._check_whole(first, last, aside.rows + bad)
-        placed = aside.into_place(stem)
+        self._check_alone()
+        stem = f"{archive.log}-{first:020}-{last:020}"
+        if not self._is_noted(first, last):
+            self._set_aside(layout.refused(parsed), f"{first:020}-{last:020}", bad)
+        elif aside.in_place_already(stem) is not None:
+            # Killed between the note and the end of the portion for Spark.
+            aside.remove()
+            return
+        else:
+            # Somebody removed files of it. As long as they are not back it is not noted: else a
+            # run that dies now would be the last one to know of it.
+            self._save(replace(archive, stop=first))
+        placed = aside.into_place_once(stem)
         self._note(first, last, placed)
         self.done.files += placed.files
         self.done.rows += placed.rows
         self.done.size += placed.size
         self.done.bad += bad
 
+    def _set_aside(self, refused: DataFrame, offsets: str, bad: int) -> None:
+        archive = self.archive
+        if archive.bad is None or not bad:
+            return
+        # Other archives of the log may have the same place for such records.
+        query = query_id(Files(self._spark, f"{self._files.root}/{CHECKPOINT}"))
+        stem = f"{archive.log}-{query.partition('-')[0]}-{offsets}"
+        aside = write_aside(self._spark, refused, archive.bad, stem)
+        if aside.rows != bad:
+            raise aside.disturbed()
+        aside.into_place_once(stem)
+
+    def _is_noted(self, first: int, last: int) -> bool:
+        return (first, last + 1) == (self.archive.repeated_from, self.archive.stop)
+
     def _check_whole(self, first: int, last: int, rows: int) -> None:
         """Offsets have no gaps: so neither has what was written, and what lies before it."""
         archive = self.archive
         if rows != last - first + 1:
             raise Corrupt(f"{archive.log}: {rows} records came from {first} to {last}")
-        repeated = (first, last + 1) == (archive.repeated_from, archive.stop)
-        if first != archive.stop and not repeated:
+        if first != archive.stop and not self._is_noted(first, last):
             raise InvalidArgument(
                 f"{self._files.root} goes up to {archive.stop}, and its checkpoint, which was "
                 f"removed or set back, goes on at {first}: archive into another directory"
             )
 
+    def _check_alone(self) -> None:
+        """Not every file system has locks: there another run shows by what it noted."""
+        if load(self._files) != self.archive:
+            raise InvalidArgument(
+                f"another run has archived into {self._files.root} since this one began, which "
+                f"left it as it is: let one run at a time write there"
+            )
+
     def _note(self, first: int, last: int, placed: Placed) -> None:
         archive = self.archive
         record_bytes = placed.size / placed.rows if placed.rows else archive.record_bytes
-        self.archive = replace(
-            archive, stop=last + 1, repeated_from=first, record_bytes=record_bytes
-        )
-        save(self._files, self.archive)
+        self._save(replace(archive, stop=last + 1, repeated_from=first, record_bytes=record_bytes))
+
+    def _save(self, archive: Archive) -> None:
+        self.archive = archive
+        save(self._files, archive)
 
     def _file_rows(self) -> int | None:
         """By what records took so far; of the first portion nobody knows."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["Checkpoint", "checkpoint_for", "default_checkpoint"]
+__all__ = ["Checkpoint", "checkpoint_for", "default_checkpoint", "query_id"]
 
 # Beside what Spark keeps there.
 OWNER = "quorate.json"
@@ -44,6 +44,12 @@ def checkpoint_for(given: str | None, default: str, master: str | None) -> str:
             f" on a file system that all of them have, such as hdfs:// or s3a://"
         )
     return default
+
+
+def query_id(files: Files) -> str:
+    """What Spark calls the query whose checkpoint the directory is: no two of them are called the
+    same, wherever they are moved."""
+    return str(json.loads(files.read(STARTED) or "{}")["id"])
 
 
 class Checkpoint:

@@ -17,10 +17,11 @@ from quorate.pipeline.jobs import is_local
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Files", "Found", "address", "literal"]
+__all__ = ["Files", "Found", "address", "check_apart", "literal"]
 
-# Behind the name of a small file that is being written.
-NEW = ".new"
+# Behind the name of a small file: while it is written, and when it is whole and still has to take
+# the place of the old one.
+HALF, NEW = ".tmp", ".new"
 
 _WILD = re.compile(r"([\\*?\[\]{}])")
 
@@ -55,6 +56,24 @@ class Files:
         """The whole address, with its scheme."""
         return str(self._root.toString())
 
+    @property
+    def local(self) -> Path | None:
+        """The directory as this machine has it; None if it is on another file system."""
+        if self._system.getUri().getScheme() != "file":
+            return None
+        return Path(str(self._root.toUri().getPath()))
+
+    def overlaps(self, other: Files) -> bool:
+        """Whether the two directories are the same, or one of them lies in the other."""
+        mine, others = self._steps(), other._steps()
+        common = min(len(mine), len(others))
+        return mine[:common] == others[:common]
+
+    def _steps(self) -> list[str]:
+        """The way there, without detours through links and ``..``."""
+        where = self.root if self.local is None else f"file:{self.local.resolve()}"
+        return where.rstrip("/").split("/")
+
     def exists(self, name: str = "") -> bool:
         return bool(self._system.exists(self._at(name)))
 
@@ -84,6 +103,9 @@ class Files:
         prefix = len(root) + 1
         return sorted(str(status.getPath().toString())[prefix:] for status in found or ())
 
+    def size(self, name: str) -> int:
+        return int(self._system.getFileStatus(self._at(name)).getLen())
+
     def remove(self, name: str) -> None:
         """A file, or a directory with all that is in it; nothing if it is not there."""
         self._system.delete(self._at(name), True)
@@ -96,32 +118,33 @@ class Files:
             raise OSError(0, "cannot be moved there", f"{self.root}/{to}")
 
     def read(self, name: str) -> str | None:
-        """The text of a small file, None if there is none."""
-        self._settle(name)
-        if not self.exists(name):
-            return None
-        buffer = self._buffer()
-        self._io.copyBytes(self._system.open(self._at(name)), buffer, 4096, True)
-        return bytes(buffer.toByteArray()).decode()
+        """The text of a small file, None if there is none. Nothing is changed by that: whoever
+        writes it may be at work."""
+        # It may get its name while one looks for the other.
+        for one in (name, name + NEW, name):
+            if self.exists(one):
+                buffer = self._buffer()
+                self._io.copyBytes(self._system.open(self._at(one)), buffer, 4096, True)
+                return bytes(buffer.toByteArray()).decode()
+        return None
 
     def write(self, name: str, text: str) -> None:
-        """A small file as a whole: a crash leaves the old one or the new one, for :meth:`read`."""
-        self._settle(name)
-        stream = self._system.create(self._at(name + NEW), True)
+        """A small file as a whole: a crash leaves the old one or the new one, for :meth:`read`.
+
+        Not every file system moves a file to where another one is: so the old one is removed, and
+        meanwhile the new one has a name that says that it is whole.
+        """
+        if not self.exists(name) and self.exists(name + NEW):
+            self.move(name + NEW, name)
+        stream = self._system.create(self._at(name + HALF), True)
         try:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
+        self.remove(name + NEW)
+        self.move(name + HALF, name + NEW)
         self.remove(name)
         self.move(name + NEW, name)
-
-    def _settle(self, name: str) -> None:
-        """Finish a write that was cut short after the old file was removed: the new one is whole.
-
-        Not every file system moves a file to where another one is.
-        """
-        if not self.exists(name) and self.exists(name + NEW):
-            self.move(name + NEW, name)
 
     def _at(self, name: str) -> Any:
         return self._path(self._root, name) if name else self._root
@@ -144,3 +167,13 @@ def address(what: str, path: str, master: str | None) -> str:
         f"{what} = {path} is a directory of this machine, and tasks of {master} run on others; "
         f"give one that all of them have: hdfs://…, s3a://…, or {local.as_uri()} if it is mounted"
     )
+
+
+def check_apart(spark: SparkSession, bad: str | None, what: str, path: str) -> None:
+    """Raise InvalidArgument if what is set aside in ``bad`` would be among the files of ``path``,
+    or these among it: the next look would take one for the other."""
+    if bad is not None and Files(spark, bad).overlaps(Files(spark, path)):
+        raise InvalidArgument(
+            f"--bad = {bad} and {what} = {path} are the same, or one of them lies in the other: "
+            f"give --bad a directory of its own"
+        )

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 
 from quorate.client.blocking_staging import last_publication
 from quorate.errors import DecodeFailed, Duplicate, InvalidArgument, ReplayMismatch
+from quorate.pipeline.checkpoints import query_id
 from quorate.pipeline.failures import plain_errors
 from quorate.pipeline.files import Files, literal
 from quorate.pipeline.jobs import follow
@@ -121,7 +122,7 @@ class _Job:
             self._take(frame, portion)
 
     def _take(self, frame: DataFrame, portion: int) -> None:
-        query = self._query()
+        query = query_id(self._files)
         app = f"ingest-{query}"
         last = last_publication(self._log, app)
         seen = Observation()
@@ -168,10 +169,6 @@ class _Job:
             .mode("append")
             .save()
         )
-
-    def _query(self) -> str:
-        """The id of the query, which its checkpoint keeps."""
-        return str(json.loads(self._files.read("metadata") or "{}")["id"])
 
 
 # -- what a row gives --------------------------------------------------------------------------

@@ -2,23 +2,30 @@
 
 Spark's own way to that end is a list of valid files, which only Spark reads. Here a file is valid
 if it has a name. Rows are written aside first, into a folder that readers pass over because its
-name begins with a dot. What an earlier attempt left under the same stem is removed, and then the
-files are moved to their names. Whoever writes the same rows again uses the same stem: a crash
-anywhere is mended by the repeat.
+name begins with a dot. When all of them are seen to be there, what an earlier attempt left under
+the same stem is removed, and then the files are moved to their names. Whoever writes the same rows
+again uses the same stem: a crash anywhere is mended by the repeat.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
+
+from quorate.errors import InvalidArgument
 from quorate.pipeline.files import Files, literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from quorate.pipeline.files import Found
 
     # JSON is for rows that somebody will look at: one object a line.
     Kind = Literal["parquet", "json"]
@@ -27,6 +34,8 @@ __all__ = ["Aside", "Placed", "place", "write_aside"]
 
 # Spark's own choice is older than Parquet's timestamps, and has no zone.
 TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+# Of the name that each attempt to write something has for itself.
+ATTEMPT_BYTES = 4
 
 
 class Placed(NamedTuple):
@@ -40,24 +49,32 @@ class Placed(NamedTuple):
 class Aside:
     """Rows that are written, and that nobody sees yet."""
 
-    def __init__(self, files: Files, folder: str, kind: Kind, rows: int, depth: int) -> None:
+    def __init__(
+        self, frame: DataFrame, files: Files, folder: str, kind: Kind, partition_by: Sequence[str]
+    ) -> None:
+        self._spark = frame.sparkSession
+        self._schema = frame.schema
         self._files = files
         self._folder = folder
+        self._kind = kind
         self._suffix = f".{kind}"
-        self.rows = rows
         # Of the folders that partitions have.
-        self._depth = depth
+        self._depth = len(partition_by)
+        # Before the rows are counted: whatever goes missing from now on is noticed.
+        self._written = self._listed()
+        # Out of what was written; of Parquet that is a look at the ends of the files.
+        self.rows = self._count([folder])
 
     def into_place(self, stem: str) -> Placed:
-        """Name the files ``<stem>-<n>.parquet``, in place of all that were called so."""
-        called_so = re.compile(rf"{re.escape(stem)}-[0-9]+{re.escape(self._suffix)}")
-        for name in self._files.matching("*/" * self._depth + f"{literal(stem)}-*{self._suffix}"):
-            if called_so.fullmatch(name.rpartition("/")[2]):
-                self._files.remove(name)
-        written = [
-            one for one in self._files.below(self._folder) if one.name.endswith(self._suffix)
-        ]
-        placed = written if self.rows else []
+        """Name the files ``<stem>-<n>.parquet``, in place of all that were called so.
+
+        Raises InvalidArgument, and changes nothing, if they are not what was written.
+        """
+        if self._listed() != self._written:
+            raise self.disturbed()
+        for name in self._called(stem):
+            self._files.remove(name)
+        placed = self._written if self.rows else []
         for number, one in enumerate(placed):
             partition = one.name[len(self._folder) + 1 :].rpartition("/")[0]
             name = f"{stem}-{number}{self._suffix}"
@@ -65,8 +82,49 @@ class Aside:
         self.remove()
         return Placed(len(placed), self.rows, sum(one.size for one in placed))
 
+    def in_place_already(self, stem: str) -> Placed | None:
+        """What is called so, if it has as many rows; None if some are missing.
+
+        Only of a stem whose rows never change this says that they are the same.
+        """
+        names = self._called(stem)
+        # A file that a dying machine left half written has no rows.
+        if self.rows != (self._count(names, ignoreCorruptFiles="true") if names else 0):
+            return None
+        return Placed(len(names), self.rows, sum(map(self._files.size, names)))
+
+    def into_place_once(self, stem: str) -> Placed:
+        """The same for rows that never change: if all of them are in place, they stay there."""
+        there = self.in_place_already(stem)
+        if there is None:
+            return self.into_place(stem)
+        self.remove()
+        return there
+
     def remove(self) -> None:
         self._files.remove(self._folder)
+
+    def disturbed(self) -> InvalidArgument:
+        """What to raise if this is not what was written."""
+        return InvalidArgument(
+            f"{self._files.root}/{self._folder} was changed or removed by somebody else, so what "
+            f"is in place was left as it is: let one run at a time write there"
+        )
+
+    def _listed(self) -> list[Found]:
+        return [one for one in self._files.below(self._folder) if one.name.endswith(self._suffix)]
+
+    def _called(self, stem: str) -> list[str]:
+        """The files in place that have the stem, in whatever folders of partitions."""
+        called_so = re.compile(rf"{re.escape(stem)}-[0-9]+{re.escape(self._suffix)}")
+        found = self._files.matching("*/" * self._depth + f"{literal(stem)}-*{self._suffix}")
+        return [name for name in found if called_so.fullmatch(name.rpartition("/")[2])]
+
+    def _count(self, names: Sequence[str], **options: str) -> int:
+        root = self._files.root.rstrip("/")
+        paths = [literal(f"{root}/{name}") for name in names]
+        reader = self._spark.read.format(self._kind).schema(self._schema)
+        return reader.options(**options).load(paths).count()
 
 
 def write_aside(
@@ -84,17 +142,19 @@ def write_aside(
     ``partition_by`` are columns that become folders; ``file_rows_max`` rows are the most of a file.
     """
     files = Files(spark, dest)
-    folder = f".quorate-{name}"
-    files.remove(folder)
+    # An attempt that is alive must not find files of another one among its own.
+    of_attempts = re.compile(rf"\.quorate-{re.escape(name)}-[0-9a-f]{{{2 * ATTEMPT_BYTES}}}")
+    for left in files.matching(f".quorate-{literal(name)}-*"):
+        if of_attempts.fullmatch(left):
+            files.remove(left)
+    folder = f".quorate-{name}-{secrets.token_hex(ATTEMPT_BYTES)}"
     at = f"{files.root.rstrip('/')}/{folder}"
     writer = frame.write.format(kind).mode("overwrite").partitionBy(*partition_by)
     if file_rows_max is not None:
         writer = writer.option("maxRecordsPerFile", file_rows_max)
     with _timestamps_for_all(frame.sparkSession):
         writer.save(at)
-    # Out of what was written; of Parquet that is a look at the ends of the files.
-    rows = spark.read.format(kind).schema(frame.schema).load(literal(at)).count()
-    return Aside(files, folder, kind, rows, len(partition_by))
+    return Aside(frame, files, folder, kind, partition_by)
 
 
 def place(
@@ -111,7 +171,12 @@ def place(
     ``stem`` names them: the same rows have the same stem, other rows another one. It is part of
     file names. Readers may see some of the rows while they are put there, and never one twice.
     """
-    return write_aside(spark, frame, dest, stem, partition_by, kind=kind).into_place(stem)
+    seen = Observation()
+    observed = frame.observe(seen, F.count(F.lit(1)).alias("rows"))
+    aside = write_aside(spark, observed, dest, stem, partition_by, kind=kind)
+    if aside.rows != seen.get["rows"]:
+        raise aside.disturbed()
+    return aside.into_place(stem)
 
 
 @contextmanager
