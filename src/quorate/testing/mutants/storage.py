@@ -118,6 +118,13 @@ STORAGE = (
         "if dropped.capacity < 0:",
     ),
     Mutant(
+        "short-segment-counts-as-whole",
+        "room is what was allocated, also after a restart",
+        "storage/survey.py",
+        "    if one.size < header.capacity:\n",
+        "    if one.size < 0:\n",
+    ),
+    Mutant(
         "cut-without-its-place",
         "a cut is decided, with its place, before anything is cut",
         "storage/cutting.py",
