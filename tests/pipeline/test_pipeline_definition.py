@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -135,6 +136,14 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load(tmp_path / "none.py")
     with pytest.raises(InvalidArgument, match="is a directory"):
         load(tmp_path)
+
+
+def test_a_file_that_was_just_changed_is_read_again(tmp_path: Path) -> None:
+    """As long as before, and in the same second."""
+    for sink in ("one", "two"):
+        file = written(tmp_path, "piped.py", pipeline_file(sink=f"log:{sink}"))
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+        assert load(file).sink.name == sink
 
 
 def test_relative_paths_begin_beside_the_file(tmp_path: Path) -> None:

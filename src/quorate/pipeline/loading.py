@@ -6,6 +6,7 @@ import importlib.util
 import sys
 import tomllib
 import traceback
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from quorate.errors import InvalidArgument, QuorateError
 from quorate.pipeline.definition import Pipeline, from_table
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from types import CodeType, ModuleType
 
 __all__ = ["NeedsSession", "load"]
 
@@ -59,10 +60,19 @@ def _from_python(file: Path) -> Pipeline:
     raise InvalidArgument(f"{file} has {len(found)} pipelines: {names}; a file has one")
 
 
+class _AsItStands(SourceFileLoader):
+    """Reads the file each time. What Python keeps of one that is imported is told from it by its
+    size and by the second in which it was changed: whoever edits fast would run what was there."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _run(file: Path) -> ModuleType:
     # Not a name that anything else could have; functions of it travel to workers by value.
     name = f"_pipeline_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
+    loader = _AsItStands(name, str(file))
+    spec = importlib.util.spec_from_file_location(name, file, loader=loader)
     assert spec is not None and spec.loader is not None  # for the type checker: it ends in .py
     module = importlib.util.module_from_spec(spec)
     # As if Python ran the file: what lies beside it can be imported.
