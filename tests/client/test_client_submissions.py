@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from session_rig import RECEIPT, SOON, cluster, log_of, on_loop, stopped
 
 from quorate.client import submitting
 from quorate.client.results import Receipt
-from quorate.errors import Busy, InvalidArgument, NotLeader, OutcomeUnknown, TooLarge
+from quorate.client.submission import Submission
+from quorate.errors import Busy, InvalidArgument, NotLeader, OutcomeUnknown, Timeout, TooLarge
+from quorate.net.loop import run
 from quorate.wire.requests import Append
 from scripted_node import DROP, SILENCE
-
-if TYPE_CHECKING:
-    from quorate.client.submission import Submission
 
 
 @on_loop
@@ -224,3 +223,52 @@ async def test_a_closed_client_leaves_nobody_without_an_outcome() -> None:
         with pytest.raises(InvalidArgument, match="the client is closed"):
             submissions[-1].result()
         await nodes[0].start()
+
+
+def test_what_waited_too_long_for_a_leader_is_not_sent_and_stops_nobody() -> None:
+    """On the loop that nodes and commands run on: its timers are others than those of asyncio."""
+
+    async def work() -> None:
+        async with cluster("n1", "n2") as (session, nodes):
+            offsets = count()
+            nodes[1].will(Append, lambda _: Receipt(next(offsets), 1, 2, 1, 2))
+            log = await log_of(session)
+            await stopped(session, nodes[0])
+            first, *others = [log.submit([b"v"]) for _ in range(5)]
+            now = asyncio.get_running_loop().time()
+            for late in others[:2]:
+                late.deadline = now - 1
+            assert (await first).offset == 0
+            for late in others[:2]:
+                with pytest.raises(Timeout):
+                    await late
+            assert [(await one).offset for one in others[2:]] == [1, 2]
+            assert nodes[1].count(Append) == 3
+            await nodes[0].start()
+
+    run(work())
+
+
+def test_a_submission_that_is_late_when_it_leaves_does_not_hide_the_next() -> None:
+    async def work() -> None:
+        async with cluster("n1") as (session, [node]):
+            log = await log_of(session)
+            node.will(Append, RECEIPT, *[SILENCE] * 3)
+            await log.submit([b"v"])
+            at = session.submitter._leader_at(log._route)
+            assert at is not None
+            failed: list[Submission] = []
+            all_failed = asyncio.Event()
+
+            def fail(submission: Submission, *_: object) -> None:
+                failed.append(submission)
+                if len(failed) == 3:
+                    all_failed.set()
+
+            loop = asyncio.get_running_loop()
+            for _ in range(3):
+                late = Submission(log._route, b"v", loop.time() - 1, loop)
+                at.submit(late, fail)
+            await all_failed.wait()
+
+    run(work())

@@ -71,6 +71,8 @@ class Requests:
         self._submitted: dict[int, Submission] = {}
         self._failed: Callable[[Submission, Requests, Exception], None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
+        # When that is: not every loop's handles know.
+        self._expires_at = 0.0
         self._number = 0
         # Frames of the next write.
         self._out: list[bytes] = []
@@ -160,13 +162,13 @@ class Requests:
         self._send(encode_plain(number, log, submission.batch, deadline_ms))
         self._submitted[number] = submission
         self._failed = failed
-        if self._expiry is None or submission.deadline < self._expiry.when():
+        if self._expiry is None or submission.deadline < self._expires_at:
             self._look_at(submission.deadline)
 
     def _look_at(self, when: float) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
-        self._expiry = self._loop.call_at(when, self._expire)
+        self._expiry, self._expires_at = self._loop.call_at(when, self._expire), when
 
     def _expire(self) -> None:
         """Give up what had no answer in its time."""

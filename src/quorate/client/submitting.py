@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from quorate.client.retries import Effect
 from quorate.client.submission import Submission
-from quorate.errors import Busy, InvalidArgument, OutcomeUnknown, QuorateError
+from quorate.errors import Busy, InvalidArgument, OutcomeUnknown, QuorateError, Timeout
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -119,8 +119,12 @@ class Submitter:
                     await asyncio.wait([self._begin(one, self._append(one))])
         finally:
             del self._held[route.incarnation]
+            now = asyncio.get_running_loop().time()
             for one in held:
-                if not one.given_up:
+                if one.deadline <= now:
+                    problem = "its leader was not found in time; nothing was sent"
+                    one.failed(Timeout(f"append to {route.name}: {problem}"))
+                elif not one.given_up:
                     self._send(one)
 
     async def _append(self, submission: Submission) -> Receipt:
