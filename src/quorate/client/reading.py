@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from quorate.batch import Batch, open_single
 from quorate.client.results import Record
+from quorate.client.session import FIRST_BYTES, GROWTH
 from quorate.errors import Corrupt, InvalidArgument, OffsetOutOfRange
 
 if TYPE_CHECKING:
@@ -25,11 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Part", "Piece", "Reader", "records_of"]
 
-# Bytes of the first answer, as many want a few records only; how many times more the next one may
-# bring; and what is enough: in answers a quarter as long, a replica takes twice the time for the
-# same bytes. A larger entry comes alone.
-FIRST_BYTES = 64 << 10
-GROWTH = 8
+# The first answer is short, as many want a few records only. This is enough for the longest: in
+# answers a quarter as long, a replica takes twice the time for the same bytes. A larger entry comes
+# alone.
 FETCH_BYTES = 4 << 20
 # An answer that came so soon may be followed by a longer one, and one that took so long is followed
 # by a shorter one: on a slow line a long one is given up before it is there.

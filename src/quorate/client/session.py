@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from quorate.wire.calls import Call, Ends
     from quorate.wire.requests import Records, Stamp
 
-__all__ = ["PATIENCE", "Session", "checked_timeout", "wire_id"]
+__all__ = ["FIRST_BYTES", "GROWTH", "PATIENCE", "Session", "checked_timeout", "wire_id"]
 
 PATIENCE = Patience()
-# How many times shorter the answer to a read may be that is asked for again, and what is short.
-SHORTER = 8
-LEAST_BYTES = 64 << 10
+# Bytes of a short answer to a read, and by how many times answers grow and shrink.
+FIRST_BYTES = 64 << 10
+GROWTH = 8
 # Seconds; a day. What travels is milliseconds in 32 bits.
 TIMEOUT_MAX = 86_400
 
@@ -309,7 +309,7 @@ def _fetch(
         nonlocal size
         fetch = Fetch(0, route.incarnation, offset, size, wait_ms, session_end)
         # If it has to be asked again, the answer may have been too long for the time it had.
-        size = max(size // SHORTER, LEAST_BYTES)
+        size = max(size // GROWTH, FIRST_BYTES)
         records = await at.fetch(fetch)
         if not _dense(records, offset):
             raise Corrupt(f"{at.node}: what it gave from offset {offset} on has a gap")
