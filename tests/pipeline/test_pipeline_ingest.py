@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from quorate.pipeline.files import Files
+from quorate.pipeline.locking import only_run
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline_rig import Desk
+    from pyspark.sql import SparkSession
 
 NOON_US = 1_767_268_800_000_000  # 2026-01-01T12:00:00Z
 
@@ -178,6 +182,17 @@ def test_a_checkpoint_is_of_one_source_and_one_life_of_a_log(desk: Desk) -> None
     desk.client.create_log(log.name)
     ran = desk.run("ingest", file, log.name, "--checkpoint", kept)
     assert (ran.status, "of the incarnation" in ran.err) == (1, True)
+
+
+def test_a_run_does_not_begin_beside_another(desk: Desk, spark: SparkSession) -> None:
+    log = desk.log("out")
+    file = desk.write("a.txt", "1\n")
+    kept = desk.directory / "checkpoint"
+    with only_run(Files(spark, str(kept)), "quorate.lock"):
+        ran = desk.run("ingest", file, log.name, "--checkpoint", kept)
+    said = f"INVALID_ARGUMENT: another run is at work in file:{kept}"
+    assert (ran.status, said in ran.err, log.end_offset()) == (1, True, 0), ran.err
+    assert desk.done("ingest", file, log.name, "--checkpoint", kept)["appended"] == 1
 
 
 def test_a_checkpoint_that_was_set_back_loses_nothing_in_silence(desk: Desk) -> None:

@@ -10,11 +10,14 @@ import pytest
 from pipeline_rig import pipeline_file
 
 from dev_rig import command, plain_environment
+from quorate.pipeline.files import Files
+from quorate.pipeline.locking import only_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline_rig import Desk
+    from pyspark.sql import SparkSession
 
 JSON = {"decode": "json", "schema": "id long"}
 
@@ -152,6 +155,20 @@ def test_a_checkpoint_belongs_to_one_pipeline(desk: Desk) -> None:
     assert desk.values("out") == [b"1"]
     (kept / "quorate.json").unlink()
     assert "the checkpoint of a query that is no pipeline" in desk.run("run", file).err
+
+
+def test_a_run_does_not_begin_beside_another(desk: Desk, spark: SparkSession) -> None:
+    desk.log("in").append(b"1")
+    desk.log("out")
+    file = desk.write("piped.py", pipeline_file())
+    kept = desk.directory / ".quorate" / "checkpoints" / "piped"
+    with only_run(Files(spark, str(kept)), "quorate.lock"):
+        failed = desk.run("run", file)
+    said = f"INVALID_ARGUMENT: another run is at work in file:{kept}"
+    assert (failed.status, said in failed.err) == (1, True), failed.err
+    assert desk.values("out") == []
+    desk.done("run", file)
+    assert desk.values("out") == [b"1"]
 
 
 def test_without_pyspark_it_says_what_to_install(desk: Desk, tmp_path: Path) -> None:

@@ -113,10 +113,12 @@ def ingest(
                 more = ", …" if len(source.others) > 3 else ""
                 tell(f"no {source.format}, so left alone: {', '.join(source.others[:3])}{more}")
             kept = _checkpoint(spark, source, target, checkpoint)
-            _run(options, spark, source, target, Columns(value, key, timestamp), kept, bad, every_s)
+            columns = Columns(value, key, timestamp)
+            with kept.held():
+                _run(options, spark, source, target, columns, kept.location, bad, every_s)
 
 
-def _checkpoint(spark: SparkSession, source: Source, log: Log, given: str | None) -> str:
+def _checkpoint(spark: SparkSession, source: Source, log: Log, given: str | None) -> Checkpoint:
     """Where the files are, so that it is the same for every run."""
     master = spark.sparkContext.master
     if given is not None:
@@ -134,8 +136,7 @@ def _checkpoint(spark: SparkSession, source: Source, log: Log, given: str | None
         "log": log.name,
         "incarnation": log.incarnation,
     }
-    Checkpoint(spark, location, owner).claim()
-    return location
+    return Checkpoint(spark, location, owner)
 
 
 def _beside(path: Path, log: str) -> str:

@@ -120,7 +120,8 @@ def run(
         elif kept is None:
             _backfill(options, made, span)
         else:
-            _stream(options, made, kept, _Pace(trigger_s, records_max))
+            with kept.held():
+                _stream(options, made, kept, _Pace(trigger_s, records_max))
 
 
 def _prepared(
@@ -159,7 +160,6 @@ def _owner(pipeline: Pipeline, span: Span) -> dict[str, str]:
 
 def _stream(options: JobOptions, run: Run, kept: Checkpoint, pace: _Pace) -> None:
     pipeline = run.pipeline
-    kept.claim()
     if pace.trigger_s is not None:
         tell(f"{pipeline.name} runs until Ctrl-C")
     began = time.monotonic()

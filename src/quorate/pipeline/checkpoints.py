@@ -8,14 +8,16 @@ the same for every run, and a file in it says whose it is.
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from quorate.errors import InvalidArgument
 from quorate.pipeline.files import Files
 from quorate.pipeline.jobs import is_local
+from quorate.pipeline.locking import only_run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Checkpoint", "checkpoint_for", "default_checkpoint", "query_id"]
 
 # Beside what Spark keeps there.
-OWNER = "quorate.json"
+OWNER, LOCK = "quorate.json", "quorate.lock"
 # Spark makes it when a query is first started.
 STARTED = "metadata"
 
@@ -61,10 +63,18 @@ class Checkpoint:
         self._owner = dict(owner)
         self._files = Files(spark, location)
 
-    def claim(self) -> None:
-        """Note whose it is. Raises InvalidArgument if it is somebody else's."""
-        if not self.check():
-            self._files.write(OWNER, json.dumps(self._owner, indent=1) + "\n")
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Note whose it is, and keep other runs out of it.
+
+        Raises InvalidArgument if it is somebody else's, or another run goes on from it now.
+        """
+        # What is wrong is said before the lock makes the directory.
+        self.check()
+        with only_run(self._files, LOCK):
+            if not self.check():
+                self._files.write(OWNER, json.dumps(self._owner, indent=1) + "\n")
+            yield
 
     def check(self) -> bool:
         """Whether it is noted whose it is. Raises InvalidArgument if it is somebody else's."""
