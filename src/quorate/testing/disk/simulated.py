@@ -108,9 +108,16 @@ class SimulatedFile:
         return bytes(self.inode.content[position : position + length])
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> None:
-        data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+        """What lies beyond the end of the file takes room, and is not written without it."""
+        data = bytes(buffers[0] if len(buffers) == 1 else b"".join(buffers))
         self._disk.meet(f"write {self._name}")
-        self.inode.change(Write(position, bytes(data)))
+        had = self.size()
+        end = position + len(data)
+        if end > had and end - had > (room := max(0, self._disk.space()[0])):
+            if (given := had + room - position) > 0:
+                self.inode.change(Write(position, data[:given]))
+            raise _no_space()
+        self.inode.change(Write(position, data))
 
     def truncate(self, size: int) -> None:
         self._disk.meet(f"truncate {self._name}")
@@ -124,7 +131,7 @@ class SimulatedFile:
         if given > had:
             self.inode.change(Resize(given, shrink=False))
         if given < size and had < size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise _no_space()
 
     def sync(self) -> None:
         self._disk.meet(f"sync {self._name}")
@@ -283,6 +290,10 @@ class SimulatedDisk:
         twin._durable_files = {n: known[id(inode)] for n, inode in self._durable_files.items()}
         twin._pending = [(old, new, known[id(inode)]) for old, new, inode in self._pending]
         return twin
+
+
+def _no_space() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _pages(change: Write | Resize) -> list[Write | Resize]:
