@@ -18,7 +18,7 @@ COMPANIONS: dict[tuple[str, int], dict[str, int]] = {
     ("election_ms", 10): {"heartbeat_ms": 5},
     ("hint_min_ms", 60_000): {"hint_max_ms": 60_000},
     ("hint_max_ms", 1): {"hint_min_ms": 1},
-    ("batch_bytes", 512 * MIB): {"pending_bytes": 512 * MIB, "uncommitted_bytes": 512 * MIB},
+    ("batch_bytes", 64 * MIB): {"pending_bytes": 64 * MIB, "uncommitted_bytes": 64 * MIB},
     ("pending_bytes", 1): {"batch_bytes": 1},
     ("uncommitted_bytes", 1): {"batch_bytes": 1},
 }

@@ -35,7 +35,7 @@ QUIET_S = 0.2
 # Of the input, taken at once.
 CHUNK_BYTES = 1 << 18
 # No node takes a record of more.
-LINE_BYTES_MAX = 512 << 20
+LINE_BYTES_MAX = 64 << 20
 
 
 def _headers(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> list[Header]:

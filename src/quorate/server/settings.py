@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["KEYS", "Key", "Settings", "load_settings"]
 
 RECORD_BYTES = 4 * MIB
-RECORD_BYTES_MAX = 512 * MIB
+RECORD_BYTES_MAX = 64 * MIB
 # As the data directory takes it.
 _NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{VOTE_NAME_MAX}}}")
 
