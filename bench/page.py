@@ -38,7 +38,6 @@ def page(results: Results, pictures: Sequence[str]) -> str:
 def _opening(results: Results) -> Iterator[str]:
     machine, settings = results["machine"], results["settings"]
     before, after = results["sync_p50_us"]
-    load = results["load"]
     yield "# Benchmarks"
     yield ""
     yield "Written by `make bench` from what it measured; do not edit. How to read it is below."
@@ -48,7 +47,7 @@ def _opening(results: Results) -> Iterator[str]:
     yield f"| machine | {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB |"
     yield f"| system | {machine['system']}, {machine['file_system']} |"
     yield f"| fdatasync of 4 KiB | p50 {before:.0f} µs before, {after:.0f} µs after |"
-    yield f"| load | {load[0]:.2f} before, {load[1]:.2f} after |"
+    yield "| cores in use | {:.0%} before, {:.0%} after |".format(*results["busy"])
     yield f"| commit | {results['commit']}, {results['began']} |"
     yield f"| versions | {', '.join(' '.join(one) for one in results['versions'].items())} |"
     yield (

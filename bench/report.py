@@ -10,6 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.effort import NAMES
+from bench.machine import disturbed
 
 if TYPE_CHECKING:
     from bench.rounds import Row
@@ -278,16 +279,10 @@ def _three(value: float) -> str:
 
 # -- whether it counts ---------------------------------------------------------------------------
 
-# Before a run; what one minute of nothing else leaves.
-LOAD_MAX = 1.0
-
 
 def voids(results: Results) -> list[str]:
     """Why this run proves nothing; empty if it may."""
-    found = []
-    load = results["load"][0]
-    if load > LOAD_MAX:
-        found.append(f"something else ran on the machine: its load was {load:.2f} before")
+    found = disturbed(results)
     found += [
         f"the pipe reached {share.split()[0]} of what is known of it in {workload}"
         for workload, _, _, share in pipe_lines(results)

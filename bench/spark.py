@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import quorate.spark
-from bench.machine import describe
+from bench.machine import busy_share, describe
 from bench.rounds import Runner
 from bench.spark_data import Shape
 from bench.spark_report import HEADS, lines, page, short_count, voids
@@ -55,7 +54,7 @@ FULL = Settings(rounds=5, small=10_000_000, large=2_000_000, samples=200, early=
 
 def measure(mode: str, settings: Settings, wanted: list[str], parent: Path) -> Results:
     began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    load = os.getloadavg()[0]
+    busy = busy_share()
     report = Runner(lambda text: print(text, file=sys.stderr, flush=True))
     rows: list[Row] = []
     with (
@@ -88,7 +87,7 @@ def measure(mode: str, settings: Settings, wanted: list[str], parent: Path) -> R
         "began": began,
         **describe(parent),
         "settings": settings._asdict(),
-        "load": [round(load, 2), round(os.getloadavg()[0], 2)],
+        "busy": [busy, busy_share()],
         "rows": rows,
     }
 

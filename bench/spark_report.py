@@ -9,6 +9,8 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bench.machine import disturbed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -24,8 +26,6 @@ TITLES = {
     "W10": "W10: write, a million records in each micro-batch of a stream",
     "W11": "W11: append, through a micro-batch, visible in a second log",
 }
-# A machine on which something else runs measures that.
-LOAD_MAX = 1.0
 
 RULES = """\
 - Ratios, of what ran side by side: all in turn, round after round, in one session of Spark, beside
@@ -91,12 +91,9 @@ def short_count(results: Results) -> int:
 
 def voids(results: Results) -> list[str]:
     """Why the ratios prove nothing, if they do not."""
-    found = []
+    found = disturbed(results)
     if results["mode"] == "part":
         found.append("it is a part of a run, or a small one: it shows that the benchmark works")
-    before = results["load"][0]
-    if before > LOAD_MAX:
-        found.append(f"something else ran on the machine: its load was {before:.2f} before")
     return found
 
 
@@ -179,7 +176,7 @@ def _opening(results: Results) -> Iterator[str]:
     yield "|---|---|"
     yield f"| machine | {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB |"
     yield f"| system | {machine['system']}, {machine['file_system']} |"
-    yield "| load | {:.2f} before, {:.2f} after |".format(*results["load"])
+    yield "| cores in use | {:.0%} before, {:.0%} after |".format(*results["busy"])
     yield f"| commit | {results['commit']}, {results['began']} |"
     yield f"| versions | {', '.join(' '.join(one) for one in results['versions'].items())} |"
     yield (

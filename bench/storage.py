@@ -1,4 +1,4 @@
-"""What the storage engine costs beside the bare system calls: ``python bench/storage.py``.
+"""What the storage engine costs beside the bare system calls: ``python -m bench.storage``.
 
 Every row is a ratio of two things measured in turn in this run, the engine and the few calls that
 no engine can do without: 1.00 is as fast as the calls alone. Shown is the median of the rounds with
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 from crc32c import crc32c
 
+from bench.machine import busy_share
 from quorate.arrow import record_batch
 from quorate.batch import Batch, encode_batch
 from quorate.entry import Entry, make_entry
@@ -275,7 +276,7 @@ def open_rows(parent: Path, rounds: int, gib: float) -> dict[str, Any]:
 
 def elsewhere(*arguments: object) -> Any:
     """What this command prints with ``arguments``: what one row leaves behind slows no other."""
-    command = [sys.executable, __file__, *map(str, arguments)]
+    command = [sys.executable, "-m", "bench.storage", *map(str, arguments)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
@@ -340,7 +341,7 @@ def sync_p50(parent: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python bench/storage.py")
+    parser = argparse.ArgumentParser(prog="python -m bench.storage")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each row, at least 5")
     parser.add_argument("--gib", type=float, default=10, help="size of the log that is opened")
     parser.add_argument("--folder", type=Path, help="on the disk that is measured")
@@ -358,7 +359,7 @@ def main() -> None:
 
 
 def _measure(parent: Path, parsed: argparse.Namespace) -> None:
-    results: dict[str, Any] = {"load": os.getloadavg(), "sync_p50_us": [sync_p50(parent)]}
+    results: dict[str, Any] = {"busy": [busy_share()], "sync_p50_us": [sync_p50(parent)]}
     if parsed.choices:
         results["choices"] = choices(parent, parsed.rounds)
     else:
@@ -366,7 +367,8 @@ def _measure(parent: Path, parsed: argparse.Namespace) -> None:
     results["sync_p50_us"].append(sync_p50(parent))
     sync = "fdatasync of 4 KiB: p50 {:.0f} us before, {:.0f} us after"
     print(sync.format(*results["sync_p50_us"]))
-    print(f"load: {results['load'][0]:.2f} before, {os.getloadavg()[0]:.2f} after")
+    results["busy"].append(busy_share())
+    print("cores in use: {:.0%} before, {:.0%} after".format(*results["busy"]))
     path = RESULTS / f"storage{'-choices' * parsed.choices}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(results, indent=1) + "\n")

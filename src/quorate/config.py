@@ -92,8 +92,8 @@ class Timing(_Section):
 class Limits(_Section):
     """What is bounded, and the answer at the bound."""
 
-    # Bytes of one proposed batch; more is TOO_LARGE. Few enough that an answer with it leaves room in a
-    # connection for others. DLedger: 4 MiB encode buffer, unchecked.
+    # Bytes of one proposed batch; more is TOO_LARGE. Few enough that an answer with it leaves room
+    # for others on a connection. DLedger: 4 MiB encode buffer, unchecked.
     batch_bytes: int = _bounded(8 * MIB, 1, 64 * MIB)
     # A turn's batches share one entry up to this size. DLedger: one body an entry. JRaft: the same.
     entry_bytes: int = _bounded(1 * MIB, 1, 512 * MIB)

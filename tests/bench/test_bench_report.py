@@ -51,7 +51,7 @@ RESULTS: Results = {
     "versions": {"python": "3.11.0", "quorate": "0.1"},
     "commit": "0123456789ab",
     "settings": {"rounds": 3, "seconds": 1.5, "warm_up": 0.5},
-    "load": [0.1, 1.2],
+    "busy": [0.02, 0.3],
     "sync_p50_us": [140.0, 150.0],
     "systems": {"quorate": "ours"},
     "skipped": {"etcd": "it is not installed"},
@@ -145,10 +145,10 @@ def test_a_run_on_a_busy_machine_proves_nothing() -> None:
     assert voids(RESULTS) == []
     assert "proves nothing" not in page(RESULTS, [])
     busy = copy.deepcopy(RESULTS)
-    busy["load"][0] = 2.5
+    busy["busy"][0] = 0.25
     busy["rows"][1]["rounds"] = [{"p50_ms": 2.0, "errors": 0}]
     assert voids(busy) == [
-        "something else ran on the machine: its load was 2.50 before",
+        "something else ran on the machine: 25% of its cores were busy before",
         "the pipe reached 0.29 of what is known of it in W1",
     ]
     assert "**This run proves nothing:**" in page(busy, [])

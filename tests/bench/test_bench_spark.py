@@ -21,7 +21,7 @@ def row(workload: str, system: str, variant: str, *rates: float) -> dict[str, An
     }  # fmt: skip
 
 
-def results(*rows: dict[str, Any], load: float = 0.1) -> dict[str, Any]:
+def results(*rows: dict[str, Any], busy: float = 0.02) -> dict[str, Any]:
     return {
         "mode": "quick",
         "began": "2024-01-31 12:00 UTC",
@@ -31,7 +31,7 @@ def results(*rows: dict[str, Any], load: float = 0.1) -> dict[str, Any]:
         },
         "versions": {"python": "3.11"},
         "settings": {"rounds": 3, "small": 1000, "large": 100},
-        "load": [load, 1.0],
+        "busy": [busy, 0.1],
         "rows": list(rows),
     }  # fmt: skip
 
@@ -88,12 +88,12 @@ def test_latency_memory_and_what_is_left_staged_have_bars() -> None:
 
 
 def test_the_page_holds_every_row_and_says_when_it_proves_nothing() -> None:
-    found = results(row("W9", "parquet", "", 100), PASSED, load=3.0)
+    found = results(row("W9", "parquet", "", 100), PASSED, busy=0.6)
     text = page(found)
     assert all(len(line.cells) == len(HEADS) for line in lines(found))
     assert "## W9: batch read" in text
     assert "| quorate | p50 ms | 400 |" in text
-    assert voids(found) == ["something else ran on the machine: its load was 3.00 before"]
+    assert voids(found) == ["something else ran on the machine: 60% of its cores were busy before"]
     assert "**This run proves nothing:**" in text
     assert voids(results()) == []
 
