@@ -22,11 +22,11 @@ def number(log: bytes) -> int:
 
 def test_the_bytes_are_those_of_an_append() -> None:
     append = Append(7, number(LOG), BATCH, deadline_ms=123)
-    assert encode_plain(7, LOG, BATCH, 123) == encode_append(append) + BATCH
+    assert encode_plain([7], LOG, [BATCH], 123) == encode_append(append) + BATCH
 
 
 def test_neighbours_are_cut_out_up_to_the_first_that_is_not_plain() -> None:
-    plain = [encode_plain(request, LOG, BATCH, 5) for request in (7, 8, 3)]
+    plain = [encode_plain([request], LOG, [BATCH], 5) for request in (7, 8, 3)]
     special = encode_append(Append(9, number(LOG), BATCH, expect_offset=0)) + BATCH
     data = b"before" + b"".join(plain) + special + plain[0]
     crowd = split_plain(data, len(b"before"), 100, ROOM)
@@ -43,8 +43,8 @@ def test_neighbours_are_cut_out_up_to_the_first_that_is_not_plain() -> None:
         encode_append(Append(9, number(LOG), BATCH, producer=Stamp("p", 1, 1))) + BATCH,
         encode_frame(FrameKind.PING, b""),
         encode_frame(FrameKind.FETCH, bytes(34)) + bytes(100),
-        encode_plain(1, LOG, BATCH, 5)[:-1],
-        encode_plain(1, LOG, BATCH, 5)[: PLAIN_BYTES - 1],
+        encode_plain([1], LOG, [BATCH], 5)[:-1],
+        encode_plain([1], LOG, [BATCH], 5)[: PLAIN_BYTES - 1],
         b"",
     ],
 )
@@ -53,7 +53,7 @@ def test_what_is_not_plain_or_not_whole_is_left_alone(frame: bytes) -> None:
 
 
 def test_another_log_ends_the_crowd() -> None:
-    data = encode_plain(1, LOG, BATCH, 5) + encode_plain(2, OTHER, BATCH, 5)
+    data = encode_plain([1], LOG, [BATCH], 5) + encode_plain([2], OTHER, [BATCH], 5)
     crowd = split_plain(data, 0, 100, ROOM)
     assert crowd is not None
     assert (crowd.requests, crowd.end) == ([1], PLAIN_BYTES + len(BATCH))
@@ -63,14 +63,14 @@ def test_another_log_ends_the_crowd() -> None:
 
 
 def test_the_limits_end_the_crowd() -> None:
-    data = b"".join(encode_plain(request, LOG, BATCH, 5) for request in range(10))
+    data = b"".join(encode_plain([request], LOG, [BATCH], 5) for request in range(10))
     for frames, room, taken in ((3, ROOM, 3), (100, 4 * len(BATCH) + 1, 4), (0, ROOM, 0)):
         crowd = split_plain(data, 0, frames, room)
         assert (len(crowd.requests) if crowd is not None else 0) == taken
 
 
 def test_a_flipped_bit_before_the_batch_is_found() -> None:
-    good = encode_plain(1, LOG, BATCH, 5)
+    good = encode_plain([1], LOG, [BATCH], 5)
     for bit in range(8 * PLAIN_BYTES):
         spoiled = bytearray(good)
         spoiled[bit // 8] ^= 1 << bit % 8
@@ -86,7 +86,7 @@ def test_garbage_is_left_alone(data: bytes, start: int) -> None:
 def test_a_framer_with_a_shortcut_loses_nothing_wherever_reads_end(cuts: list[int]) -> None:
     """Every frame is taken once and in order, by the shortcut or by the framer."""
     frames = [
-        encode_plain(place, LOG, BATCH, 5)
+        encode_plain([place], LOG, [BATCH], 5)
         if place % 3
         else encode_append(Append(place, number(LOG), BATCH, expect_offset=1)) + BATCH
         for place in range(40)

@@ -6,7 +6,7 @@ A request that nobody waits for any more is forgotten; an answer to it says noth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from quorate.client.results import Receipt
@@ -14,7 +14,7 @@ from quorate.client.retries import Lost, Unreachable
 from quorate.errors import Corrupt, InvalidArgument, TooLarge
 from quorate.wire.calls import decode_result, encode_call
 from quorate.wire.frames import FrameKind
-from quorate.wire.plain import encode_plain
+from quorate.wire.plain import PLAIN_BYTES, encode_plain
 from quorate.wire.requests import (
     Append,
     Fetch,
@@ -39,6 +39,8 @@ __all__ = ["Requests"]
 NUMBERS = 1 << 32
 # So much is written without waiting for more.
 WRITE_BYTES = 32 << 10
+# Submissions whose deadlines are no further apart may be sent together.
+TOGETHER_S = 0.001
 # Submissions without an answer are looked through this often at most.
 EXPIRY_LOOK_S = 0.05
 Result = TypeVar("Result")
@@ -74,8 +76,10 @@ class Requests:
         # When that is: not every loop's handles know.
         self._expires_at = 0.0
         self._number = 0
-        # Frames of the next write.
+        # Frames of the next write, and behind them the submissions that go with it: all of one log
+        # and with about one deadline, so that they are numbered and encoded together.
         self._out: list[bytes] = []
+        self._crowd: list[Submission] = []
         self._out_bytes = 0
         # Done when the connection takes more; None while it does.
         self._room: asyncio.Future[None] | None = None
@@ -156,14 +160,29 @@ class Requests:
         self, submission: Submission, failed: Callable[[Submission, Requests, Exception], None]
     ) -> None:
         """Send an append that asks for nothing special; ``failed`` is told if it has no receipt."""
-        number = self._next_number()
-        deadline_ms = max(1, int(1000 * (submission.deadline - self._loop.time())))
-        log = submission.route.wire
-        self._send(encode_plain(number, log, submission.batch, deadline_ms))
-        self._submitted[number] = submission
+        crowd = self._crowd
+        if crowd:
+            first = crowd[0]
+            later = submission.deadline - first.deadline
+            if not 0 <= later < TOGETHER_S or first.route is not submission.route:
+                self._encode_crowd()
+        elif not self._out:
+            self._loop.call_soon(self._flush)
+        self._crowd.append(submission)
         self._failed = failed
-        if self._expiry is None or submission.deadline < self._expires_at:
-            self._look_at(submission.deadline)
+        self._out_bytes += PLAIN_BYTES + len(submission.batch)
+        if self._out_bytes > WRITE_BYTES:
+            self._flush()
+
+    def _encode_crowd(self) -> None:
+        crowd, self._crowd = self._crowd, []
+        numbers = self._free_numbers(len(crowd))
+        log, deadline = crowd[0].route.wire, crowd[0].deadline
+        deadline_ms = max(1, int(1000 * (deadline - self._loop.time())))
+        self._out.append(encode_plain(numbers, log, [one.batch for one in crowd], deadline_ms))
+        self._submitted.update(zip(numbers, crowd, strict=True))
+        if self._expiry is None or deadline < self._expires_at:
+            self._look_at(deadline)
 
     def _look_at(self, when: float) -> None:
         if self._expiry is not None:
@@ -190,6 +209,18 @@ class Requests:
     def _next_number(self) -> int:
         if not self.open:
             raise Unreachable(f"the connection to {self.node} has ended")
+        return self._free_number()
+
+    def _free_numbers(self, count: int) -> Sequence[int]:
+        numbers = range(self._number, self._number + count)
+        taken = self._waiting, self._submitted
+        if numbers.stop <= NUMBERS and all(one.keys().isdisjoint(numbers) for one in taken):
+            self._number = numbers.stop % NUMBERS
+            return numbers
+        return [self._free_number() for _ in range(count)]
+
+    def _free_number(self) -> int:
+        """Not one that somebody still waits for an answer to."""
         number = self._number
         while number in self._waiting or number in self._submitted:
             number = (number + 1) % NUMBERS
@@ -204,7 +235,9 @@ class Requests:
     def _send(self, *buffers: bytes) -> None:
         """Whatever is asked until the loop comes round leaves in one write; of much, the first part
         leaves at once, so that the node works on it meanwhile."""
-        if not self._out:
+        if self._crowd:
+            self._encode_crowd()
+        elif not self._out:
             self._loop.call_soon(self._flush)
         self._out += buffers
         self._out_bytes += sum(map(len, buffers))
@@ -212,6 +245,8 @@ class Requests:
             self._flush()
 
     def _flush(self) -> None:
+        if self._crowd:
+            self._encode_crowd()
         if self._out:
             out, self._out, self._out_bytes = self._out, [], 0
             self._connection.send(out)
@@ -238,6 +273,8 @@ class Requests:
             self._result(frame)
 
     def closed(self, error: Exception | None) -> None:
+        # Nothing leaves any more: whoever was about to is lost with the others.
+        self._flush()
         self.ended.set_result(None)
         why = f": {error}" if error is not None and str(error) else ""
         if self._expiry is not None:

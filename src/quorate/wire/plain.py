@@ -7,12 +7,15 @@ without the steps that other frames take one by one. The bytes are those of any 
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
 from quorate.wire.frames import FRAME_BYTES, FrameKind, encode_frame
 from quorate.wire.requests import NO_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["PLAIN_BYTES", "PlainAppends", "encode_plain", "split_plain"]
 
@@ -26,12 +29,23 @@ _PROVED_BYTES = 12
 PLAIN_BYTES = _LAYOUT.size
 
 
-def encode_plain(request: int, log: bytes, batch: bytes, deadline_ms: int) -> bytes:
-    """The whole frame, its batch included."""
-    control = _CONTROL.pack(request, log, NO_OFFSET, deadline_ms, 0)
-    proved = _HEAD + len(batch).to_bytes(4, "little")
-    proof = crc32c(control, crc32c(proved)).to_bytes(4, "little")
-    return b"".join((proved, proof, control, batch))
+def encode_plain(
+    requests: Iterable[int], log: bytes, batches: Iterable[bytes], deadline_ms: int
+) -> bytes:
+    """The whole frames, each with its batch."""
+    pieces: list[bytes] = []
+    # By the length of the batch: most have the same.
+    heads: dict[int, tuple[bytes, int]] = {}
+    pack = _CONTROL.pack
+    for request, batch in zip(requests, batches, strict=True):
+        length = len(batch)
+        head = heads.get(length)
+        if head is None:
+            proved = _HEAD + length.to_bytes(4, "little")
+            head = heads[length] = proved, crc32c(proved)
+        control = pack(request, log, NO_OFFSET, deadline_ms, 0)
+        pieces += (head[0], crc32c(control, head[1]).to_bytes(4, "little"), control, batch)
+    return b"".join(pieces)
 
 
 class PlainAppends(NamedTuple):
