@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster_rig import append_many, envelope, led, standing
-from core_rig import ELECTION_TICKS, only, pick, vote
+from core_rig import ELECTION_TICKS, config, only, pick, vote
 from quorate.errors import Corrupt, Damaged
 from quorate.raft.messages import PreVote, PreVoteReply
 from quorate.raft.output import Happening, Refusal
@@ -157,6 +157,20 @@ def test_it_is_neither_applied_nor_served() -> None:
     token = cluster.read("n2")
     assert isinstance(cluster.answers[token], Corrupt)
     assert "entry 3" in str(cluster.answers[token])
+
+
+def test_a_state_that_a_loss_stops_is_kept_once_and_the_entries_behind_it_not_in_memory() -> None:
+    cluster = led(3, config(log_memory_bytes=0))
+    append_many(cluster, "n1", 5)
+    cluster.run(2)
+    spoil_a_body(cluster, "n2", 3)
+    append_many(cluster, "n1", 5)
+    cluster.run(ELECTION_TICKS)
+    kept = cluster.engine("n2").checkpoint(Index(6))
+    assert kept is not None
+    assert kept.position.index == 2
+    assert cluster.engine("n2").checkpoint(Index(6)) is None
+    assert standing(cluster, "n2").log.window_bytes == standing(cluster, "n1").log.window_bytes
 
 
 def test_a_node_that_cannot_send_every_entry_does_not_lead_and_still_votes() -> None:

@@ -17,10 +17,10 @@ from core_rig import (
     read_index,
     read_index_reply,
 )
-from quorate.errors import Busy, NoQuorum
+from quorate.errors import Busy, Corrupt, NoQuorum
 from quorate.raft.messages import Append, Envelope, Heartbeat, ReadIndex, ReadIndexReply
 from quorate.raft.output import Refusal
-from quorate.types import Role
+from quorate.types import Index, Role
 
 if TYPE_CHECKING:
     from quorate.testing.hand import HandCluster
@@ -158,6 +158,26 @@ def test_a_confirmed_read_that_cannot_be_applied_is_given_up_in_time() -> None:
     cluster.run(READ_TICKS)  # the entry comes when nobody waits for it any more
     refused(cluster, token, NoQuorum)
     assert cluster.engine("n3").applied == 2
+
+
+def test_a_read_that_waits_is_not_answered_from_before_a_loss() -> None:
+    """The entry that it has to show turns out to be damaged: what is applied ends before that."""
+    cluster = led(3)
+    token = lagging_read(cluster)
+    standing(cluster, "n3").hollow.add(Index(2))
+    run_until(cluster, lambda: token in cluster.answers, READ_TICKS)
+    assert refused(cluster, token, Corrupt).startswith("entry 2 is damaged on this disk: n3")
+
+
+def test_a_loss_that_the_state_is_past_stops_no_read() -> None:
+    cluster = led(3)
+    append_many(cluster, "n1", 3)
+    cluster.run(2)
+    standing(cluster, "n3").hollow.add(Index(2))
+    append_many(cluster, "n1", 2)
+    token = cluster.read("n3")
+    cluster.settle()
+    assert read_answer(cluster, token).index == 6
 
 
 def test_a_follower_whose_leader_stepped_down_does_not_storm_it() -> None:

@@ -12,7 +12,7 @@ from core_rig import ELECTION_TICKS, CoreRig, append, chain, config, end, heartb
 from quorate.config import Config
 from quorate.errors import InvalidArgument, InvariantBroken
 from quorate.raft.core import VOTERS_MAX
-from quorate.raft.messages import Ack, PreVote
+from quorate.raft.messages import Ack, Heartbeat, PreVote
 from quorate.replica.engine import Engine
 from quorate.replica.exchange import Deliver, Effects, Flushed, Input
 from quorate.storage.recovered import Recovered
@@ -42,6 +42,19 @@ def test_however_long_a_stall_it_is_one_tick() -> None:
     for turn in range(1, 20):
         assert not asks(replica.turn([], turn * 3_600_000))
         assert replica.core.standing.clock == turn
+
+
+def test_a_leader_whose_turns_are_slow_beats_as_often_as_it_can() -> None:
+    """Its followers count real time, and would take it for dead."""
+    cluster = led()
+    leader, now_ms = cluster.engine("n1"), 100_000
+    leader.turn([], now_ms)
+    beats = []
+    for _ in range(6):
+        now_ms += 60
+        sent = leader.turn([], now_ms).sends
+        beats.append(any(isinstance(one.message, Heartbeat) for one in sent))
+    assert beats == [False, True] * 3
 
 
 def test_turns_between_ticks_pass_no_time() -> None:

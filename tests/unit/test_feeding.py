@@ -20,9 +20,10 @@ from core_rig import (
     pre_vote,
 )
 from quorate.config import Timing
-from quorate.raft.messages import Append, Compare
+from quorate.raft.messages import Append, Compare, HeartbeatReply
 from quorate.raft.output import Happening, Refusal
 from quorate.raft.progress import ProgressState
+from quorate.types import Term
 
 SECOND_TICKS = Timing().ticks(1000)
 FRAME = 65  # a header and the one byte that the rig proposes
@@ -44,6 +45,16 @@ def test_a_window_of_bytes_is_filled_and_moves_with_acks() -> None:
     sent = [message for _ in range(5) for message in pick(rig.propose(), Append, "n2")]
     assert [message.last_index for message in sent] == [2, 3]
     assert [message.last_index for message in pick(rig.confirm("n2", 2), Append)] == [4]
+
+
+def test_a_peer_without_room_gets_one_message_at_a_time() -> None:
+    """It drops them: the rest of the window would travel for nothing, again and again."""
+    rig = leading(config=config(append_entries=1))
+    rig.hear("n2", HeartbeatReply(Term(1), 0, full=True))
+    sent = [message for _ in range(5) for message in pick(rig.propose(), Append, "n2")]
+    assert [message.last_index for message in sent] == [2]
+    sent = pick(rig.hear("n2", HeartbeatReply(Term(1), 0, full=False)), Append, "n2")
+    assert [message.last_index for message in sent] == [3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(

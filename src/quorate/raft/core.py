@@ -138,13 +138,14 @@ class Core:
             self._requests[kind](source, message)
         self._settle()
 
-    def tick(self) -> None:
-        """One tick of time has passed."""
+    def tick(self, missed: int = 0) -> None:
+        """One tick of time has passed. ``missed`` more went by in truth: they count only for what
+        others wait for, and nobody is judged by them."""
         standing = self.standing
         standing.clock += 1
         if self.leader is None:
             self._election.tick()
-        elif not self.leader.tick():
+        elif not self.leader.tick(missed):
             standing.follow(standing.term, None, "no majority answered for an election timeout")
         elif self.leader.disk_too_slow():
             standing.report(Happening.SLOW_DISK, index=standing.persisted)

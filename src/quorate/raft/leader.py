@@ -191,7 +191,7 @@ class Leader:
 
     # -- time ----------------------------------------------------------------------------------
 
-    def tick(self) -> bool:
+    def tick(self, missed: int) -> bool:
         """Do what is due. Returns False if this leadership should end."""
         standing = self._standing
         timing = standing.config.timing
@@ -204,6 +204,8 @@ class Leader:
             if self._overdue(peer, timing.resend_ms):
                 self._resend(peer)
             self._watch(peer)
+        # A slow node is not a dead one: its followers count real time.
+        self._beat_at -= missed
         if standing.clock >= self._beat_at:
             self.beat()
         for peer in self.progress.values():
@@ -312,9 +314,11 @@ class Leader:
         standing = self._standing
         limits = standing.config.limits
         log = standing.log
+        # A peer without room drops what it is sent: one message shows when it has some again.
+        messages_max = 1 if peer.full else limits.window_messages
         while (
             peer.next <= log.last_index
-            and len(peer.inflight) < limits.window_messages
+            and len(peer.inflight) < messages_max
             and peer.inflight_bytes < limits.window_bytes
             and not self._over_quota(peer)
         ):

@@ -179,8 +179,9 @@ class Engine:
             self._handlers[type(item)](item, effects)
         elapsed_ms = now_ms - self._ticked_at
         if elapsed_ms >= self.config.timing.tick_ms:
-            self._ticked_at = now_ms - elapsed_ms % self.config.timing.tick_ms
-            core.tick()
+            tick_ms = self.config.timing.tick_ms
+            self._ticked_at = now_ms - elapsed_ms % tick_ms
+            core.tick(missed=elapsed_ms // tick_ms - 1)
         proposals = self._proposals
         proposals.end_lost_leadership(effects.answers)
         self._expire()
@@ -270,14 +271,10 @@ class Engine:
 
     def _on_read(self, item: Read, effects: Effects) -> None:
         limit = self.config.limits.pending_reads
-        if self.core.standing.hollow:
-            lost = min(self.core.standing.hollow)
-            problem: QuorateError = Corrupt(
-                f"entry {lost} is damaged on this disk: {self.node} cannot answer; ask another"
-            )
-            effects.answers.append(Answer(item.token, problem))
+        if self._lost is not None:
+            effects.answers.append(Answer(item.token, self._damaged(self._lost)))
         elif self.core.reads_waiting >= limit:
-            problem = Busy(f"{limit} reads wait already (limits.pending_reads)")
+            problem: QuorateError = Busy(f"{limit} reads wait already (limits.pending_reads)")
             effects.answers.append(Answer(item.token, problem))
         else:
             self.core.read(item.token)
@@ -321,10 +318,20 @@ class Engine:
     @property
     def _applicable(self) -> Index:
         """What is committed, up to the first entry that this disk lost: nothing skips that."""
-        standing = self.core.standing
-        if not standing.hollow:
-            return standing.committed
-        return min(standing.committed, Index(min(standing.hollow) - 1))
+        committed, lost = self.core.standing.committed, self._lost
+        return committed if lost is None else min(committed, Index(lost - 1))
+
+    @property
+    def _lost(self) -> Index | None:
+        """The first entry that this disk lost before the state had it."""
+        hollow = self.core.standing.hollow
+        ahead = [index for index in hollow if index > self.applied] if hollow else None
+        return min(ahead) if ahead else None
+
+    def _damaged(self, lost: Index) -> Corrupt:
+        return Corrupt(
+            f"entry {lost} is damaged on this disk: {self.node} cannot answer; ask another"
+        )
 
     def _compare(self, index: Index, effects: Effects) -> None:
         """See that the state is what was foreseen, and what a majority has; tell the others."""
@@ -338,11 +345,15 @@ class Engine:
             self.durability.send(envelope, effects.sends)
 
     def _answer(self, output: Output, effects: Effects) -> None:
-        """Everything committed is applied by now, so what waited for that is answered, and a
-        confirmed read shows what it must."""
+        """Everything committed is applied by now, unless this disk lost some of it: so what waited
+        for that is answered, and a confirmed read shows what it must, or nothing."""
         proposals, answers = self._proposals, effects.answers
-        for token, _ in output.reads_confirmed:
-            if not proposals.confirmed(token):
+        for token, index in output.reads_confirmed:
+            if proposals.confirmed(token):
+                continue
+            if self._lost is not None and index > self.applied:
+                answers.append(Answer(token, self._damaged(self._lost)))
+            else:
                 answers.append(Answer(token, ReadAnswer(self.applied, self.state.end)))
         for token in output.reads_refused:
             if not proposals.unconfirmed(token, answers):
@@ -352,11 +363,13 @@ class Engine:
         proposals.answer(self.applied, answers)
 
     def _forget(self) -> None:
-        """Let go of entries that are applied and on disk, beyond what memory is given to them."""
+        """Let go of entries that are on disk and applied, or never will be, beyond what memory is
+        given to them."""
         log = self.core.standing.log
         limit = self.config.limits.log_memory_bytes
         if log.window_bytes > limit:
-            log.forget(min(self.applied, self.settled), limit // 4 * 3)
+            done = min(self.applied, self.settled)
+            log.forget(done if self._lost is None else self.settled, limit // 4 * 3)
 
     def checkpoint(self, sealed: Index) -> Checkpoint | None:
         """The state to be kept on disk, if one is due: after every segment that is sealed.
@@ -366,6 +379,8 @@ class Engine:
         standing = self.core.standing
         if sealed <= self._checkpointed or self.applied > standing.persisted:
             return None
+        if self.applied == self._checkpointed:
+            return None  # a lost entry stops it: there is nothing new to be kept
         self._checkpointed = self.applied
         return Checkpoint(standing.log.position(self.applied), self.state.encode())
 

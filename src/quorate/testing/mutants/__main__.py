@@ -41,7 +41,7 @@ SIMULATED = ("client/window.py",)
 TESTS = (
     (
         ("storage/recovered.py", "storage/checkpoint.py", "replica/engine.py"),
-        ("unit/test_engine_state.py", "unit/test_disk_full.py"),
+        ("unit/test_engine_state.py", "unit/test_disk_full.py", "unit/test_engine_reads.py"),
     ),
     (("storage/", "entry.py"), ("unit/test_entry.py", "storage")),
     (
