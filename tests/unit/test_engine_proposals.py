@@ -302,7 +302,22 @@ def test_append_times_run_on_when_a_clock_was_ahead() -> None:
         engine.turn([], now_ms, now_ms * 1000)
     engine.turn([Propose(2, b"y", 1)], now_ms, now_ms * 1000)
     before, after = log_of(cluster, "n1")[-2:]
-    assert after.append_time - before.append_time == 100 * tick_ms * 1000
+    # Whether the last tick was a whole one is not known.
+    assert after.append_time - before.append_time == 99 * tick_ms * 1000
+
+
+def test_a_clock_that_is_right_is_not_overtaken_by_ticks() -> None:
+    """Else entries of the same moment, by ticks, would have one time, and could not be told apart
+    by it."""
+    cluster = led(1)
+    engine, tick_ms = cluster.engine("n1"), cluster.config.timing.tick_ms
+    moments = range(1_000_000 + tick_ms - 1, 1_000_000 + 20 * tick_ms, 3)
+    for now_ms in moments:
+        effects = engine.turn([Propose(now_ms, b"x", 1)], now_ms, now_ms * 1000)
+        assert effects.flush is not None
+        engine.turn([Flushed(effects.flush.number)], now_ms, now_ms * 1000)
+    times = [entry.append_time for entry in log_of(cluster, "n1")[1:]]
+    assert times == [now_ms * 1000 for now_ms in moments]
 
 
 def test_append_times_never_go_back() -> None:

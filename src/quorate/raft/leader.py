@@ -35,8 +35,8 @@ class Leader:
     """One leadership."""
 
     __slots__ = (
-        "_beat_at", "_moved_at", "_quota_at", "_roomy_at", "_standing", "_timed_at", "progress",
-        "round", "start", "term", "uncommitted_bytes",
+        "_beat_at", "_moved_at", "_quota_at", "_roomy_at", "_standing", "_timed_at", "_timed_us",
+        "progress", "round", "start", "term", "uncommitted_bytes",
     )  # fmt: skip
 
     def __init__(self, standing: Standing) -> None:
@@ -54,7 +54,9 @@ class Leader:
         self._roomy_at = standing.clock
         # When the own disk last moved or had nothing to do.
         self._moved_at = standing.clock
-        # When the last entry got its time, or this leadership began.
+        # The last time that the wall clock gave, or the latest of all when this leadership began;
+        # and the clock then.
+        self._timed_us = max(standing.wall_time, standing.log.last_append_time)
         self._timed_at = standing.clock
         # The noop: entries of earlier terms commit only along with one of this term, and reads
         # wait for it (Raft § 5.4.2, § 8).
@@ -65,10 +67,15 @@ class Leader:
     @property
     def append_time(self) -> int:
         """What the next entry gets: this node's clock. If that went back, or another one was ahead,
-        the time of the last entry and what has passed since: a log never stops growing older."""
+        the time before and what has passed since: a log never stops growing older.
+
+        Less than that, by up to a tick: so a clock that is right is never overtaken, and two
+        entries have one time only if it has shown them the same.
+        """
         standing = self._standing
-        passed = (standing.clock - self._timed_at) * standing.config.timing.tick_ms * 1000
-        return max(standing.wall_time, standing.log.last_append_time + passed)
+        passed = max(0, standing.clock - self._timed_at - 1)
+        run_on = self._timed_us + passed * standing.config.timing.tick_ms * 1000
+        return max(standing.wall_time, standing.log.last_append_time, run_on)
 
     def append(
         self, kind: EntryKind, body: bytes = b"", count: int = 0, runs: int = 0, stamps: int = 0
@@ -88,7 +95,8 @@ class Leader:
             stamps=stamps,
         )
         standing.log.append((entry,))
-        self._timed_at = standing.clock
+        if standing.log.last_append_time == standing.wall_time:
+            self._timed_us, self._timed_at = standing.wall_time, standing.clock
         self.uncommitted_bytes += entry.size
         return entry
 

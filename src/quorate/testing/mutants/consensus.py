@@ -279,14 +279,14 @@ CONSENSUS = (
         "append-time-goes-back",
         "append times never decrease",
         "raft/leader.py",
-        "return max(standing.wall_time, standing.log.last_append_time + passed)",
+        "return max(standing.wall_time, standing.log.last_append_time, run_on)",
         "return standing.wall_time",
     ),
     Mutant(
         "append-time-stands-still",
         "a log grows older, whatever clock was ahead",
         "raft/leader.py",
-        "passed = (standing.clock - self._timed_at) * standing.config.timing.tick_ms * 1000",
+        "passed = max(0, standing.clock - self._timed_at - 1)",
         "passed = 0",
     ),
     Mutant(
