@@ -90,9 +90,31 @@ def test_each_batch_has_its_receipt(quorate: Run, log: str, tmp_path: Path) -> N
 
 
 def test_long_lines_make_shorter_batches(quorate: Run, log: str) -> None:
-    line = bytes(BATCH_BYTES // 4)
+    line = bytes(BATCH_BYTES // 4 - 100)
     ran = quorate("append", log, "--json", given=(line + b"\n") * 10)
     assert [one["count"] for one in ran.documents] == [4, 4, 2]
+
+
+def test_what_records_take_besides_counts_towards_a_batch(quorate: Run, log: str) -> None:
+    """Of many short lines that is most of it: as values alone they would be one batch, too large
+    for any node."""
+    lines, header = 400_000, "k=" + "v" * 20
+    ran = quorate(
+        "append", log, "--json", "--batch", str(lines), "--header", header, given=b"\n" * lines
+    )
+    assert (ran.status, ran.err) == (0, "")
+    assert sum(one["count"] for one in ran.documents) == lines
+
+
+def test_bytes_that_are_no_text_are_values_and_keys(quorate: Run, log: str) -> None:
+    strange = os.fsdecode(b"\xff")
+    ran = quorate(
+        "append", log, "--key-separator", strange, "--header", f"k={strange}", given=b"a\xffb\n"
+    )
+    assert (ran.status, ran.err) == (0, "")
+    [record] = quorate("read", log, "--json").documents
+    assert (record["key"], record["value"]) == ("a", "b")
+    assert record["headers"] == [["k", {"base64": "/w=="}]]
 
 
 def test_keys_and_headers(quorate: Run, log: str) -> None:
@@ -134,7 +156,7 @@ def test_one_record_has_one_offset(quorate: Run, log: str) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [("--batch", "0"), ("--producer", ""), ("--producer", "a\tb"), ("--timeout", "nan"),
-     ("--header", "novalue"), ("--header", "=v"), ("--key-separator", ""),
+     ("--header", "novalue"), ("--header", "=v"), ("--header", "\udcff=v"), ("--key-separator", ""),
      ("--timeout", "0"), ("--endpoints", "nowhere"), ("/no/such/file",), ("--no-such-option",)],
 )  # fmt: skip
 def test_a_wrong_command_line_is_status_2(

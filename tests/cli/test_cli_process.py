@@ -178,6 +178,19 @@ def test_a_reader_that_has_gone_is_status_141_without_a_word(
         assert (process.returncode, process.stderr) == (141, b"")
 
 
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_process_without_standard_streams_is_no_crash(
+    cluster: DevCluster, log: str, closed: int
+) -> None:
+    for line in (("append", log), ("read", log), ("status",)):
+        script = f'exec {closed}>&-; exec "$@"'
+        process = subprocess.run(
+            ["sh", "-c", script, "sh", *command(*line, "--endpoints", cluster.endpoints)],
+            stdin=subprocess.DEVNULL, capture_output=True, env=plain_environment(), check=False,
+        )  # fmt: skip
+        assert (process.returncode, process.stderr) == (0, b"")
+
+
 def test_somebody_at_a_terminal_is_told_whom_it_waits_for() -> None:
     screen, terminal = pty.openpty()
     line = command("log", "list", "--endpoints", "127.0.0.1:1", "--timeout", "3")

@@ -95,7 +95,7 @@ def test_what_is_past_the_end_is_an_error(quorate: Run, digits: str) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [("--from", "newest"), ("--from", "@yesterday"), ("--from", "@"), ("--to", "-1"),
-     ("-n", "-1"), ("-n", "x"), ("--endpoints", ",")],
+     ("-n", "-1"), ("-n", "x"), ("-n", "9" * 20), ("--to", "9" * 20), ("--endpoints", ",")],
 )  # fmt: skip
 def test_a_wrong_command_line_is_status_2(
     capsys: pytest.CaptureFixture[str], wrong: tuple[str, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 from contextlib import contextmanager
 from functools import partial
@@ -30,6 +31,9 @@ __all__ = ["append"]
 BATCH = 500
 # A batch ends there even if it has fewer records: half of what a node takes unless told otherwise.
 BATCH_BYTES = 4 << 20
+# What a record, and each of its headers, takes of a batch beside its bytes, at most.
+RECORD_OVERHEAD = 24
+HEADER_OVERHEAD = 8
 # It ends also when no other line comes for so long: whoever follows a file wants it in the log.
 QUIET_S = 0.2
 # Of the input, taken at once.
@@ -44,14 +48,18 @@ def _headers(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> l
         name, equals, value = one.partition("=")
         if not (name and equals):
             raise click.BadParameter(f"{one!r} is not K=V")
-        headers.append((name, value.encode()))
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise click.BadParameter(f"{name!a} is not text that has UTF-8") from None
+        headers.append((name, os.fsencode(value)))
     return headers
 
 
 def _separator(_: click.Context, __: click.Parameter, given: str | None) -> bytes | None:
     if given == "":
         raise click.BadParameter("it has at least one character")
-    return None if given is None else given.encode()
+    return None if given is None else os.fsencode(given)
 
 
 def _producer(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
@@ -116,7 +124,8 @@ def append(
             whole = (line for line in lines if line is not None)
             job.skipped = sum(1 for _ in islice(whole, opened.last_sequence))
         with job.told_how_far():
-            job.run(log.name, act, _batches(lines, size))
+            around = sum(HEADER_OVERHEAD + len(key.encode()) + len(value) for key, value in headers)
+            job.run(log.name, act, _batches(lines, size, RECORD_OVERHEAD + around))
             if not options.as_json:
                 print_line(job.summary())
 
@@ -237,8 +246,9 @@ def _lines(file: BufferedReader) -> Iterator[bytes | None]:
         yield b"".join(pieces)
 
 
-def _batches(lines: Iterator[bytes | None], size: int) -> Iterator[list[bytes]]:
-    """Up to ``size`` lines each; little more of the input than that is in memory."""
+def _batches(lines: Iterator[bytes | None], size: int, around: int) -> Iterator[list[bytes]]:
+    """Up to ``size`` lines each, of which each takes ``around`` bytes besides; little more of the
+    input than that is in memory."""
     batch: list[bytes] = []
     length = 0
     for line in lines:
@@ -247,11 +257,12 @@ def _batches(lines: Iterator[bytes | None], size: int) -> Iterator[list[bytes]]:
                 yield batch
                 batch, length = [], 0
             continue
-        if batch and length + len(line) > BATCH_BYTES:
+        taken = around + len(line)
+        if batch and length + taken > BATCH_BYTES:
             yield batch
             batch, length = [], 0
         batch.append(line)
-        length += len(line)
+        length += taken
         # At once: the next line may be long in coming.
         if len(batch) == size:
             yield batch

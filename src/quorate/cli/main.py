@@ -7,10 +7,12 @@ last line of the standard output, for programs. The exit status is 0 if it was d
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -65,6 +67,7 @@ def quorate(context: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _open_missing_streams()
     # Asked for even if the rest of the line cannot be understood.
     as_json = "--json" in given
     try:
@@ -92,6 +95,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         message = f"{error.filename or 'the disk'}: {error.strerror}"
         return _fail(_code(DiskFailed), message, as_json=as_json)
+
+
+def _open_missing_streams() -> None:
+    """Whoever was started without one of them must not find the next file or socket in its place:
+    the lowest number that is free is given first."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115  # until the end
+            setattr(sys, name, stream)
 
 
 def _code(kind: type[Exception]) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read"]
 
+OFFSET_MAX = (1 << 63) - 1
 # Records between two looks at the clock.
 SHOWN = 1000
 
@@ -61,9 +62,15 @@ def _microseconds(text: str) -> int:
     "that time or later; without a zone it is UTC.",
 )  # fmt: skip
 @click.option(
-    "--to", "stop", metavar="OFFSET", type=WholeNumber(0), help="Where to end: before it."
+    "--to",
+    "stop",
+    metavar="OFFSET",
+    type=WholeNumber(0, OFFSET_MAX),
+    help="Where to end: before it.",
 )
-@click.option("-n", "most", metavar="N", type=WholeNumber(0), help="Read N records at most.")
+@click.option(
+    "-n", "most", metavar="N", type=WholeNumber(0, OFFSET_MAX), help="Read N records at most."
+)
 @click.option("--follow", is_flag=True, help="Wait at the end for more, until Ctrl-C.")
 @client_options
 def read(
