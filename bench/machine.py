@@ -8,9 +8,12 @@ import subprocess
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["busy_share", "describe", "disturbed"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["busy_share", "describe", "described", "disturbed"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
@@ -68,6 +71,30 @@ def describe(folder: Path) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **_versions()},
         "commit": _commit(),
     }
+
+
+def described(
+    results: dict[str, Any], run: str, shorts: int, voids: Sequence[str]
+) -> Iterator[str]:
+    """The same for readers of a page: with how it was run, and whether it proves anything."""
+    machine = results["machine"]
+    yield "| | |"
+    yield "|---|---|"
+    yield f"| machine | {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB |"
+    yield f"| system | {machine['system']}, {machine['file_system']} |"
+    if "sync_p50_us" in results:
+        sync = "p50 {:.0f} µs before, {:.0f} µs after".format(*results["sync_p50_us"])
+        yield f"| fdatasync of 4 KiB | {sync} |"
+    yield "| cores in use | {:.0%} before, {:.0%} after |".format(*results["busy"])
+    yield f"| commit | {results['commit']}, {results['began']} |"
+    yield f"| versions | {', '.join(' '.join(one) for one in results['versions'].items())} |"
+    yield f"| run | {results['mode']}: {run} |"
+    yield f"| short | {shorts} of the bars |"
+    if voids:
+        yield ""
+        yield "**This run proves nothing:**"
+        yield ""
+        yield from (f"- {reason}" for reason in voids)
 
 
 def _cpu() -> str:

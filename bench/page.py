@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.effort import NAMES
+from bench.machine import described
 from bench.report import HEADS, effort_lines, lines, pipe_lines, short_count, title_of, voids
 
 if TYPE_CHECKING:
@@ -36,31 +37,13 @@ def page(results: Results, pictures: Sequence[str]) -> str:
 
 
 def _opening(results: Results) -> Iterator[str]:
-    machine, settings = results["machine"], results["settings"]
-    before, after = results["sync_p50_us"]
     yield "# Benchmarks"
     yield ""
     yield "Written by `make bench` from what it measured; do not edit. How to read it is below."
     yield ""
-    yield "| | |"
-    yield "|---|---|"
-    yield f"| machine | {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB |"
-    yield f"| system | {machine['system']}, {machine['file_system']} |"
-    yield f"| fdatasync of 4 KiB | p50 {before:.0f} µs before, {after:.0f} µs after |"
-    yield "| cores in use | {:.0%} before, {:.0%} after |".format(*results["busy"])
-    yield f"| commit | {results['commit']}, {results['began']} |"
-    yield f"| versions | {', '.join(' '.join(one) for one in results['versions'].items())} |"
-    yield (
-        f"| run | {results['mode']}: {settings['rounds']} rounds of {settings['seconds']:g} s, "
-        f"after {settings['warm_up']:g} s that do not count |"
-    )
-    yield f"| short | {short_count(results)} of the bars |"
-    reasons = voids(results)
-    if reasons:
-        yield ""
-        yield "**This run proves nothing:**"
-        yield ""
-        yield from (f"- {reason}" for reason in reasons)
+    run = "{rounds} rounds of {seconds:g} s, after {warm_up:g} s that do not count"
+    run = run.format_map(results["settings"])
+    yield from described(results, run, short_count(results), voids(results))
 
 
 def _tables(results: Results) -> Iterator[str]:

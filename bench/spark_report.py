@@ -9,7 +9,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench.machine import disturbed
+from bench.machine import described, disturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -166,30 +166,14 @@ def page(results: Results) -> str:
 
 
 def _opening(results: Results) -> Iterator[str]:
-    machine, settings = results["machine"], results["settings"]
     yield "# Benchmarks with Spark"
     yield ""
     yield "Written by `make bench-spark` from what it measured; do not edit. The log by itself is"
     yield "measured on [another page](benchmarks.md)."
     yield ""
-    yield "| | |"
-    yield "|---|---|"
-    yield f"| machine | {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB |"
-    yield f"| system | {machine['system']}, {machine['file_system']} |"
-    yield "| cores in use | {:.0%} before, {:.0%} after |".format(*results["busy"])
-    yield f"| commit | {results['commit']}, {results['began']} |"
-    yield f"| versions | {', '.join(' '.join(one) for one in results['versions'].items())} |"
-    yield (
-        f"| run | {results['mode']}: {settings['rounds']} rounds, {settings['small']:,} records of "
-        f"100 B, {settings['large']:,} of 1 KiB |"
-    )
-    yield f"| short | {short_count(results)} of the bars |"
-    reasons = voids(results)
-    if reasons:
-        yield ""
-        yield "**This run proves nothing:**"
-        yield ""
-        yield from (f"- {reason}" for reason in reasons)
+    run = "{rounds} rounds, {small:,} records of 100 B, {large:,} of 1 KiB"
+    run = run.format_map(results["settings"])
+    yield from described(results, run, short_count(results), voids(results))
 
 
 def _tables(results: Results) -> Iterator[str]:
