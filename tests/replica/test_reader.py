@@ -9,7 +9,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from replica_rig import CONFIG, LOG, SMALL, Cluster, append_all, in_loop, read_all, until, values
+from replica_rig import (
+    CONFIG,
+    LOG,
+    SMALL,
+    Cluster,
+    append_all,
+    in_loop,
+    quiet,
+    read_all,
+    until,
+    values,
+)
 
 from quorate.config import KIB
 from quorate.errors import (
@@ -33,6 +44,8 @@ if TYPE_CHECKING:
     from quorate.replica.shell import Replica
 
 N1 = NodeId("n1")
+# A cold read reads the index file and some frames.
+READS_EACH = 2
 BATCHES = [b"%05d " % number + b"x" * 300 for number in range(3000)]
 
 
@@ -180,6 +193,33 @@ async def test_a_read_that_is_given_up_leaves_nothing_behind(tmp_path: Path) -> 
                 await poll
         await leader.append(b"a", 1)
         assert values(await leader.fetch(0, KIB)) == [b"a"]
+
+
+@in_loop
+async def test_reads_that_were_given_up_count_until_their_thread_is_done(tmp_path: Path) -> None:
+    limit = 4
+    config = replace(SMALL, limits=replace(SMALL.limits, pending_reads=limit))
+    async with Cluster(tmp_path, 1, config) as cluster:
+        leader = await filled(cluster)
+        await quiet(leader)
+        faults = cluster.faults(N1)
+        faults.may_read.clear()
+        for _ in range(limit):
+            fetch = asyncio.ensure_future(leader.fetch(0, KIB))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            fetch.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await fetch
+        for _ in range(3):
+            with pytest.raises(Busy, match="pending_reads"):
+                await leader.fetch(0, KIB)
+        begun = faults.reads
+        faults.may_read.set()
+        await until(lambda: not leader._reader._reading)
+        # Nobody wants what no thread had begun to read: the two that were begun read on.
+        assert faults.reads - begun <= 2 * READS_EACH
+        assert values(await leader.fetch(0, KIB))[0] == BATCHES[0]
 
 
 @in_loop

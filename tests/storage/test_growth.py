@@ -12,6 +12,7 @@ from quorate.config import KIB, MIB, Config, Limits, Storage
 from quorate.replica.allowance import DROP_BYTES, ENTRY_OVERHEAD, NAMES_BYTES
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE, SPARE, LogId
+from quorate.storage.recovered import Recovered
 from quorate.storage.recovery import open_log
 from quorate.testing.disk.crashes import crash_states
 from quorate.testing.disk.enumerate import grow
@@ -218,6 +219,23 @@ def test_a_spare_is_made_larger_once_there_is_room() -> None:
     assert not flusher.shortage
 
 
+@pytest.mark.parametrize("wanted", [1, PAGE, MOST, 3 * MOST + 1])
+def test_a_spare_takes_an_entry_that_others_have_whatever_its_size(wanted: int) -> None:
+    disk = SimulatedDisk()
+    log, flusher = opened(disk)
+    append(log, flusher, BODY)
+    run(flusher.allocate_ahead(wanted))
+    assert flusher.room >= wanted
+    room = flusher.room
+    # And it stays what it is until it is used.
+    run(flusher.allocate_ahead())
+    assert flusher.room == room
+    body = max(0, wanted - len(grow(log.last, 0)[0].header))
+    append(log, flusher, body)
+    assert not log.damage
+    assert opened(disk)[0].last == log.last
+
+
 @pytest.mark.parametrize("pages", [3, 1000])
 def test_a_crash_while_a_spare_grows_costs_nothing(pages: int) -> None:
     disk = tight()
@@ -242,3 +260,20 @@ def test_a_crash_while_a_spare_grows_costs_nothing(pages: int) -> None:
         append(found, flusher, BODY)
     assert found_ends == ends
     assert {"shorten spare" if pages == 3 else "allocate spare", "sync spare"} <= steps
+
+
+# -- a clean stop ------------------------------------------------------------------------------
+
+
+def test_a_clean_stop_says_what_was_committed_since_the_last_block() -> None:
+    """Whoever reads the files of a stopped node sees all that it knew to be committed."""
+    disk = SimulatedDisk()
+    log, flusher = opened(disk)
+    run(flusher.plan(Flush(1, entries=grow(log.last, 10, 10, 10))))
+    run(flusher.prove(Index(2)))
+    run(flusher.close(Index(3)))
+    end = log.segments[-1].end
+    run(flusher.close(Index(3)))
+    assert log.segments[-1].end == end, "once is enough"
+    log, _ = opened(disk)
+    assert Recovered.of(log).committed == 3

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -352,14 +353,37 @@ def sealed(log: SegmentLog, flusher: Flusher) -> bool:
     return log.segments[0].footer is not None
 
 
+def test_a_spare_that_cannot_be_opened_is_had_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many files are open for a moment: nothing is wrong with the disk."""
+    log, flusher = without_spare(SimulatedDisk())
+    assert not flusher.has_spare
+
+    def refuse(_: SimulatedDisk, name: str) -> NoReturn:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SimulatedDisk, "create", refuse)
+        chores(flusher)
+        assert flusher.shortage == os.strerror(errno.EMFILE)
+    chores(flusher)
+    assert (flusher.has_spare, flusher.shortage) == (True, "")
+    assert log.damage == []
+
+
 def test_other_errors_of_an_allocation_are_not_lack_of_room() -> None:
     disk = SimulatedDisk()
-    log, flusher = opened(disk)
-    run(flusher, Flush(1, entries=chain(1)))
-    while "spare" in disk.files:  # the next roll takes it
-        run(flusher, Flush(2, entries=chain(1, after=log.last)))
-        disk.capacity = 0
-    disk.capacity = UNLIMITED
+    _, flusher = without_spare(disk)
     disk.error = errno.EIO
     with pytest.raises(OSError, match="Input/output error"):
         chores(flusher)
+
+
+def without_spare(disk: SimulatedDisk) -> tuple[SegmentLog, Flusher]:
+    """The last roll took it, and the next one is still to be allocated."""
+    log, flusher = opened(disk)
+    run(flusher, Flush(1, entries=chain(1)))
+    while "spare" in disk.files:
+        run(flusher, Flush(2, entries=chain(1, after=log.last)))
+        disk.capacity = 0
+    disk.capacity = UNLIMITED
+    return log, flusher

@@ -7,9 +7,11 @@ come along.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quorate.entry import Entry, make_entry
+from quorate.errors import Busy
 from quorate.raft.messages import (
     Ack,
     Append,
@@ -307,15 +309,17 @@ class Leader:
     def feed(self) -> None:
         """Send each peer what its state allows: called once at the end of a turn."""
         for peer in self.progress.values():
-            if peer.state is ProgressState.APPEND:
-                self._stream(peer)
-            elif peer.sent_at is None:
-                self._ask(peer)
+            # What cannot be read from the disk right now is read in a later turn.
+            with suppress(Busy):
+                if peer.state is ProgressState.APPEND:
+                    self._stream(peer)
+                elif peer.sent_at is None:
+                    self._ask(peer)
 
     def _ask(self, peer: Progress) -> None:
         standing = self._standing
-        peer.sent_at = standing.clock
         prev = standing.log.position(Index(peer.next - 1))
+        peer.sent_at = standing.clock
         standing.send(peer.node, Compare(self.term, peer.number, prev))
 
     def _stream(self, peer: Progress) -> None:

@@ -54,6 +54,12 @@ class Allowance:
         return room <= self._reserve or room < self.wanted
 
     @property
+    def missing(self) -> int:
+        """Bytes of the entry that found no room, if it finds none later either: it may be larger
+        than any that this node makes."""
+        return self.wanted if self.room is not None and self.room < self.wanted else 0
+
+    @property
     def cramped(self) -> bool:
         """Whether not even the first entry of a new leader finds room."""
         free = self.free

@@ -61,8 +61,8 @@ class Engine:
     """One replica: core, waiting callers and replicated state, and the rule of what waits."""
 
     __slots__ = (
-        "_agreement", "_allowance", "_boot", "_checkpointed", "_expired_at", "_gate", "_group",
-        "_handlers", "_proposals", "_ticked_at", "applied", "config", "core", "durability", "node",
+        "_agreement", "_boot", "_checkpointed", "_expired_at", "_gate", "_group", "_handlers",
+        "_proposals", "_ticked_at", "allowance", "applied", "config", "core", "durability", "node",
         "state",
     )  # fmt: skip
 
@@ -116,8 +116,8 @@ class Engine:
         self._agreement = Agreement(node, self.core.standing.quorum)
         self._proposals = Proposals(self.core, config)
         self._expired_at = 0
-        self._allowance = Allowance(self.durability, config.storage.reserve_bytes)
-        self._gate = Gate(self.core, config, self._proposals, self._allowance)
+        self.allowance = Allowance(self.durability, config.storage.reserve_bytes)
+        self._gate = Gate(self.core, config, self._proposals, self.allowance)
         self._ticked_at = now_ms
         self._handlers: dict[type[Input], Callable[[Any, Effects], None]] = {
             Deliver: self._on_deliver,
@@ -231,7 +231,7 @@ class Engine:
         if type(message) is Append:
             # What came before it in this turn has taken its room.
             self._stage()
-            message = self._allowance.fitting(message, standing.log)
+            message = self.allowance.fitting(message, standing.log)
         if message is None:
             standing.refuse(Refusal.NO_SPACE)
         else:
@@ -243,18 +243,18 @@ class Engine:
         durability = self.durability
         durability.finish(item.number, self.core.standing.term, effects.sends)
         if item.room is not None:
-            self._allowance.room = item.room
+            self.allowance.room = item.room
         self.core.persisted(durability.persisted, durability.persisted_term)
 
     def _look_at_room(self) -> None:
-        standing, allowance = self.core.standing, self._allowance
+        standing, allowance = self.core.standing, self.allowance
         if self.core.leader is not None:
             # What it turned down was another leader's.
             allowance.wanted = 0
         standing.full, standing.cramped = allowance.full, allowance.cramped
 
     def _on_room(self, item: Room, effects: Effects) -> None:
-        self._allowance.room, self._allowance.shortage = item.room, item.shortage
+        self.allowance.room, self.allowance.shortage = item.room, item.shortage
         self._look_at_room()
 
     def _on_flush_failed(self, item: FlushFailed, effects: Effects) -> None:
@@ -297,7 +297,7 @@ class Engine:
             # On a full disk it can wait: the reserve is for what cannot.
             leader = self.core.leader
             entries = self._proposals.arrived[0] + EXPIRY_ENTRIES
-            room = self._allowance.takes(self._proposals.expiry_room, entries)
+            room = self.allowance.takes(self._proposals.expiry_room, entries)
             if leader is not None and leader.has_room and room:
                 self._proposals.expire()
 

@@ -10,13 +10,14 @@ and only what is settled: nobody writes there any more.
 from __future__ import annotations
 
 import asyncio
-import errno
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from quorate.entry import decode_entry, parse_header
 from quorate.errors import Behind, Busy, Corrupt, NotLeader, OffsetOutOfRange, Trimmed
 from quorate.replica.published import Recent
+from quorate.storage.steps import TOO_MANY_FILES
 from quorate.types import EntryKind, Index
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ __all__ = ["Fetched", "Reader"]
 
 Result = TypeVar("Result")
 
-TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 # What is read before it is known whether the entry at hand is a publish: what stands behind one is
 # seldom wanted.
 PEEK_BYTES = 64 << 10
@@ -74,7 +74,7 @@ class Reader:
         self._barrier = barrier
         self._published = Recent()
         self._loop = asyncio.get_running_loop()
-        # Reads that have no answer yet.
+        # Reads that have no answer yet, and those without a reader that a thread is not done with.
         self._busy = 0
         # Those among them that wait until the end moves: all of them stand at the present end.
         self._waiting: set[asyncio.Future[None]] = set()
@@ -229,18 +229,29 @@ class Reader:
         return found, missing
 
     async def _in_thread(self, read: Callable[..., Result], *arguments: object) -> Result:
-        """What ``read`` finds on disk. Whoever stops waiting for it does not stop the thread."""
+        """What ``read`` finds on disk. Whoever stops waiting for it does not stop the thread, and
+        keeps the place until the thread is done: only so is there an end to what waits for one."""
         self._refuse_if_stopped()
-        reading = self._loop.run_in_executor(self._pool, read, *arguments)
+        job = _Job(partial(read, *arguments))
+        reading = self._loop.run_in_executor(self._pool, job.do)
         self._reading.add(reading)
         reading.add_done_callback(self._reading.discard)
         try:
-            return await asyncio.shield(reading)
+            return await asyncio.shield(reading)  # type: ignore[arg-type]  # it is wanted
+        except asyncio.CancelledError:
+            job.wanted = False
+            if not reading.done():
+                self._busy += 1
+                reading.add_done_callback(self._end_unwanted)
+            raise
         except OSError as error:
             node = self._engine.node
             if error.errno in TOO_MANY_FILES:
                 raise Busy(f"{node} has too many files open: {error}") from error
             raise Corrupt(f"{node} cannot read its disk: {error}; ask another") from error
+
+    def _end_unwanted(self, _: object) -> None:
+        self._busy -= 1
 
     # -- offsets by time -----------------------------------------------------------------------
 
@@ -293,6 +304,19 @@ class _Found:
                 yield chunk
             if self.full:
                 return
+
+
+class _Job(Generic[Result]):
+    """A read for a thread, which passes it over if nobody wants it any more."""
+
+    __slots__ = ("_read", "wanted")
+
+    def __init__(self, read: Callable[[], Result]) -> None:
+        self._read = read
+        self.wanted = True
+
+    def do(self) -> Result | None:
+        return self._read() if self.wanted else None
 
 
 def _wake(future: asyncio.Future[None]) -> None:

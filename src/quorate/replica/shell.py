@@ -14,6 +14,7 @@ from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, TypeVar
 
 from quorate.errors import (
+    Busy,
     DiskFailed,
     InvariantBroken,
     NotLeader,
@@ -37,6 +38,7 @@ from quorate.replica.exchange import (
 from quorate.replica.opening import plan_opening
 from quorate.replica.reader import Reader
 from quorate.replica.status import status_of
+from quorate.replica.upkeep import Upkeep
 from quorate.replica.writer import LogWriter
 from quorate.state.judge import PLAIN
 
@@ -66,10 +68,8 @@ Found = TypeVar("Found")
 
 log = logging.getLogger(__name__)
 
-# After so long without a flush the last one is proved.
-PROVE_MS = 10
-# How often chores are looked for that no flush is followed by: a full disk may have room again.
-LOOK_MS = 500
+# How long a stop waits for the commit of what is logged.
+DRAIN_S = 1.0
 
 
 class Replica:
@@ -103,12 +103,15 @@ class Replica:
         # Who waits for which answer. An append may have happened without one, a read may not.
         self._appends: dict[int, Callback] = {}
         self._reads: dict[int, Callback] = {}
+        # Not None once nothing is taken that is to be logged: why.
+        self._refused: str | None = None
         # Not None once no turn is taken any more: why.
         self._ended: str | None = None
+        # Done when no append waits any more; None if nobody waits for that.
+        self._drained: asyncio.Future[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._tick_s = engine.config.timing.tick_ms / 1000
-        # Since when nothing is flushed, and when chores were last looked for.
-        self._idle_ms = self._looked_ms = _now_ms()
+        self._upkeep = Upkeep(self._disk, engine.allowance, _now_ms())
         self._ticker = self._loop.call_later(self._tick_s, self._tick)
         self._give(Room(opened.flusher.room, opened.flusher.shortage))
 
@@ -134,7 +137,7 @@ class Replica:
         try:
             plan = plan_opening(directory, group, voters, config, _now_ms())
             opened = await writer.carry_out(plan)
-        except OSError as error:
+        except (OSError, Busy) as error:
             node, number = directory.identity.node, group.incarnation
             raise DiskFailed(f"{node} cannot open log {number:032x}: {error}") from error
         return cls(opened, writer, readers, send=send, halted=halted, report=report)
@@ -161,7 +164,7 @@ class Replica:
     ) -> None:
         """Append a batch of ``count`` records, or several with their ``rows``; ``callback`` gets a
         Receipt or an error."""
-        if self._ended is not None:
+        if self._refused is not None:
             self._refuse(callback)
             return
         self._token += 1
@@ -170,7 +173,7 @@ class Replica:
 
     def operate(self, operation: Operation, callback: Callback) -> None:
         """Log an operation; ``callback`` gets what belongs to it, or an error."""
-        if self._ended is not None:
+        if self._refused is not None:
             self._refuse(callback)
             return
         self._token += 1
@@ -193,7 +196,7 @@ class Replica:
 
     async def stage(self, label: Label, batch: bytes, count: int) -> Staged:
         """Log a batch of ``count`` records that nobody is to see yet."""
-        if self._ended is not None:
+        if self._refused is not None:
             raise self._refusal
         future = self._loop.create_future()
         self._token += 1
@@ -235,12 +238,12 @@ class Replica:
     @property
     def leader(self) -> NodeId | None:
         """Who leads, as far as is known here."""
-        return self.engine.core.standing.leader if self._ended is None else None
+        return self.engine.core.standing.leader if self._refused is None else None
 
     @property
     def serves(self) -> bool:
         """Whether this node leads and its first entry is applied: it takes appends at once."""
-        leader = self.engine.core.leader if self._ended is None else None
+        leader = self.engine.core.leader if self._refused is None else None
         return leader is not None and self.engine.applied >= leader.start
 
     @property
@@ -267,7 +270,7 @@ class Replica:
 
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(self._tick_s, self._tick)
-        self._tend_disk()
+        self._upkeep.tend(self.engine.settled, _now_ms())
         self._turn()
 
     def _turn(self) -> None:
@@ -287,7 +290,7 @@ class Replica:
     def _carry_out(self, effects: Effects) -> None:
         """The disk first: it is the slowest."""
         if effects.flush is not None:
-            self._idle_ms = _now_ms()
+            self._upkeep.flushed(_now_ms())
             self._disk.flush(effects.flush, self.engine.settled)
         if effects.sends:
             self._send(effects.sends)
@@ -296,6 +299,11 @@ class Replica:
         for token, result in effects.answers:
             callback = self._appends.pop(token, None) or self._reads.pop(token)
             self._answer(callback, result)
+        self._look_whether_drained()
+
+    def _look_whether_drained(self) -> None:
+        if self._drained is not None and not (self._appends or self._drained.done()):
+            self._drained.set_result(None)
 
     def _answer(self, callback: Callback, result: Result) -> None:
         try:
@@ -306,22 +314,11 @@ class Replica:
     def _checkpoint(self, sealed: Index) -> Checkpoint | None:
         try:
             return self.engine.checkpoint(sealed)
+        except Busy:
+            return None  # where it stands cannot be read now: the next seal brings the next one
         except Exception as error:  # noqa: BLE001  # as in a turn
             self._halt(error)
             return None
-
-    def _tend_disk(self) -> None:
-        """What nobody waits for, once the disk has nothing else to do."""
-        now = _now_ms()
-        if self._disk.busy:
-            self._idle_ms = now
-            return
-        prove = now - self._idle_ms >= PROVE_MS and self._disk.unproven
-        look = now - self._looked_ms >= LOOK_MS
-        if look:
-            self._looked_ms = now
-        if prove or (look and self._disk.has_chores):
-            self._disk.tend(self.engine.settled, prove=prove)
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -335,52 +332,77 @@ class Replica:
     def _unforeseen(self, error: Exception) -> ReplicaHalted:
         node = self.engine.node
         halt: ReplicaHalted = InvariantBroken(f"{node}: a turn failed: {error!r}")
-        if isinstance(error, OSError):
+        if isinstance(error, OSError | Busy):
             halt = DiskFailed(f"{node} cannot read its disk: {error}")
         halt.__cause__ = error
         return halt
 
     def _end(self, why: str) -> None:
         """No turn is taken any more. Whoever waits is told what can be known."""
+        self._take_no_more(why)
         self._ended = why
         self._ticker.cancel()
         self._reader.stop(str(self._refusal))
-        given = {item.token for item in self._inbox if isinstance(item, Request)}
         self._inbox.clear()
-        for token, callback in self._appends.items():
-            if token in given:
-                self._answer(callback, self._refusal)
-            else:
-                self._answer(callback, OutcomeUnknown(f"{why} before the outcome was known"))
+        for callback in self._appends.values():
+            self._answer(callback, OutcomeUnknown(f"{why} before the outcome was known"))
         for callback in self._reads.values():
             self._answer(callback, self._refusal)
         self._appends.clear()
         self._reads.clear()
+        self._look_whether_drained()
+
+    def _take_no_more(self, why: str) -> None:
+        """Nothing is logged any more: not even what is here and was in no turn yet."""
+        self._refused = why
+        given, self._inbox = self._inbox, []
+        for item in given:
+            if isinstance(item, Request):
+                self._answer(self._appends.pop(item.token), self._refusal)
+            else:
+                self._inbox.append(item)
 
     @property
     def _refusal(self) -> QuorateError:
-        return NotLeader(f"{self._ended}; leader: none")
+        return NotLeader(f"{self._refused}; leader: none")
 
     def _refuse(self, callback: Callback) -> None:
         self._loop.call_soon(self._answer, callback, self._refusal)
 
     async def close(self, *, clean: bool = True) -> None:
-        """Stop and give the files back. A clean stop ends the flush under way and leaves its mark;
-        the other kind leaves what a kill leaves, for a log that is no longer wanted.
+        """Stop and give the files back. A clean stop waits for a moment for the commit of what is
+        logged, ends the flush under way and leaves its mark; the other kind leaves what a kill
+        leaves, for a log that is no longer wanted.
 
         Raises DiskFailed or OSError if the mark could not be left; the files are given back then,
         too.
         """
         if self._closing is None:
             clean = clean and self._ended is None
-            if not clean:
-                self._disk.abandon()
-            if self._ended is None:
-                self._end(f"{self.engine.node} is stopping")
+            if clean:
+                self._take_no_more(self._stopping)
+            if clean and self._appends:
+                self._drained = self._loop.create_future()
+            else:
+                self._leave(clean=clean)
             self._closing = self._loop.create_task(self._give_back(clean=clean))
         await asyncio.shield(self._closing)
 
+    @property
+    def _stopping(self) -> str:
+        return f"{self.engine.node} is stopping"
+
+    def _leave(self, *, clean: bool) -> None:
+        if not clean:
+            self._disk.abandon()
+        if self._ended is None:
+            self._end(self._stopping)
+
     async def _give_back(self, *, clean: bool) -> None:
+        if self._drained is not None:
+            await asyncio.wait([self._drained], timeout=DRAIN_S)
+            clean = self._ended is None  # it may have halted meanwhile
+            self._leave(clean=clean)
         try:
             await self._disk.rest()
             if clean:

@@ -2,6 +2,8 @@
 
 All logs of a node share the threads; of each log at most one plan is under way. While it is, the
 log's end and its flusher belong to that thread, and to the loop in between: nothing is locked.
+
+Flushes have threads of their own: a vote or an append must not wait while other logs are opened.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from quorate.errors import DiskFailed
 from quorate.replica.exchange import Flushed, FlushFailed, Room
-from quorate.storage.layout import SPARE
 from quorate.types import Index
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from quorate.storage.segment import Segment
 
     Plan = Iterator[str]
+    Queue = SimpleQueue[Callable[[], None] | None]
 
 __all__ = ["LogWriter", "Writer"]
 
@@ -35,6 +37,8 @@ Result = TypeVar("Result")
 
 # More than cores: a thread that syncs only waits, and file systems sync several files at once.
 THREADS = 4
+# Segments that could be sealed and wait while there is always a flush: each is an open file.
+UNSEALED_MAX = 1
 
 
 def _ignore(_: float) -> None:
@@ -42,7 +46,8 @@ def _ignore(_: float) -> None:
 
 
 class Writer:
-    """The threads. ``observe`` is told the seconds that each flush took, in the loop.
+    """The threads: so many for flushes, and as many for what can wait, opening a log and chores.
+    ``observe`` is told the seconds that each flush took, in the loop.
 
     A queue and threads that take from it: a pool would make a future with its lock for every flush,
     which costs more than the rest of handing it over.
@@ -50,34 +55,42 @@ class Writer:
 
     def __init__(self, threads: int = THREADS, observe: Callable[[float], None] = _ignore) -> None:
         self.observe = observe
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._flushes: Queue = SimpleQueue()
+        self._others: Queue = SimpleQueue()
         self._threads = [
-            Thread(target=self._take, name=f"quorate-writer-{number}", daemon=True)
+            Thread(target=_take, args=(queue,), name=f"quorate-{name}-{number}", daemon=True)
+            for name, queue in (("writer", self._flushes), ("tender", self._others))
             for number in range(threads)
         ]
         for thread in self._threads:
             thread.start()
 
-    def begin(self, work: Callable[..., None], *arguments: object) -> None:
-        """Do ``work`` in a thread. It raises nothing, and reports back by itself."""
-        self._work.put(partial(work, *arguments))
+    def begin(self, flush: Callable[..., None], *arguments: object) -> None:
+        """Do ``flush`` in a thread. It raises nothing, and reports back by itself."""
+        self._flushes.put(partial(flush, *arguments))
+
+    def begin_later(self, work: Callable[[], None]) -> None:
+        """The same for what no flush waits for, as soon as there is a thread for it."""
+        self._others.put(work)
 
     async def carry_out(self, plan: Generator[str, None, Result]) -> Result:
-        """Run all of ``plan`` in a thread; what it returns."""
+        """Run all of ``plan`` in a thread, when there is one; what it returns."""
         done: Future[Result] = Future()
-        self.begin(_complete, plan, done)
+        self.begin_later(partial(_complete, plan, done))
         return await asyncio.wrap_future(done)
 
     def close(self) -> None:
         """End the threads; every log is closed by now."""
         for _ in self._threads:
-            self._work.put(None)
+            self._flushes.put(None)
+            self._others.put(None)
         for thread in self._threads:
             thread.join()
 
-    def _take(self) -> None:
-        while (work := self._work.get()) is not None:
-            work()
+
+def _take(queue: Queue) -> None:
+    while (work := queue.get()) is not None:
+        work()
 
 
 def _complete(plan: Generator[str, None, Result], done: Future[Result]) -> None:
@@ -98,12 +111,13 @@ class LogWriter:
 
     The spare comes first among the chores, and all at once: a flush may need it as the next
     segment, and without it appends are soon refused. The others stop after any step for a flush
-    that waits and go on after it: they touch no file that a flush touches.
+    that waits and go on after it: they touch no file that a flush touches. Only if too many
+    segments wait for their seal, a flush waits until one more is sealed.
     """
 
     __slots__ = (
-        "_abandoned", "_busy", "_checkpoint", "_chores", "_failed", "_flusher", "_idle", "_log",
-        "_loop", "_next", "_report", "_settled", "_tended", "_writer",
+        "_abandoned", "_asked", "_busy", "_checkpoint", "_chores", "_failed", "_flusher", "_idle",
+        "_log", "_loop", "_next", "_orders", "_report", "_room", "_settled", "_tended", "_writer",
     )  # fmt: skip
 
     def __init__(
@@ -122,11 +136,17 @@ class LogWriter:
         # Asked with the last entry that is sealed: the state to keep, if one is due.
         self._checkpoint = checkpoint
         self._loop = asyncio.get_running_loop()
-        # Whether a thread has the log.
+        # Whether a thread has the log, or is to have it.
         self._busy = False
+        # What to tend, until a thread begins with it. Whoever takes it out has the log.
+        self._orders: list[tuple[Index, bool, int]] = []
+        # Whether a thread is going to look there.
+        self._asked = False
+        # What was told last of the room, unless something was flushed since.
+        self._room: Room | None = None
         # The flush that waits for the thread that has it. Threads only look whether there is one.
         self._next: Flush | None = None
-        # What was settled when a flush was last given to a thread.
+        # What was settled when the log was last given to a thread.
         self._settled = Index(0)
         # Chores that stopped for a flush, or are to be done before others.
         self._chores: Plan | None = None
@@ -159,16 +179,32 @@ class LogWriter:
     def flush(self, flush: Flush, settled: Index) -> None:
         """Make ``flush`` durable: now, or as soon as the chores under way let it."""
         self._settled = settled
-        if self._busy:
+        if self._busy and not self._took_back():
             self._next = flush
         else:
             self._busy = True
             self._writer.begin(self._do_flush, flush, settled)
 
-    def tend(self, settled: Index, *, prove: bool = False) -> None:
-        """Nothing is to be flushed: do chores, and prove the last flush if that is wanted."""
+    def tend(self, settled: Index, *, prove: bool = False, wanted: int = 0) -> None:
+        """Nothing is to be flushed: do chores, and prove the last flush if that is wanted.
+
+        ``wanted`` are the bytes of an entry for which there must be room.
+        """
         self._busy = True
-        self._writer.begin(self._do_tend, settled, prove)
+        self._settled = settled
+        self._orders.append((settled, prove, wanted))
+        # In this order: a thread that looks from now on finds it.
+        if not self._asked:
+            self._asked = True
+            self._writer.begin_later(self._do_tend)
+
+    def _took_back(self) -> bool:
+        """Whether chores were still to be begun: now they are not."""
+        try:
+            self._orders.pop()
+        except IndexError:
+            return False
+        return True
 
     def abandon(self) -> None:
         """Leave what a kill would leave: the plan under way ends after the present step."""
@@ -176,7 +212,7 @@ class LogWriter:
 
     async def rest(self) -> None:
         """Wait until no thread has the log; none gets it again."""
-        if self._busy:
+        if self._busy and not self._took_back():
             self._idle = self._loop.create_future()
             await self._idle
 
@@ -195,20 +231,24 @@ class LogWriter:
         if free:
             self._release()
         if not self._abandoned:
+            self._room = None
             self._writer.observe(seconds)
             self._report(Flushed(number, room))
 
-    def _tidied(self, room: Room) -> None:
-        """Chores are done, or stopped for a flush."""
-        self._release()
-        if self._abandoned:
-            return
-        self._report(room)
-        if not self._busy and self._idle is None:
+    def _tidied(self, room: Room, more: bool) -> None:
+        """Chores are done, or stopped for a flush; ``more`` can be done at once."""
+        if self._chores is None and self._idle is None and not self._abandoned:
             checkpoint = self._checkpoint(self._log.sealed)
             if checkpoint is not None:
                 self._chores = self._flusher.keep(checkpoint)
-                self.tend(self._settled)
+        self._release()
+        if self._abandoned:
+            return
+        if room != self._room:
+            self._room = room
+            self._report(room)
+        if not self._busy and self._idle is None and (more or self._chores is not None):
+            self.tend(self._settled)
 
     def _fail(self, number: int, error: str) -> None:
         self._failed = self._abandoned = True
@@ -238,15 +278,28 @@ class LogWriter:
             return
         tell(partial(self._flushed, flush.number, room, seconds, free=free))
         if not free:
-            self._do_tend(settled)
+            self._do(settled, flushing=True)
 
-    def _do_tend(self, settled: Index, prove: bool = False) -> None:
+    def _do_tend(self) -> None:
+        self._asked = False
+        try:
+            settled, prove, wanted = self._orders.pop()
+        except IndexError:
+            return  # a flush, or whoever wants rest, was quicker
+        self._do(settled, prove=prove, wanted=wanted)
+
+    def _do(
+        self, settled: Index, *, prove: bool = False, wanted: int = 0, flushing: bool = False
+    ) -> None:
+        """The proof, the spare and the other chores; in a thread for flushes only one step of them,
+        so that they go on even if there is always a flush, unless they can wait no longer."""
         tell = self._loop.call_soon_threadsafe
         try:
             if prove:
                 self._carry_out(self._flusher.prove(settled))
-            self._do_chores(settled)
-            tell(self._tidied, Room(self._flusher.room, self._flusher.shortage))
+            self._carry_out(self._flusher.allocate_ahead(wanted))
+            more = self._do_chores(settled, flushing=flushing)
+            tell(self._tidied, Room(self._flusher.room, self._flusher.shortage), more)
         except Exception as error:  # noqa: BLE001  # whatever it was, the disk is in no known state
             tell(self._fail, 0, _described(error))
 
@@ -259,24 +312,38 @@ class LogWriter:
         while not self._abandoned and (step := next(plan, None)) is not None:
             yield step
 
-    def _do_chores(self, settled: Index) -> None:
-        self._carry_out(self._flusher.allocate_ahead())
+    def _do_chores(self, settled: Index, *, flushing: bool) -> bool:
+        """Whether more of them can be done at once."""
+        resumed, before = self._chores is not None, self._waiting(settled)
         chores, self._chores = self._chores or self._flusher.chores(settled), None
+        patient = self._sealable(settled) <= UNSEALED_MAX
         found = False
         for step in self._steps(chores):
             found = True
-            if self._next is not None and not step.endswith("spare"):
+            stops = patient and (flushing or self._next is not None)
+            if stops and not step.endswith("spare"):
                 self._chores = chores
-                return
-        segments = self._log.segments
+                return True
+        segments, left = self._log.segments, self._waiting(settled)
         if not found and segments and self._is_tidy(settled):
             self._tended = segments[-1]
+        # What cannot be sealed or indexed now is tried again later, not over and over.
+        return left > 0 and (resumed or left < before)
+
+    def _sealable(self, settled: Index) -> int:
+        """Segments that wait for their seal, and need not."""
+        return sum(one.last.index <= settled for one in self._log.unsealed)
+
+    def _waiting(self, settled: Index) -> int:
+        """Seals and index files that are to be written."""
+        return self._sealable(settled) + len(self._log.unindexed)
 
     def _is_tidy(self, settled: Index) -> bool:
         """Whether there is nothing to do before the next segment is begun. A segment is sealed
-        once all in it is settled; and for the spare there may be room later."""
+        once all in it is settled; and for the spare or an index file there may be room later."""
         sealed = self._log.segments[:-1]
-        return (not sealed or sealed[-1].last.index <= settled) and SPARE in self._log.vfs.names()
+        done = not sealed or sealed[-1].last.index <= settled
+        return done and self._flusher.has_spare and not self._log.unindexed
 
 
 def _described(error: Exception) -> str:

@@ -49,7 +49,7 @@ def truncate(log: SegmentLog, first: Index, spare_bytes: int) -> Generator[str, 
     spare_bytes = yield from _drop_segments(log, kept + 1, spare_bytes)
     target.next_offset = rows.offsets[first - rows.first]
     rows.cut(first)
-    target.hollow = {index for index in target.hollow if index < first}
+    target.hollow -= {index for index in tuple(target.hollow) if index >= first}
     target.last = before
     target.append_time = rows.times[-1] if rows.times else target.header.append_time
     if target.capacity == target.header.capacity:

@@ -7,8 +7,9 @@ runs it to its end: the writer's thread, or the simulator, which may crash betwe
 from __future__ import annotations
 
 import errno
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from quorate.errors import check
@@ -32,7 +33,7 @@ from quorate.storage.layout import (
 )
 from quorate.storage.scan import Rows
 from quorate.storage.segment import Segment
-from quorate.storage.steps import NO_SPACE, plan_record
+from quorate.storage.steps import NO_SPACE, PASSING, plan_record
 from quorate.storage.vfs import ReopenedFile
 from quorate.storage.window import is_zero
 from quorate.types import Index, NodeId, Term
@@ -52,6 +53,8 @@ __all__ = ["Flush", "Flusher"]
 JOINED_BYTES = 128 * 1024
 # At the end of a segment: one for the empty block that proves the last one, one for the footer.
 KEPT_PAGES = 2
+# Of a new segment: those, one for its header, and what two blocks take besides entries.
+UNPROMISED_PAGES = KEPT_PAGES + 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,8 @@ class Flusher:
         self.shortage = ""
         # Whether the newest block is durable and nothing that was written after it says so.
         self._unproven = unproven
+        # What the blocks of this life say to be committed.
+        self._claimed = Index(0)
 
     def plan(self, flush: Flush) -> Plan:
         """Vote first, then the log; what a crash leaves of it is a log that existed."""
@@ -145,7 +150,8 @@ class Flusher:
     def close(self, committed: Index) -> Plan:
         """Leave the mark of a clean stop."""
         segments = self._log.segments
-        if self.unproven:
+        # Also of what was committed since: whoever reads the files sees all that was.
+        if segments and (self._unproven or self._claimed < min(committed, self._log.last.index)):
             yield from self.prove(committed)
         mark = CleanMark(0, 0, self._log.last)
         if segments:
@@ -203,6 +209,7 @@ class Flusher:
         position = segment.end
         # No block claims what only a later one holds.
         committed = min(committed, entries[-1].index if entries else segment.last.index)
+        self._claimed = max(self._claimed, committed)
         self._write_number += 1
         # Every flush is synced before the next is written: all below this block is durable.
         block = Block(segment.last, self._write_number, position, committed, length)
@@ -307,17 +314,26 @@ class Flusher:
         self._vfs.sync_directory()
         yield "sync directory for spare"
 
-    def allocate_ahead(self) -> Plan:
-        """The next spare, if there is room for it: without one, appends are refused in time."""
-        if self._spare_bytes >= self._next_bytes:
+    def allocate_ahead(self, wanted: int = 0) -> Plan:
+        """The next spare, if it can be had: without one, appends are refused in time.
+
+        It takes an entry of ``wanted`` bytes, even if none as large is made by this node any more.
+        """
+        size = max(self._next_bytes, pages(wanted) + UNPROMISED_PAGES * PAGE if wanted else 0)
+        if self._spare_bytes >= size:
             return
         try:
-            yield from self._allocate_spare(self._next_bytes)
+            yield from self._allocate_spare(size)
         except OSError as error:
-            if error.errno not in NO_SPACE:
+            if error.errno not in PASSING:
                 raise
             self.shortage = error.strerror or "no space is left"
-            yield from self._keep_spare()
+            if error.errno in NO_SPACE:  # else it was not even opened
+                yield from self._keep_spare()
+
+    @property
+    def has_spare(self) -> bool:
+        return self._spare_bytes > 0
 
     def _keep_spare(self) -> Plan:
         """It could not be had, or not made larger: what there was before stays."""
@@ -339,12 +355,11 @@ class Flusher:
         """
         segments = self._log.segments
         newest = segments[-1].room if segments else 0
-        return max(0, max(newest, self._spare_bytes - PAGE) - (KEPT_PAGES + 4) * PAGE)
+        return max(0, max(newest + PAGE, self._spare_bytes) - UNPROMISED_PAGES * PAGE)
 
     def _seal(self, settled: Index) -> Plan:
         """Close a segment in which everything is committed; the newest one stays open."""
-        unsealed = (one for one in self._log.segments[:-1] if one.footer is None and not one.hollow)
-        segment = next(unsealed, None)
+        segment = next(iter(self._log.unsealed), None)
         if segment is not None and segment.last.index <= settled:
             footer = Footer(
                 segment.end, segment.last, segment.write_number, segment.next_offset,
@@ -370,26 +385,25 @@ class Flusher:
 
     def _index(self) -> Plan:
         """Write the index file of a sealed segment that has none, or a bad one."""
-        sealed = (one for one in self._log.segments if one.footer is not None)
-        segment = next((one for one in sealed if not one.indexed and not one.hollow), None)
+        segment = next(iter(self._log.unindexed), None)
         if segment is not None:
-            name = index_name(segment.number)
-            segment.indexed = yield from self._derive(name, encode_index(segment))
+            encode = partial(encode_index, segment)
+            segment.indexed = yield from self._derive(index_name(segment.number), encode)
             if segment.indexed:
                 segment.release(self._log.loaded)
 
     def keep(self, checkpoint: Checkpoint) -> Plan:
         """Put the state of the log beside it, in place of an older one."""
-        yield from self._derive(CHECKPOINT, checkpoint.encode())
+        yield from self._derive(CHECKPOINT, checkpoint.encode)
 
-    def _derive(self, name: str, data: bytes) -> Generator[str, None, bool]:
-        """Publish what can be made again from the frames; False if there is no room for it now."""
+    def _derive(self, name: str, encode: Callable[[], bytes]) -> Generator[str, None, bool]:
+        """Publish what can be made again from the frames; False if that cannot be done now."""
         try:
-            yield from self._publish(name, data)
+            yield from self._publish(name, encode())
         except OSError as error:
-            if error.errno not in NO_SPACE:
+            if error.errno not in PASSING:
                 raise
-            if name + UNFINISHED in self._vfs.names():
+            with suppress(FileNotFoundError):  # not looked for: that takes a file, too
                 self._vfs.unlink(name + UNFINISHED)
                 yield f"unlink {name + UNFINISHED}"
             return False

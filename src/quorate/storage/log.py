@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from quorate.storage.layout import LogId
+    from quorate.storage.scan import Fault
     from quorate.storage.segment import Segment
     from quorate.storage.vfs import Vfs
 
@@ -66,6 +67,17 @@ class SegmentLog:
         sealed = (one.last.index for one in self.segments if one.footer is not None)
         return max(sealed, default=Index(0))
 
+    @property
+    def unsealed(self) -> list[Segment]:
+        """Those that are full and wait for their footer; a damaged one gets none."""
+        return [one for one in self.segments[:-1] if one.footer is None and not one.hollow]
+
+    @property
+    def unindexed(self) -> list[Segment]:
+        """Those that are sealed and wait for their index file; a damaged one gets none."""
+        sealed = (one for one in self.segments if one.footer is not None)
+        return [one for one in sealed if not one.indexed and not one.hollow]
+
     def position(self, index: Index) -> Position:
         """Where the log stands at ``index``, which lies in first - 1 .. last."""
         return self.segment(index).position(index) if self.segments else ORIGIN
@@ -104,14 +116,22 @@ class SegmentLog:
                 yield decode_entry(bytes(frame))
                 start = Index(start + 1)
 
-    def examine(self, segment: Segment) -> None:
-        """Look at every byte of a sealed segment, and note what is bad in it."""
+    def examine(self, segment: Segment, start: Index, stop: Index) -> None:
+        """Note what is bad in ``segment``: of a sealed one look at every byte, of another only at
+        entries start..stop-1. Those are settled; behind them the writer may be at work."""
+        if segment.footer is None:
+            faults = segment.spoiled(start, min(stop, Index(segment.rows.last + 1)))
+        else:
+            faults = self._scan(segment)
+        name = segment_name(segment.number)
+        self.damage += [Damage(name, *fault) for fault in faults]
+
+    def _scan(self, segment: Segment) -> list[Fault]:
         header = segment.header
         data, proof = Window(segment.file, segment.end), Proof(segment.end, segment.last)
         found = scan(data, header.nonce, header.before, proof)
         segment.take(found)
-        name = segment_name(segment.number)
-        self.damage += [Damage(name, *fault) for fault in found.damage]
+        return found.damage
 
     def loses(self, damage: Damage) -> bool:
         """Whether ``damage`` took an entry within the log of which not even the header is left."""
@@ -126,7 +146,7 @@ class SegmentLog:
         return Index(rows.first + max(0, bisect_right(rows.offsets, offset) - 1))
 
     def _refuse_hollow(self, segment: Segment, start: Index, stop: Index) -> None:
-        bad = [index for index in segment.hollow if start <= index < stop]
+        bad = [index for index in tuple(segment.hollow) if start <= index < stop]
         if bad:
             raise Corrupt(f"entry {min(bad)} is damaged on this disk; ask another replica for it")
 

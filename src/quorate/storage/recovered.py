@@ -8,19 +8,25 @@ checkpoint.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from quorate.entry import decode_entry
-from quorate.errors import Corrupt, Damaged, DiskFailed
+from quorate.errors import Busy, Corrupt, Damaged, DiskFailed
 from quorate.storage.checkpoint import Checkpoint, read_checkpoint
+from quorate.storage.steps import TOO_MANY_FILES
 from quorate.types import ORIGIN, Index, Position, VoteRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from quorate.entry import Entry
     from quorate.storage.log import SegmentLog
     from quorate.storage.segment import Segment
 
 __all__ = ["Recovered", "SegmentArchive"]
+
+Result = TypeVar("Result")
 
 READ_BYTES = 1 << 20
 
@@ -29,29 +35,28 @@ class SegmentArchive:
     """The entries of an open log, by index; whole, or without the body that the disk spoiled.
 
     Raises Damaged if an entry is lost that nothing identifies, DiskFailed if the disk does not
-    answer.
+    answer, Busy if no file can be opened right now: nothing is wrong with the entry then.
     """
 
     def __init__(self, log: SegmentLog) -> None:
         self._log = log
 
     def position(self, index: Index) -> Position:
-        try:
-            return self._log.position(index)
-        except Corrupt:
-            self._examine(index)
-            return self._log.position(index)
-        except OSError as error:
-            raise _unreadable(index, error) from error
+        return self._found(index, Index(index + 1), partial(self._log.position, index))
 
     def entries(self, start: Index, stop: Index, bytes_max: int = READ_BYTES) -> list[Entry]:
         """Entries start..stop-1, up to ``bytes_max`` and at least one."""
+        return self._found(start, stop, partial(self._read, start, stop, bytes_max))
+
+    def _found(self, start: Index, stop: Index, read: Callable[[], Result]) -> Result:
+        """What ``read`` finds. A segment is believed until it is read: then it is looked at."""
         try:
-            return self._read(start, stop, bytes_max)
-        except Corrupt:
-            # A sealed segment is believed until it is read.
-            self._examine(start)
-            return self._read(start, stop, bytes_max)
+            try:
+                return read()
+            except Corrupt:
+                self._log.examine(self._log.segment(start), start, stop)
+                refuse_lost(self._log)
+                return read()
         except OSError as error:
             raise _unreadable(start, error) from error
 
@@ -60,16 +65,14 @@ class SegmentArchive:
         if start in segment.hollow:
             return [segment.hollow_entry(start)]
         stop = min(stop, Index(segment.last.index + 1))
-        bad = min((index for index in segment.hollow if index > start), default=stop)
+        bad = min((index for index in tuple(segment.hollow) if index > start), default=stop)
         frames = self._log.frames(start, min(stop, bad), bytes_max)
         return [decode_entry(bytes(frame)) for frame in frames]
 
-    def _examine(self, index: Index) -> None:
-        self._log.examine(self._log.segment(index))
-        refuse_lost(self._log)
 
-
-def _unreadable(index: Index, error: OSError) -> DiskFailed:
+def _unreadable(index: Index, error: OSError) -> Busy | DiskFailed:
+    if error.errno in TOO_MANY_FILES:
+        return Busy(f"entry {index} cannot be read now: {error}")
     return DiskFailed(f"entry {index} cannot be read: {error}; check the disk")
 
 

@@ -13,6 +13,7 @@ from quorate.entry import HEADER_BYTES, hollow_entry, is_frame, parse_header
 from quorate.errors import Corrupt
 from quorate.storage.index import LoadedRows
 from quorate.storage.layout import PAGE, Footer, segment_name
+from quorate.storage.scan import Fault
 from quorate.types import Index, Position
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class Segment:
         self.footer: Footer | None = None
         # Whether a whole index file stands beside it, as far as is known.
         self.indexed = False
-        # Entries whose bytes are bad: never read, never served.
+        # Entries whose bytes are bad: never read, never served. Threads add and remove without a
+        # lock, so whoever walks through them walks through a copy.
         self.hollow: set[Index] = set()
 
     @property
@@ -87,7 +89,10 @@ class Segment:
         self._rows = None
 
     def take(self, found: Scan) -> None:
-        """Go by what a scan of the whole segment found: no index file says what is lost."""
+        """Go by what a scan of the whole segment found: no index file says what is lost.
+
+        Only of one that is sealed: to the rows of another the writer may add meanwhile.
+        """
         self._rows = found.rows
         self.hollow = found.hollow
 
@@ -122,6 +127,23 @@ class Segment:
                 raise self._corrupt(Index(index), first)
             frames.append(frame)
         return frames
+
+    def spoiled(self, start: Index, stop: Index) -> list[Fault]:
+        """What is bad among entries start..stop-1, which are settled. Those of which the header is
+        left are hollow from now on; nothing else changes."""
+        faults, rows = [], self.rows
+        for index in map(Index, range(start, stop)):
+            begin, end = rows.frame(index)
+            data = self.file.read(begin, end - begin)
+            if index in self.hollow or is_frame(data, index):
+                continue
+            header = parse_header(data)
+            known = header is not None and header.position.index == index
+            if known:
+                self.hollow.add(index)
+            what = "the body is bad" if known else "the header is bad"
+            faults.append(Fault(begin, end, index, index, what))
+        return faults
 
     def hollow_entry(self, index: Index) -> Entry:
         """What is known of an entry whose body is bad."""

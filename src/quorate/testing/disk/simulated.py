@@ -186,6 +186,8 @@ class SimulatedDisk:
 
     def unlink(self, name: str) -> None:
         self.meet(f"unlink {name}")
+        if name not in self.files:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         self._pending.append((name, None, self.files.pop(name)))
 
     def sync_directory(self) -> None:

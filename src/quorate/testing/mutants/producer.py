@@ -50,11 +50,11 @@ PRODUCER = (
         "receipt-for-a-batch-that-failed",
         "only a receipt of its own delivers a batch",
         "client/window.py",
-        "        ticket.resolve(outcome)\n        unacked = self._unacked\n",
+        "        ticket.resolve(outcome)\n        self._refusal = None\n",
         "        for one in self._unacked:\n"
         "            if one.sequence <= ticket.sequence + ticket.count:\n"
         "                one.resolve(outcome)\n"
-        "        unacked = self._unacked\n",
+        "        self._refusal = None\n",
     ),
     Mutant(
         "doubt-forgotten-at-a-refusal",

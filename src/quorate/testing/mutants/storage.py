@@ -166,6 +166,14 @@ STORAGE = (
         "            if free < 0:\n",
         "            if False:\n",
     ),
+    # -- reading -------------------------------------------------------------------------------
+    Mutant(
+        "open-segment-looked-at-whole",
+        "where the entries of an open segment lie is for the writer to say",
+        "storage/log.py",
+        "        if segment.footer is None:\n",
+        "        if False:\n",
+    ),
     # -- opening -------------------------------------------------------------------------------
     Mutant(
         "body-crc-not-checked",

@@ -1,0 +1,212 @@
+"""What nobody waits for: it keeps up with the flushes, and nobody has to wait for it either."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from replica_rig import LOG, SMALL, Cluster, append_all, in_loop, until
+from writer_rig import VOTE, rest, set_up
+
+from quorate.errors import Busy
+from quorate.replica.engine import Engine
+from quorate.replica.exchange import Flushed, FlushFailed, Room
+from quorate.replica.writer import UNSEALED_MAX, LogWriter, Writer
+from quorate.storage.checkpoint import CHECKPOINT
+from quorate.storage.directory import LOGS, log_name
+from quorate.storage.flusher import Flush
+from quorate.testing.disk.enumerate import grow, open_disk
+from quorate.testing.disk.simulated import SimulatedDisk
+from quorate.types import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from quorate.storage.checkpoint import Checkpoint
+    from quorate.testing.disk.simulated import SimulatedFile
+
+# So many entries of this size fill a segment.
+FULL = [6_500] * 3
+SEGMENTS = 8
+
+
+class Saturated:
+    """A log whose next flush is there before the one under way is done. Each fills a segment."""
+
+    def __init__(self, writer: Writer, flushes: int) -> None:
+        self.log, flusher = open_disk(SimulatedDisk())
+        self.work = LogWriter(
+            writer, self.log, flusher, report=self.report, checkpoint=self.checkpoint
+        )
+        self.left = flushes
+        self.number = 0
+        self.unsealed_most = 0
+        self.failed = False
+        # The last sealed entry at each time that a checkpoint was asked for.
+        self.asked: list[Index] = []
+        self._settled = self._given = Index(0)
+        self._last = self.log.last
+
+    def give(self) -> None:
+        self.left -= 1
+        self.number += 1
+        entries = grow(self._last, *FULL)
+        self._settled, self._given = self._given, entries[-1].index
+        self._last = entries[-1].position
+        vote = VOTE if self.number == 1 else None
+        self.work.flush(Flush(self.number, vote, entries=entries), self._settled)
+
+    def report(self, item: Flushed | Room | FlushFailed) -> None:
+        self.failed |= isinstance(item, FlushFailed)
+        self.unsealed_most = max(self.unsealed_most, len(self.log.unsealed))
+        if isinstance(item, Flushed) and self.left:
+            self.give()
+
+    def checkpoint(self, sealed: Index) -> Checkpoint | None:
+        self.asked.append(sealed)
+        return None
+
+
+@in_loop
+async def test_sealing_keeps_up_with_flushes_that_never_pause() -> None:
+    writer = Writer(1)
+    busy = Saturated(writer, 4 * SEGMENTS)
+    busy.give()
+    await until(lambda: not (busy.left or busy.work.busy))
+    assert not busy.failed
+    assert len(busy.log.segments) >= 4 * SEGMENTS
+    # One is full because of the flush at hand, one waits for its commit.
+    assert busy.unsealed_most <= UNSEALED_MAX + 2
+    # And the state can be kept meanwhile, not only when all is over.
+    assert any(0 < sealed < busy.log.last.index // 2 for sealed in busy.asked)
+    writer.close()
+
+
+@in_loop
+async def test_whatever_can_be_sealed_is_sealed_as_soon_as_there_is_time() -> None:
+    stage = set_up()
+    for number in range(1, SEGMENTS + 1):
+        entries = grow(stage.log.last, *FULL)
+        stage.work.flush(Flush(number, VOTE if number == 1 else None, entries=entries), Index(0))
+        await rest(stage)
+    assert not any(stage.sealed())
+    stage.work.tend(stage.log.last.index)
+    await rest(stage)
+    assert stage.sealed() == [True] * (len(stage.log.segments) - 1) + [False]
+    assert (stage.log.unsealed, stage.log.unindexed) == ([], [])
+    stage.writer.close()
+
+
+# -- other logs --------------------------------------------------------------------------------
+
+
+def blocked(writer: Writer, go: threading.Event) -> list[asyncio.Future[None]]:
+    """Logs that take long to open, more than there are threads."""
+
+    def plan() -> Generator[str, None, None]:
+        go.wait()
+        yield "looked"
+
+    return [asyncio.ensure_future(writer.carry_out(plan())) for _ in range(3)]
+
+
+@in_loop
+async def test_a_flush_does_not_wait_while_other_logs_are_opened() -> None:
+    stage, go = set_up(), threading.Event()
+    opening = blocked(stage.writer, go)
+    await asyncio.sleep(0)
+    for number in (1, 2):
+        # Chores are due after each, and no thread has time for them.
+        entries = grow(stage.log.last, *FULL)
+        stage.work.flush(Flush(number, VOTE, entries=entries), stage.log.last.index)
+        await until(lambda: len(stage.flushed()) == number)  # noqa: B023  # called at once
+    assert not any(stage.sealed())
+    go.set()
+    await asyncio.gather(*opening)
+    await rest(stage)
+    assert stage.sealed()[:-2] == [True] * (len(stage.log.segments) - 2)
+    stage.writer.close()
+
+
+@in_loop
+async def test_a_stop_does_not_wait_for_chores_that_were_not_begun() -> None:
+    stage, go = set_up(), threading.Event()
+    stage.work.flush(Flush(1, VOTE, entries=grow(stage.log.last, *FULL, *FULL)), Index(0))
+    await rest(stage)
+    opening = blocked(stage.writer, go)
+    await asyncio.sleep(0)
+    steps = len(stage.steps)
+    stage.work.tend(Index(3), prove=True)
+    await stage.work.rest()
+    go.set()
+    await asyncio.gather(*opening)
+    stage.writer.close()
+    assert len(stage.steps) == steps
+
+
+# -- too many open files -----------------------------------------------------------------------
+
+
+class ScarceFiles(SimulatedDisk):
+    """A disk that is fine, in a process that may open no more files."""
+
+    __slots__ = ("refused",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = 0
+
+    def create(self, name: str) -> SimulatedFile:
+        if self.refused:
+            raise OSError(self.refused, os.strerror(self.refused), name)
+        return super().create(name)
+
+
+@in_loop
+async def test_a_checkpoint_that_cannot_be_made_now_is_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Index] = []
+    real = Engine.checkpoint
+
+    def checkpoint(engine: Engine, sealed: Index) -> Checkpoint | None:
+        asked.append(sealed)
+        if sealed == asked[0]:
+            raise Busy("no file can be opened")
+        return real(engine, sealed)
+
+    monkeypatch.setattr(Engine, "checkpoint", checkpoint)
+    async with Cluster(tmp_path, 1, SMALL) as cluster:
+        leader = await cluster.leader()
+        place = tmp_path / leader.engine.node / LOGS / log_name(LOG) / CHECKPOINT
+        while not place.exists():
+            await append_all(leader, [bytes(300)] * 100)
+        assert cluster.halts == []
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE], ids=["EMFILE", "ENFILE"])
+@in_loop
+async def test_an_index_file_that_cannot_be_opened_is_written_later(number: int) -> None:
+    writer, disk = Writer(1), ScarceFiles()
+    log, flusher = open_disk(disk)
+    reports: list[Flushed | Room | FlushFailed] = []
+    work = LogWriter(writer, log, flusher, report=reports.append, checkpoint=lambda _: None)
+    work.flush(Flush(1, VOTE, entries=grow(log.last, *FULL, *FULL)), Index(0))
+    await until(lambda: not work.busy)
+    disk.refused = number
+    for _ in range(2):
+        work.tend(Index(3))
+        await until(lambda: not work.busy)
+    assert log.unindexed == [log.segments[0]]
+    assert work.has_chores
+    disk.refused = 0
+    work.tend(Index(3))
+    await until(lambda: not work.busy)
+    assert log.unindexed == []
+    assert not any(isinstance(report, FlushFailed) for report in reports)
+    writer.close()

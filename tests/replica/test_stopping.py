@@ -1,0 +1,84 @@
+"""A clean stop amid appends: what is logged gets its answer, what is not goes elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import TYPE_CHECKING
+
+import pytest
+from replica_rig import LOG, Cluster, in_loop, quiet, read_all, until
+
+from quorate.errors import NotLeader, OutcomeUnknown
+from quorate.storage.directory import LOGS, log_name
+from quorate.storage.layout import CLEAN
+from quorate.types import NodeId
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from quorate.replica.exchange import Receipt
+    from quorate.replica.shell import Replica
+
+N1 = NodeId("n1")
+
+
+async def appending(cluster: Cluster) -> tuple[Replica, asyncio.Future[Receipt]]:
+    """The only node, and an append that its disk is not done with."""
+    leader = await cluster.leader()
+    await quiet(leader)
+    faults = cluster.faults(N1)
+    begun = faults.syncs
+    faults.may_sync.clear()
+    append = asyncio.ensure_future(leader.append(b"a", 1))
+    await until(lambda: faults.syncs > begun)
+    return leader, append
+
+
+@in_loop
+async def test_an_append_that_is_logged_is_answered_before_a_stop(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, 1) as cluster:
+        leader, append = await appending(cluster)
+        stop = asyncio.ensure_future(cluster.stop(N1))
+        await asyncio.sleep(0)
+        with pytest.raises(NotLeader, match="stopping"):
+            await leader.append(b"b", 1)
+        assert (leader.leader, leader.serves) == (None, False)
+        cluster.faults(N1).may_sync.set()
+        assert (await append).offset == 0
+        await stop
+        await cluster.start(N1)
+        assert await read_all(await cluster.leader()) == [b"a"]
+
+
+@in_loop
+async def test_a_leader_that_stops_waits_for_the_others(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        leader = await cluster.leader()
+        name, last = leader.engine.node, leader.status().last
+        cluster.isolate(name)
+        append = asyncio.ensure_future(leader.append(b"a", 1))
+        await until(lambda: leader.status().last > last)
+        stop = asyncio.ensure_future(leader.close())
+        await asyncio.sleep(0)
+        cluster.cut.clear()
+        assert (await append).offset == 0
+        await stop
+        await cluster.stop(name)
+        assert await read_all(await cluster.leader()) == [b"a"]
+
+
+@in_loop
+async def test_a_disk_that_fails_during_a_stop_leaves_no_mark(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, 1) as cluster:
+        _, append = await appending(cluster)
+        faults = cluster.faults(N1)
+        stop = asyncio.ensure_future(cluster.stop(N1))
+        await asyncio.sleep(0)
+        faults.errors["sync"] = errno.EIO
+        faults.may_sync.set()
+        with pytest.raises(OutcomeUnknown):
+            await append
+        await stop
+        assert [name for name, _ in cluster.halts] == [N1]
+        assert not (tmp_path / N1 / LOGS / log_name(LOG) / CLEAN).exists()
