@@ -49,7 +49,11 @@ def test_an_address_is_host_and_port(address: str, parts: tuple[str, int]) -> No
 
 @pytest.mark.parametrize(
     "address",
-    ["", "host", "host:", ":1", "[]:1", "host:-1", "host:65536", "host:1x", "host:²", "::1:1"],
+    [
+        *("", "host", "host:", ":1", "[]:1", "host:-1", "host:65536", "host:1x", "host:²", "::1:1"),
+        # More digits than Python makes a number of.
+        "host:" + "1" * 5000,
+    ],
 )
 def test_what_is_no_address_is_named(address: str) -> None:
     with pytest.raises(InvalidArgument, match="address ") as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from net_rig import (
     Door,
     Recorder,
     enter,
+    intrude,
     intrude_politely,
     intruded,
     listening,
@@ -20,6 +22,7 @@ from net_rig import (
 )
 
 from quorate.errors import Busy, InvalidArgument, InvariantBroken, Timeout
+from quorate.net.connection import SIGNS_MAX
 from quorate.net.limits import NetworkLimits
 from quorate.wire.frames import Frame, FrameKind, encode_frame
 
@@ -50,6 +53,48 @@ def test_ping_is_answered_without_the_handler(run: Run) -> None:
             [frame] = await stranger.frames()
             assert frame.kind is FrameKind.PONG
             assert guest.frames == []
+
+    run(main())
+
+
+def test_pings_that_come_together_get_one_answer(run: Run) -> None:
+    async def main() -> None:
+        async with intruded() as (stranger, guest):
+            answer = encode_frame(FrameKind.RESULT, b"")
+            # In one read, whatever the system makes of what is sent.
+            guest.connection._deliver(encode_frame(FrameKind.PING, b"") * SIGNS_MAX)
+            guest.connection.send([answer])
+            kinds: list[FrameKind] = []
+            while FrameKind.RESULT not in kinds:
+                kinds += [frame.kind for frame in await stranger.frames()]
+            assert kinds == [FrameKind.PONG, FrameKind.RESULT]
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", [FrameKind.PING, FrameKind.PONG])
+def test_a_flood_of_pings_ends_the_connection(run: Run, kind: FrameKind) -> None:
+    async def main() -> None:
+        async with intruded() as (stranger, guest):
+            with contextlib.suppress(ConnectionError):
+                await stranger.send(encode_frame(kind, b"") * (1 << 16))
+            end = await guest.end()
+            assert isinstance(end, InvalidArgument)
+            assert f"over {SIGNS_MAX} PINGs and PONGs at once" in str(end)
+
+    run(main())
+
+
+def test_nobody_is_asked_before_he_said_who_he_is(run: Run) -> None:
+    """His answer would come before his HELLO, and be refused."""
+
+    async def main() -> None:
+        async with (
+            listening(Door(), QUICK) as listener,
+            await intrude(listener.address) as stranger,
+        ):
+            with contextlib.suppress(ConnectionResetError):
+                assert await stranger.frames() == []
 
     run(main())
 

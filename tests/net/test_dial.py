@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from net_rig import CLIENT, ROOM, Door, Recorder, free_address, listening, welcome
+from net_rig import CLIENT, PATIENT, ROOM, Door, Recorder, free_address, listening, welcome
 
 from quorate.errors import Busy, InvalidArgument, WrongCluster
-from quorate.net.connection import dial, parse_address
+from quorate.net.connection import _Greeting, dial, parse_address
 from quorate.wire.frames import FrameKind, encode_frame
 from quorate.wire.handshake import Hello, encode_hello, encode_welcome
 
@@ -140,6 +141,21 @@ def test_giving_up_leaves_nothing(run: Run) -> None:
                 await task
             with socket.create_connection(parse_address(address)) as other:
                 other.send(b"so that the server ends, too")
+
+    run(main())
+
+
+def test_who_gave_up_is_not_told_the_end(run: Run) -> None:
+    """He went between the connection and his HELLO: nobody asks how it ended."""
+
+    async def main() -> None:
+        told: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        greeting = _Greeting("127.0.0.1:1", PATIENT)
+        greeting.closed(None)
+        del greeting
+        gc.collect()
+        assert told == []
 
     run(main())
 

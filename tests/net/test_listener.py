@@ -168,9 +168,11 @@ def test_a_stranger_that_says_it_byte_by_byte_is_refused_in_time(run: Run) -> No
     ("data", "text"),
     [
         (encode_frame(FrameKind.CALL, bytes(4)), "a connection begins with HELLO, not with CALL"),
+        (encode_frame(FrameKind.PING, b""), "a connection begins with HELLO, not with PING"),
+        (encode_frame(FrameKind.PONG, b""), "a connection begins with HELLO, not with PONG"),
         (encode_frame(FrameKind.HELLO, b"\x80"), "HELLO: "),
     ],
-    ids=["not HELLO", "a bad HELLO"],
+    ids=["not HELLO", "PING", "PONG", "a bad HELLO"],
 )
 def test_a_stranger_that_says_something_else_is_refused(run: Run, data: bytes, text: str) -> None:
     async def main() -> None:

@@ -108,7 +108,7 @@ AGED = catalog(
         ("b", 9, None),
         ("a", 1, facts("a", 1)),
         ("a", 9, LogExists),
-        ("c", 3, LogExists),
+        ("c", 3, LogNotFound),
         ("b", 2, LogNotFound),
         ("new", 1, InvalidArgument),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,11 @@ import pytest
 from server_rig import free_address, in_loop
 
 from quorate.net.connection import parse_address
+from quorate.server import http
 from quorate.server.http import CONNECTIONS_MAX, REQUEST_BYTES_MAX, HttpServer, Page
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Mapping
 
 PAGES = {
     "/livez": lambda: Page(200, b"alive\n"),
@@ -22,8 +24,8 @@ PAGES = {
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[str]:
-    server, address = HttpServer(PAGES), free_address()
+async def served(pages: Mapping[str, Callable[[], Page]] = PAGES) -> AsyncIterator[str]:
+    server, address = HttpServer(pages), free_address()
     await server.start(address)
     try:
         yield address
@@ -99,6 +101,45 @@ async def test_a_crowd_is_turned_away_and_the_page_is_there_after_it() -> None:
             writer.close()
         while not (await ask(address, request("GET /livez HTTP/1.1"))).startswith(b"HTTP/1.1 200"):
             pass  # the first of the crowd is not gone yet
+
+
+@in_loop
+async def test_who_does_not_read_his_answer_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_S", 0.5)
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 4)
+    # More than what the system keeps on its way.
+    page = Page(200, bytes(16 << 20))
+    async with served({"/long": lambda: page, **PAGES}) as address:
+        crowd = [await deaf(address) for _ in range(4)]
+        while not (await ask(address, request("GET /livez HTTP/1.1"))).startswith(b"HTTP/1.1 200"):
+            pass  # all places are taken
+    for one in crowd:
+        one.close()
+
+
+async def deaf(address: str) -> socket.socket:
+    """Asks for the long page and does not read it."""
+    one, loop = socket.socket(), asyncio.get_running_loop()
+    one.setblocking(False)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    await loop.sock_connect(one, parse_address(address))
+    await loop.sock_sendall(one, request("GET /long HTTP/1.1"))
+    return one
+
+
+@in_loop
+async def test_closing_does_not_wait_for_who_does_not_read() -> None:
+    page = Page(200, bytes(16 << 20))
+    made = asyncio.Event()
+
+    def make() -> Page:
+        made.set()
+        return page
+
+    async with served({"/long": make}) as address:
+        one = await deaf(address)
+        await made.wait()
+    one.close()
 
 
 @in_loop

@@ -34,6 +34,12 @@ HEAD = "time=2023-11-14T22:13:20.007Z level=info node=n1 from=server.node "
         ("gone error=%s", (ValueError("no = sign"), ), 'event=gone error="no = sign"'),
         ("link down peer=%s: %s", ("n2", "refused"), 'event="link down peer=n2: refused"'),
         ("100%", (), "event=100%"),
+        ("gone error=%s", ("größe", ), "event=gone error=größe"),
+        ("gone error=%s", ("zu groß", ), 'event=gone error="zu groß"'),
+        ("gone error=%s", ("a\u2028time=0", ), r'event=gone error="a\u2028time=0"'),
+        ("gone error=%s", ("\x9b2J", ), r'event=gone error="\u009b2J"'),
+        ("gone error=%s", ("\x7f", ), r'event=gone error="\u007f"'),
+        ("peer: %s", ("\u2029x", ), r'event="peer: \u2029x"'),
     ],
 )  # fmt: skip
 def test_words_and_keys(message: str, values: tuple[object, ...], text: str) -> None:

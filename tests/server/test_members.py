@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from server_rig import CLUSTER, ROOM, Cluster, WireClient, create, find, in_loop, number
+from server_rig import (
+    CLUSTER,
+    ROOM,
+    Cluster,
+    WireClient,
+    create,
+    find,
+    free_address,
+    in_loop,
+    number,
+)
 
 from quorate.errors import InvalidArgument, WrongCluster, WrongDirectory
 from quorate.net.connection import dial
@@ -96,3 +107,32 @@ async def test_addresses_may_change_between_starts(tmp_path: Path) -> None:
         assert found.nodes == {node: moved.address(node) for node in moved.nodes}
         assert number(found.incarnation) == log
         assert {NodeId(node) for node in moved.nodes} == set(moved.settings)
+
+
+@in_loop
+async def test_a_node_listens_at_its_own_address_and_not_where_clients_are_told_to_go(
+    tmp_path: Path,
+) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        address = cluster.address("n1")
+        await cluster.stop("n1")
+        told = replace(
+            cluster.settings[NodeId("n1")], nodes={}, listen=None, advertise="n1.example:7401"
+        )
+        cluster.settings[NodeId("n1")] = told
+        await cluster.start("n1")
+        async with WireClient.to(address) as client:
+            assert (await client.call(Status())).address == "n1.example:7401"
+
+
+@in_loop
+async def test_an_address_that_the_directory_remembers_is_no_way_around(tmp_path: Path) -> None:
+    address = free_address().replace("127.0.0.1", "0.0.0.0")
+    cluster, node = Cluster(tmp_path, 1, listen=None), NodeId("n1")
+    settings = cluster.settings[node]
+    cluster.settings[node] = replace(settings, nodes={node: address}, insecure=True)
+    await cluster.start("n1")
+    await cluster.stop("n1")
+    cluster.settings[node] = replace(settings, nodes={})
+    with pytest.raises(InvalidArgument, match=f"listen = {address} is open to other machines"):
+        await cluster.start("n1")

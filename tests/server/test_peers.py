@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from server_rig import CLUSTER, ROOM, Cluster, WireClient, in_loop
 
-from quorate.errors import Timeout
+from quorate.errors import Busy, Timeout
 from quorate.net.connection import dial
 from quorate.raft.messages import Envelope, Heartbeat
+from quorate.server.peers import TASKS_MAX
 from quorate.types import ORIGIN, BootId, GroupId, NodeId, Term
 from quorate.wire.calls import AwaitCatalog, CatalogReached, Status, encode_call
 from quorate.wire.frames import FrameKind, encode_frame
@@ -55,6 +56,21 @@ async def test_a_peer_waits_for_the_catalog(tmp_path: Path) -> None:
         assert await peer.call(AwaitCatalog(0, 1000)) == CatalogReached(0)
         waiting.cancel()
         # The node gives it up with the link: `in_loop` looks.
+
+
+@in_loop
+async def test_too_many_questions_are_busy_and_the_link_stays(tmp_path: Path) -> None:
+    async with lonely(tmp_path) as cluster, as_peer(cluster) as peer:
+        waiting = [
+            asyncio.create_task(peer.call(AwaitCatalog(9, 60_000))) for _ in range(TASKS_MAX)
+        ]
+        await asyncio.sleep(0)  # they are asked in this order
+        with pytest.raises(Busy, match=f"{TASKS_MAX} questions of n2 wait already"):
+            await peer.call(AwaitCatalog(0, 1000))
+        assert not peer.connection.closed
+        assert not any(task.done() for task in waiting)
+        for task in waiting:
+            task.cancel()
 
 
 @in_loop

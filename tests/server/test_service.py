@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
     from pathlib import Path
 
+    from quorate.server.replicas import Hosted
     from quorate.server.service import Service
 
 BATCH_BYTES = CONFIG.limits.batch_bytes
@@ -192,6 +193,35 @@ async def test_nobody_takes_all_room_for_himself(tmp_path: Path) -> None:
             futures = [greedy.begin_append(log, batch) for _ in range(100)]
             assert await modest.append(log, b"a") >= 0
             assert set(await outcomes(futures)) <= {"OK", "BUSY", "DISK_FULL"}
+
+
+@in_loop
+async def test_appends_to_a_log_that_is_not_known_yet_count_while_they_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = replace(CONFIG.limits, pending_bytes=4 * BATCH_BYTES)
+    async with Cluster.started(tmp_path, 1, config=replace(CONFIG, limits=limits)) as cluster:
+        found = asyncio.Event()
+
+        async def hosted(incarnation: int) -> Hosted:
+            await found.wait()
+            raise LogNotFound("as told")
+
+        monkeypatch.setattr(service_of(cluster).keeper, "hosted", hosted)
+        batch = [b"x" * (BATCH_BYTES - 1000)]
+        async with WireClient.to(cluster.address("n1")) as client:
+            futures = [client.begin_append(77, batch) for _ in range(20)]
+            await client.call(Status())
+            assert 0 < service_of(cluster).pending_bytes <= 4 * BATCH_BYTES
+            found.set()
+            codes = await outcomes(futures)
+            assert set(codes) == {"LOG_NOT_FOUND", "BUSY"}
+            found.clear()
+            client.begin_append(77, batch)
+            await until(lambda: service_of(cluster).pending_appends)
+        # What one waits for who is gone is given up.
+        await until(lambda: not service_of(cluster).pending_appends)
+        assert service_of(cluster).pending_bytes == 0
 
 
 @in_loop

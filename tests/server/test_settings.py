@@ -167,6 +167,13 @@ MISTAKES = [
     ('[node]\ndata_dir = "d"\nid = "n1"\n', "[cluster] id is missing"),
     (LEAST.replace("n1", "n9") + NODES, "[node] id names n9, and [cluster.nodes] does not"),
     (LEAST + NODES + '[dial]\nn7 = "h:1"\n', "[dial] names n7, and [cluster.nodes] does not"),
+    ('[node]\ndata_dir = ""\nid = "n1"\n[cluster]\nid = "c"\n', "[node] data_dir is missing"),
+    (LEAST.replace('"data"', r'"a\u0000b"'), "[node] data_dir has a NUL in it"),
+    (LEAST.replace("shop", "our shop"), "[cluster] id 'our shop' must be 1 to 64 letters, digits"),
+    (LEAST.replace("n1", r"\n"), r"[node] id '\n' must be 1 to 64 letters, digits"),
+    ("[node]\nid = " + "[" * 2000 + "]" * 2000, "a value is nested too deeply"),
+    (LEAST + f"[limits]\nconnections = {'9' * 5000}\n", "Exceeds the limit"),
+    (LEAST + f'[dial]\nn2 = "h:{"1" * 5000}"\n', "[dial] n2: address 'h:111"),
     (LEAST + '[dial]\n"a b" = "h:1"\n', "[dial] 'a b' must be 1 to 64 letters, digits"),
     (LEAST + '[dial]\nn2 = "a b:1"\n', "[dial] n2: address 'a b:1' is not HOST:PORT"),
     (LEAST + '[dial]\nn2 = "host"\n', "[dial] n2: address 'host' is not HOST:PORT"),
@@ -225,6 +232,12 @@ def test_a_flag_is_blamed_for_itself_and_not_on_the_file(
     with pytest.raises(InvalidArgument) as refused:
         load(tmp_path, LEAST + "[limits]\nbatch_bytes = 0\n", others)
     assert ".toml: limits.batch_bytes = 0 " in str(refused.value)
+
+
+def test_as_many_clients_as_are_said_may_come_from_one_address(tmp_path: Path) -> None:
+    assert load(tmp_path, LEAST).network == NetworkLimits()
+    network = load(tmp_path, LEAST + "[limits]\nconnections = 9000\n").network
+    assert (network.connections, network.connections_per_address) == (9000, 9000)
 
 
 @pytest.mark.parametrize("name", ["listen", "http"])

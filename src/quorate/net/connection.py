@@ -33,6 +33,8 @@ DEFAULT = NetworkLimits()
 READ_BYTES = 256 << 10
 # So many times nothing was heard, and the other side is gone.
 SILENCE_MAX = 3
+# PINGs and PONGs of one read: nobody who only wants to know who is there sends more.
+SIGNS_MAX = 64
 PORT_MAX = 65_535
 
 _PING, _PONG = FrameKind.PING, FrameKind.PONG
@@ -64,7 +66,8 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_closing", "_ended", "_error", "_framer", "_handler", "_heard", "_late", "_loop", "_lost",
-        "_network", "_read", "_silence", "_timer", "_transport", "_unsent", "_whole", "address",
+        "_network", "_read", "_silence", "_stranger", "_timer", "_transport", "_unsent", "_whole",
+        "address", "received",
     )  # fmt: skip
 
     def __init__(
@@ -73,13 +76,20 @@ class Connection(asyncio.BufferedProtocol):
         handler: Handler,
         network: NetworkLimits,
         ended: Callable[[], None] | None = None,
+        *,
+        stranger: bool = False,
     ) -> None:
         # Of the other side.
         self.address = address
+        # Bytes, from the beginning.
+        self.received = 0
         self._handler = handler
         self._network = network
         # Told after the handler: for whoever keeps count of connections.
         self._ended = ended
+        # Until there is another handler nobody knows who this is: he is owed no answer, and the one
+        # there is gets every frame, PINGs too.
+        self._stranger = stranger
         self._framer = Framer(STRANGER)
         self._loop: asyncio.AbstractEventLoop
         self._read: memoryview
@@ -107,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
     @handler.setter
     def handler(self, handler: Handler) -> None:
         self._handler = handler
+        self._stranger = False
         if self._lost:  # the one before was told, this one was not
             self._loop.call_soon(self._guard, handler.closed, self._error)
 
@@ -127,6 +138,11 @@ class Connection(asyncio.BufferedProtocol):
     def buffered(self) -> int:
         """Bytes that are queued here because the system did not take them yet."""
         return self._transport.get_write_buffer_size()
+
+    @property
+    def descriptor(self) -> int:
+        """The socket's, for whoever asks the system about it; -1 once it is closed."""
+        return int(self._transport.get_extra_info("socket").fileno())
 
     @property
     def closed(self) -> bool:
@@ -160,7 +176,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if self._error is None:
             self._error = error
-        self._transport.abort()
+        if not self._lost:  # a transport that has ended cannot be ended again
+            self._transport.abort()
 
     def pause_reading(self) -> None:
         """Receive no more for now. Frames of the bytes that are here already still come.
@@ -193,6 +210,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, size: int) -> None:
         self._heard = True
+        self.received += size
         if self._framer.gap is None:
             self._guard(self._deliver, self._read[:size].tobytes())
         else:
@@ -221,15 +239,23 @@ class Connection(asyncio.BufferedProtocol):
     # -- inside --------------------------------------------------------------------------------
 
     def _deliver(self, data: bytes) -> None:
+        signs = 0
+        asked = False
         for frame in self._framer.feed(data):
             self._whole = True
             kind = frame.kind
-            if kind is _PING:
-                self.send(_PONG_FRAME)
-            elif kind is not _PONG:
+            if self._stranger or (kind is not _PING and kind is not _PONG):
                 self._handler.frame_received(frame)
+            elif signs < SIGNS_MAX:
+                signs += 1
+                asked = asked or kind is _PING
+            else:
+                # They are the one thing that no handler counts.
+                raise InvalidArgument(f"{self.address}: over {SIGNS_MAX} PINGs and PONGs at once")
             if self._closing:
                 break
+        if asked:
+            self.send(_PONG_FRAME)
 
     def _fill(self, size: int) -> None:
         frame = self._framer.filled(size)
@@ -274,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self._late * period > self._network.frame_ms + period:
             limit = self._network.frame_ms
             self.abort(Timeout(f"{self.address}: a frame was not complete after {limit} ms"))
-        elif self._silence == 1:
+        elif self._silence == 1 and not self._stranger:
             self.send(_PING_FRAME)
 
 
@@ -294,7 +320,8 @@ def parse_address(address: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         raise InvalidArgument(f"address {address!r}: an IPv6 address stands in brackets")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= PORT_MAX):
+    digits = port.isascii() and port.isdigit() and len(port) <= len(str(PORT_MAX))
+    if not (colon and host and digits and int(port) <= PORT_MAX):
         raise InvalidArgument(f"address {address!r} is not HOST:PORT with a port up to {PORT_MAX}")
     try:
         host.encode("idna")  # as whoever resolves it will
@@ -368,6 +395,8 @@ class _Greeting:
         if not self._answer.done():
             ended = f"{self.connection.address} closed before it said WELCOME"
             self._answer.set_exception(error or ConnectionResetError(ended))
+            # Whoever gave up dialling does not ask: it is no loss then.
+            self._answer.exception()
 
     def writable(self, yes: bool) -> None:
         """A HELLO is too short to fill anything."""

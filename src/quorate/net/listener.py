@@ -238,7 +238,7 @@ class _Guest:
         self.host = host
         # The number of its socket.
         self.descriptor = descriptor
-        self.connection = Connection(address, self, listener.network, self._ended)
+        self.connection = Connection(address, self, listener.network, self._ended, stranger=True)
         # What it was admitted with.
         self.hello: Hello | None = None
         self._listener = listener

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quorate.errors import InvalidArgument
 from quorate.replica.exchange import Aborted, FenceChanged, Receipt
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Calls"]
 
+FoundT = TypeVar("FoundT", Logs, NodeStatus)
+
 # However long a client would wait.
 TIMEOUT_MS_MAX = 600_000
 
@@ -55,6 +58,8 @@ class Calls:
         self._members = members
         self._replicas = replicas
         self._keeper = keeper
+        # What was made in this pass of the loop for whoever asks the same; see `_once`.
+        self._made: dict[object, Any] = {}
         self._answers: dict[type[Call[Any]], Callable[[Any], Awaitable[Found]]] = {
             wire.FindLog: self._find_log,
             wire.ListLogs: self._list_logs,
@@ -84,7 +89,11 @@ class Calls:
 
     async def _list_logs(self, call: wire.ListLogs) -> Logs:
         await self._keeper.refresh()
-        return Logs([self._found(facts) for facts in self._keeper.catalog.logs])
+        catalog = self._keeper.catalog
+        # Two of one pass may have been promised different ends.
+        return self._once(
+            (Logs, catalog.applied), lambda: Logs([self._found(facts) for facts in catalog.logs])
+        )
 
     async def _create_log(self, call: wire.CreateLog) -> LogFound:
         incarnation = _incarnation(call.incarnation)
@@ -119,7 +128,13 @@ class Calls:
 
     async def _offset_at(self, call: wire.OffsetAt) -> OffsetFound:
         replica = await self._keeper.readable(_incarnation(call.log))
-        return OffsetFound(await replica.offset_at(call.time_us))
+        end = replica.end_offset
+        found = await replica.offset_at(call.time_us)
+        if found >= end:
+            # No record here is so late, and a replica may lag: others may have one.
+            await replica.barrier()
+            found = await replica.offset_at(call.time_us)
+        return OffsetFound(found)
 
     async def _open_producer(self, call: wire.OpenProducer) -> ProducerOpened:
         replica = await self._replica(call.log)
@@ -166,10 +181,22 @@ class Calls:
     # -- the cluster ---------------------------------------------------------------------------
 
     async def _status(self, call: wire.Status) -> NodeStatus:
+        return self._once(NodeStatus, self._look)
+
+    def _look(self) -> NodeStatus:
         own, addresses = self._members.own, self._members.addresses
         logs = [_status_of(hosted) for hosted in sorted(self._replicas, key=lambda one: one.name)]
         use = self._keeper.disk.look()
         return NodeStatus(own.node, addresses[own.node], addresses, logs, use.used, use.full)
+
+    def _once(self, what: object, make: Callable[[], FoundT]) -> FoundT:
+        """A request of a few bytes must not cost as much as there are logs, over and over."""
+        if not self._made:
+            asyncio.get_running_loop().call_soon(self._made.clear)
+        if what not in self._made:
+            self._made[what] = make()
+        found: FoundT = self._made[what]
+        return found
 
 
 def _status_of(hosted: Hosted) -> LogStatus:

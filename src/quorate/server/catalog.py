@@ -134,6 +134,9 @@ class Catalog:
 
 def judge_create(catalog: Catalog, name: str, incarnation: int) -> LogFacts | QuorateError | None:
     """The log, if an earlier try made it; why it cannot be made; None if it can."""
+    if catalog.is_gone(incarnation):
+        # Whoever has the name now: an earlier try made this one.
+        return LogNotFound(f"log {name} with incarnation {incarnation:032x} was deleted")
     known = catalog.named(name)
     if known is not None and known.incarnation == incarnation:
         return known
@@ -142,8 +145,6 @@ def judge_create(catalog: Catalog, name: str, incarnation: int) -> LogFacts | Qu
     other = catalog.find(incarnation)
     if other is not None:
         return InvalidArgument(f"incarnation {incarnation:032x} is that of log {other.name}")
-    if catalog.is_gone(incarnation):
-        return LogNotFound(f"log {name} with incarnation {incarnation:032x} was deleted")
     return None
 
 

@@ -75,13 +75,13 @@ class HttpServer:
                 async with asyncio.timeout(REQUEST_S):
                     request = await reader.readuntil(b"\r\n\r\n")
                     writer.write(self._answer(request))
-                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
         except asyncio.LimitOverrunError:
             pass
         finally:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
+            # Whoever does not read his answer holds his place no longer.
+            writer.transport.abort()
 
     def _answer(self, request: bytes) -> bytes:
         words = request.partition(b"\r\n")[0].decode("latin-1").split(" ")

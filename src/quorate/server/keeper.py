@@ -1,8 +1,7 @@
-"""Keeps a node in step with the catalog: what it says is made and deleted here, in its order.
+"""Keeps a node in step with the catalog: reads it, finds in it, and changes it on its leader.
 
-Records are carried out one after the other, and the manifest says how many were. A log is in the
-manifest before its replica says a word, and stays there until its last file is gone: what a node
-knew only in memory it forgets with its next crash.
+What is found and judged rests on the table, which is as new as what was read. What has to be done
+here for it may take longer: a disk may be full.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING
 from quorate.batch import Batch, encode_batch
 from quorate.entry import decode_entry, unpack_batches
 from quorate.errors import (
-    DiskFailed,
     InvalidArgument,
     LogNotFound,
     NotLeader,
@@ -25,6 +23,7 @@ from quorate.errors import (
     QuorateError,
     Timeout,
 )
+from quorate.server.carrier import RETRY_S, Carrier
 from quorate.server.catalog import (
     Catalog,
     Change,
@@ -34,14 +33,12 @@ from quorate.server.catalog import (
     judge_delete,
 )
 from quorate.server.disk import no_room_for_log
-from quorate.server.manifest import PASSING, remove_log
 from quorate.state.judge import AppendTerms
-from quorate.storage.manifest import LogLife, LogState
 from quorate.wire.calls import AwaitCatalog
 from quorate.wire.shapes import check_log_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from quorate.net.links import PeerLinks
     from quorate.replica.reader import Fetched
@@ -57,8 +54,6 @@ log = logging.getLogger(__name__)
 
 FETCH_BYTES = 1 << 20
 WAIT_S = 30.0
-# After a failure that passes: a full disk, a barrier without a leader, a peer that is away.
-RETRY_S = 0.25
 # How long a peer has to say whether its disk has room.
 ASK_S = 0.5
 
@@ -80,11 +75,8 @@ class Keeper:
         self._replicas = replicas
         self._stored = stored
         self._links = links
-        # Replicas that may be read without asking anybody.
-        self._readable: set[int] = set()
-        # So many records were carried out; at most what the catalog knows.
-        self._carried = 0
-        # Who waits until that moves.
+        self.carrier = Carrier(node, replicas, stored, self._moved)
+        # Who waits until more is known or carried out.
         self._waiting: set[asyncio.Future[None]] = set()
 
     @property
@@ -94,113 +86,66 @@ class Keeper:
     # -- following -----------------------------------------------------------------------------
 
     async def follow(self) -> None:
-        """Carry out record after record, for ever. Raises ReplicaHalted."""
+        """Read record after record, for ever. Raises ReplicaHalted."""
         told = ""
+        catalog = self.catalog
         while True:
             try:
-                fetched = await self._replica.fetch(self._carried, FETCH_BYTES, WAIT_S, 0)
+                fetched = await self._replica.fetch(catalog.applied, FETCH_BYTES, WAIT_S, 0)
             except QuorateError as error:
                 if str(error) != told:
                     told = str(error)
                     log.warning("the catalog cannot be read error=%s", told)
                 await asyncio.sleep(RETRY_S)
                 continue
-            for value in _values(fetched, self._carried):
-                await self._take(value)
+            for value in _values(fetched, catalog.applied):
+                self.carrier.put(catalog.apply(value))
+            self._moved()
 
-    async def _take(self, value: bytes) -> None:
-        change = self.catalog.apply(value)
-        if self._carried >= self._stored.manifest.applied:
-            await self._carry_out(change)
-        self._carried += 1
+    # -- waiting -------------------------------------------------------------------------------
+
+    def _moved(self) -> None:
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)
 
-    async def _carry_out(self, change: Change | None) -> None:
-        done = self._carried + 1
-        if change is None or self._node not in change.log.nodes:
-            self._stored.manifest.applied = done
-            await self._save()
-        elif change.made:
-            await self._make(change.log, done)
-        else:
-            await self._delete(change.log.incarnation, done)
-
-    async def _make(self, facts: LogFacts, done: int) -> None:
-        name, incarnation, nodes, created_us = facts
-        manifest = self._stored.manifest
-        await self._patiently(lambda: self._replicas.make_directory(incarnation))
-        manifest.logs[incarnation] = LogLife(LogState.MADE, created_us, nodes, name)
-        manifest.applied = done
-        await self._save()
-        await self._patiently(lambda: self._replicas.open(incarnation, name, nodes))
-        log.info("log made log=%s incarnation=%s", name, f"{incarnation:032x}")
-
-    async def _delete(self, incarnation: int, done: int) -> None:
-        manifest = self._stored.manifest
-        life = manifest.logs.get(incarnation)
-        if life is not None:  # else a start finished it
-            manifest.logs[incarnation] = life._replace(state=LogState.DELETING)
-            await self._save()
-            await self._replicas.close(incarnation)
-            await self.finish_deleting(incarnation)
-            log.info("log deleted log=%s incarnation=%s", life.name, f"{incarnation:032x}")
-        manifest.applied = done
-        await self._save()
-
-    async def finish_deleting(self, incarnation: int) -> None:
-        """Remove what is left of a log. Durable with the next manifest."""
-        loop = asyncio.get_running_loop()
-        directory = self._replicas.directory
-        await self._patiently(
-            lambda: loop.run_in_executor(None, remove_log, directory, incarnation)
-        )
-        del self._stored.manifest.logs[incarnation]
-
-    async def _save(self) -> None:
-        await self._patiently(self._stored.save)
-
-    async def _patiently(self, act: Callable[[], Awaitable[None]]) -> None:
-        """What passes is waited for, such as a full disk. Anything else is the end."""
-        told = ""
-        while True:
-            try:
-                await act()
-                if told:
-                    log.info("the catalog goes on")
-                return
-            except (OSError, DiskFailed) as error:
-                cause = error if isinstance(error, OSError) else error.__cause__
-                if not isinstance(cause, OSError) or cause.errno not in PASSING:
-                    raise DiskFailed(f"{self._node}: the catalog: {error}") from cause
-                if str(cause) != told:
-                    told = str(cause)
-                    log.warning("the catalog waits error=%s", told)
-            await asyncio.sleep(RETRY_S)
-
-    # -- waiting -------------------------------------------------------------------------------
+    async def _move(self) -> None:
+        """Return when more is known or carried out."""
+        moved = asyncio.get_running_loop().create_future()
+        self._waiting.add(moved)
+        try:
+            await moved
+        finally:
+            self._waiting.discard(moved)
 
     async def reach(self, offset: int) -> None:
         """Return once all records below ``offset`` were carried out here."""
-        while self._carried < offset:
-            moved = asyncio.get_running_loop().create_future()
-            self._waiting.add(moved)
-            try:
-                await moved
-            finally:
-                self._waiting.discard(moved)
+        while self.carrier.carried < offset:
+            await self._move()
 
     async def refresh(self) -> None:
-        """See everything that the catalog acknowledged before this was called."""
+        """See, and have done, everything that the catalog acknowledged before this was called."""
+        await self.reach(await self._learn())
+
+    async def _learn(self) -> int:
+        """Know everything that the catalog acknowledged before this was called; where it ends."""
         answer = await self._replica.barrier()
-        await self.reach(answer.end_offset)
+        await self._know(answer.end_offset)
+        return answer.end_offset
+
+    async def _know(self, offset: int) -> None:
+        """Return once all records below ``offset`` are in the table."""
+        while self.catalog.applied < offset:
+            await self._move()
+
+    # -- finding -------------------------------------------------------------------------------
 
     async def find(self, name: str) -> LogFacts:
         """Raises LogNotFound only behind a barrier."""
         facts = self.catalog.named(name)
-        if facts is None:
-            await self.refresh()
+        # One that is not here may have been deleted: after a start the table is old for a while.
+        if facts is None or self._replicas.get(facts.incarnation) is None:
+            await self._learn()
             facts = self.catalog.named(name)
         if facts is None:
             raise LogNotFound(f"log {name} does not exist")
@@ -210,8 +155,12 @@ class Keeper:
         """The log with a replica here. Raises LogNotFound only behind a barrier."""
         found = self._replicas.get(incarnation)
         if found is None:
-            await self.refresh()
-            found = self._replicas.get(incarnation)
+            await self._learn()
+            if self.catalog.find(incarnation) is not None:
+                await self.reach(self.catalog.applied)
+                found = self._replicas.get(incarnation)
+        if found is None and self.carrier.is_late(incarnation):
+            raise NotLeader(f"{self._node} has no room for this log yet; leader: none")
         if found is None:
             raise LogNotFound(f"no log has incarnation {incarnation:032x}")
         return found
@@ -222,9 +171,9 @@ class Keeper:
         Until then it knows of nothing that it is committed: it would show an empty log.
         """
         replica = (await self.hosted(incarnation)).replica
-        if incarnation not in self._readable:
+        if incarnation not in self._replicas.readable:
             await replica.barrier()
-            self._readable.add(incarnation)
+            self._replicas.readable.add(incarnation)
         return replica
 
     # -- leading -------------------------------------------------------------------------------
@@ -300,9 +249,7 @@ class Keeper:
         leader = self._replica.leader
         if leader != self._node:
             raise NotLeader(f"{self._node} does not lead the catalog; leader: {leader or 'none'}")
-        answer = await self._replica.barrier()
-        await self.reach(answer.end_offset)
-        return answer.end_offset
+        return await self._learn()
 
     async def _append(self, change: Change, end: int, attempt: _Attempt) -> bool:
         """Whether it was appended: not if another change came in between."""
@@ -313,31 +260,27 @@ class Keeper:
         except OffsetMismatch:
             attempt.logged = False
             return False
-        await self.reach(receipt.offset + 1)
+        await self._know(receipt.offset + 1)
         return True
 
     async def _serving(self, incarnation: int) -> None:
         """A barrier passes only where a leader has committed the first entry of its term."""
-        while True:
+        await self.reach(self.catalog.applied)
+        while not self.catalog.is_gone(incarnation):
             hosted = self._replicas.get(incarnation)
-            if hosted is None:
-                raise LogNotFound(f"incarnation {incarnation:032x} was deleted meanwhile")
-            with suppress(QuorateError):
-                await hosted.replica.barrier()
-                return
+            if hosted is not None:  # else there is no room for it here yet
+                with suppress(QuorateError):
+                    await hosted.replica.barrier()
+                    return
             await asyncio.sleep(RETRY_S)
+        raise LogNotFound(f"incarnation {incarnation:032x} was deleted meanwhile")
 
     async def _majority(self, offset: int, timeout_s: float) -> None:
         """Return once so many nodes have carried out the catalog up to ``offset``."""
-        await self.reach(offset)
         nodes = self._stored.manifest.nodes
-        missing = len(nodes) // 2
+        missing = len(nodes) // 2 + 1
         call = AwaitCatalog(offset, int(timeout_s * 1000))
-        asked = {
-            asyncio.create_task(self._ask(node, call, timeout_s))
-            for node in nodes
-            if node != self._node
-        }
+        asked = {asyncio.create_task(self._ask(node, call, timeout_s)) for node in nodes}
         waiting = asked
         try:
             while missing > 0:
@@ -348,10 +291,13 @@ class Keeper:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
 
-    async def _ask(self, peer: NodeId, call: AwaitCatalog, timeout_s: float) -> None:
+    async def _ask(self, node: NodeId, call: AwaitCatalog, timeout_s: float) -> None:
+        if node == self._node:
+            await self.reach(call.offset)
+            return
         while True:
             with suppress(QuorateError, OSError):
-                await self._links.call(peer, call, timeout_s)
+                await self._links.call(node, call, timeout_s)
                 return
             await asyncio.sleep(RETRY_S)
 

@@ -1,7 +1,7 @@
 """How a node tells what happens: one line of ``key=value`` for each event, on the standard error.
 
-Whoever logs writes words and keys, ``"leader changed log=%s term=%d"``; a value with blanks or
-quotes in it is put into quotes here.
+Whoever logs writes words and keys, ``"leader changed log=%s term=%d"``; a value with blanks, quotes
+or what cannot be printed is put into quotes here: no value begins a line of its own.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ def _event(record: logging.LogRecord) -> str:
 
 
 def _quoted(text: str) -> str:
-    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+    if text.isprintable():
+        return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+    # Some of what is left ends a line, or speaks to a terminal.
+    return json.dumps(text)
 
 
 def log_to_stderr(node: str, level: int = logging.INFO) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from quorate.errors import Damaged, InvalidArgument
 from quorate.storage.directory import LOGS, DataDirectory, log_name
-from quorate.storage.layout import UNFINISHED, VOTE_COPIES
+from quorate.storage.layout import SPARE, UNFINISHED, VOTE_COPIES
 from quorate.storage.manifest import MANIFEST, LogState, Manifest, Member
 from quorate.storage.steps import NO_SPACE, plan_vote
 from quorate.storage.vfs import RealVfs
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from quorate.storage.vfs import Vfs
     from quorate.types import NodeId
 
-__all__ = ["PASSING", "ManifestFile", "make_log", "remove_log"]
+__all__ = ["PASSING", "ManifestFile", "drop_spare", "make_log", "remove_log"]
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +134,18 @@ def make_log(directory: DataDirectory, incarnation: int) -> None:
                 pass
     finally:
         vfs.close()
+
+
+def drop_spare(directory: DataDirectory, incarnation: int) -> None:
+    """Give the room back that a log took ahead, if it is closed: it does without."""
+    path = directory.path / LOGS / log_name(incarnation)
+    if path.is_dir():
+        vfs = RealVfs(path)
+        try:
+            if SPARE in vfs.names():
+                vfs.unlink(SPARE)
+        finally:
+            vfs.close()
 
 
 def remove_log(directory: DataDirectory, incarnation: int) -> None:

@@ -16,16 +16,18 @@ from quorate.errors import Busy, InvalidArgument, QuorateError, ReplicaHalted
 from quorate.metrics import CONTENT_TYPE, Exposition, LogMetrics, Metrics, Snapshot
 from quorate.net.links import PeerLinks
 from quorate.net.listener import Listener
+from quorate.server.carrier import RETRY_S
 from quorate.server.catalog import catalog_incarnation
 from quorate.server.disk import Disk, RoomWatch
 from quorate.server.http import HttpServer, Page
-from quorate.server.keeper import RETRY_S, Keeper
+from quorate.server.keeper import Keeper
 from quorate.server.manifest import ManifestFile
 from quorate.server.members import Members
 from quorate.server.peers import PeerSession
 from quorate.server.presence import Presence
 from quorate.server.replicas import CATALOG, Hosted, Replicas
 from quorate.server.service import Service
+from quorate.server.settings import check_loopback
 from quorate.storage.directory import DataDirectory
 from quorate.storage.manifest import LogLife, LogState
 from quorate.types import NodeId, Role
@@ -146,7 +148,8 @@ class Node:
         await self._meet_majority()
         await self._open_logs()
         for work in (
-            self._keeper.follow(), self._become_ready(), self._become_sound(), self._watch_room(),
+            self._keeper.follow(), self._keeper.carrier.run(),
+            self._become_ready(), self._become_sound(), self._watch_room(),
         ):  # fmt: skip
             self._begin(work)
 
@@ -159,7 +162,11 @@ class Node:
                 raise InvalidArgument(f"[node] http = {address}: {error.strerror}") from None
 
     async def _listen(self) -> None:
-        address = self._settings.listen or self._members.addresses[self._settings.node]
+        settings = self._settings
+        # Not where clients are told to go: that may be another host's.
+        address = settings.listen or self._stored.manifest.nodes[settings.node].address
+        if not settings.insecure:
+            check_loopback("listen", address)
         try:
             await self._listener.start(address)
         except OSError as error:
@@ -185,7 +192,7 @@ class Node:
         lives = [(key, life) for key, life in manifest.logs.items() if key != catalog]
         for incarnation, life in lives:
             if life.state is LogState.DELETING:
-                await self._keeper.finish_deleting(incarnation)
+                await self._keeper.carrier.finish_deleting(incarnation)
         await asyncio.gather(
             *(
                 replicas.open(incarnation, life.name, life.nodes)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PeerSession"]
 
-# Questions of one link that have no answer yet; one more ends it.
+# Questions of one link that have no answer yet; one more is BUSY.
 TASKS_MAX = 256
 
 
@@ -54,7 +54,10 @@ class PeerSession:
             if not isinstance(call, AwaitCatalog):
                 raise InvalidArgument(f"a peer does not ask for {type(call).__name__}")
             if len(self._tasks) >= TASKS_MAX:
-                raise Busy(f"{TASKS_MAX} questions of {self._peer} wait already")
+                # The link goes on: heartbeats and votes come over it, too.
+                busy = Busy(f"{TASKS_MAX} questions of {self._peer} wait already")
+                self._connection.send([encode_failure(request, busy)])
+                return
             task = asyncio.get_running_loop().create_task(self._await_catalog(request, call))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

@@ -87,6 +87,8 @@ class Replicas:
         self._writer = Writer(observe=metrics.fsync_duration.observe)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="quorate-reader")
         self._hosted: dict[int, Hosted] = {}
+        # Those that may be read without asking anybody.
+        self.readable: set[int] = set()
         # Peers may make or open a log before this node does: what they say first is kept for it.
         self._early: deque[Envelope] = deque(maxlen=EARLY_MAX)
         self.catalog_incarnation = catalog_incarnation(directory.identity.cluster)
@@ -151,6 +153,9 @@ class Replicas:
         hosted = self._hosted.pop(incarnation, None)
         if hosted is not None:
             await hosted.replica.close(clean=False)
+            self.readable.discard(incarnation)
+            self._metrics.appended_records.pop(hosted.name, None)
+            self._metrics.elections.pop(hosted.name, None)
 
     async def close_all(self) -> None:
         """A clean stop. Answers to all that was asked are given before this returns."""

@@ -163,11 +163,13 @@ class Session:
 
     def _on_append(self, frame: Frame) -> None:
         append = decode_append(frame)
+        count = self._count(append.batch)
         hosted = self._service.replicas.get(append.log)
         if hosted is not None:
-            self._propose(append, hosted)
+            self._propose(append, hosted, count)
         else:
-            self._begin(append.request, self._append_later(append))
+            work = self._append_later(append, count)
+            self._begin(append.request, work, len(append.batch))
 
     def _take_crowd(self, chunk: bytes, start: int) -> int:
         """Propose plain appends that came together as one, from ``start`` of a read on. Where the
@@ -226,17 +228,12 @@ class Session:
         self._service.pending_appends += appends
         self._service.pending_bytes += size
 
-    async def _append_later(self, append: Append) -> None:
+    async def _append_later(self, append: Append, count: int) -> None:
         """The log is not known here. That is said only behind a barrier."""
-        hosted = await self._service.keeper.hosted(append.log)
-        try:
-            self._propose(append, hosted)
-        except QuorateError as error:
-            self._fail(append.request, error)
+        self._propose(append, await self._service.keeper.hosted(append.log), count)
 
-    def _propose(self, append: Append, hosted: Hosted) -> None:
+    def _propose(self, append: Append, hosted: Hosted, count: int) -> None:
         request, _, batch, expect_offset, fence, producer, _ = append
-        count = self._count(batch)
         stamp = ProducerStamp(*producer) if producer is not None else None
         terms = AppendTerms(stamp, fence, expect_offset)
         try:
@@ -320,29 +317,32 @@ class Session:
         request, call = decode_call(frame)
         if isinstance(call, StageChunk):
             count = self._count(frame.bulk)
-            self._begin(request, self._stage(request, call, frame.bulk, count))
+            work = self._stage(request, call, frame.bulk, count)
+            self._begin(request, work, len(frame.bulk))
         else:
             self._begin(request, self._call(request, call))
 
     async def _stage(self, request: int, call: StageChunk, batch: bytes, count: int) -> None:
-        self._expect(1, len(batch))
-        try:
-            staged = await self._service.calls.stage(call, batch, count)
-            self._send(encode_result(request, staged))
-        finally:
-            self._expect(-1, -len(batch))
+        staged = await self._service.calls.stage(call, batch, count)
+        self._send(encode_result(request, staged))
 
     async def _call(self, request: int, call: Call[Any]) -> None:
         self._send(encode_result(request, await self._service.calls.answer(call)))
 
-    def _begin(self, request: int, work: Coroutine[Any, Any, None]) -> None:
-        """Let a request go on by itself."""
+    def _begin(
+        self, request: int, work: Coroutine[Any, Any, None], batch_bytes: int | None = None
+    ) -> None:
+        """Let a request go on by itself. One with a batch counts as an append until it ends."""
         if len(self._tasks) >= TASKS_MAX:
             work.close()
             raise Busy(f"{TASKS_MAX} requests of this connection wait already")
         task = asyncio.get_running_loop().create_task(self._finish(request, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if batch_bytes is not None:
+            # Not in the task: one that is cancelled before its first step would not give it back.
+            self._expect(1, batch_bytes)
+            task.add_done_callback(lambda _: self._expect(-1, -batch_bytes))
 
     async def _finish(self, request: int, work: Coroutine[Any, Any, None]) -> None:
         try:

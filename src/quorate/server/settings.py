@@ -26,7 +26,7 @@ from quorate.types import NodeId
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["KEYS", "Key", "Settings", "load_settings"]
+__all__ = ["KEYS", "Key", "Settings", "check_loopback", "load_settings"]
 
 RECORD_BYTES = 4 * MIB
 RECORD_BYTES_MAX = 64 * MIB
@@ -139,7 +139,7 @@ class Settings:
     # Empty if nobody says: after the first start the directory knows.
     nodes: dict[NodeId, str]
     dial: dict[NodeId, str]
-    # None: the node's own address in ``nodes``.
+    # None: the node's own address, which the directory knows.
     listen: str | None
     advertise: str | None
     http: str | None
@@ -199,6 +199,8 @@ def _read(path: Path) -> dict[Key, Any]:
         raise InvalidArgument(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise InvalidArgument(f"{path}: {error}") from None
+    except RecursionError:
+        raise InvalidArgument(f"{path}: a value is nested too deeply") from None
     given: dict[Key, Any] = {}
     for section, table in tables.items():
         if section not in _SECTIONS:
@@ -208,8 +210,10 @@ def _read(path: Path) -> dict[Key, Any]:
         for key, value in _entries(path, section, table):
             if not key.kind.fits(value):
                 raise InvalidArgument(f"{path}: {key.place} = {value!r} is not {key.kind.noun}")
-            # A node finds its data wherever it was started from.
-            given[key] = str(path.absolute().parent / value) if key.kind is PATH else value
+            if key.kind is PATH and value:
+                # A node finds its data wherever it was started from.
+                value = str(path.absolute().parent / value)
+            given[key] = value
     return given
 
 
@@ -240,6 +244,10 @@ def _settle(given: Mapping[tuple[str, str], Any]) -> Settings:
     for section, name in (("node", "id"), ("node", "data_dir"), ("cluster", "id")):
         if not given.get((section, name)):
             raise InvalidArgument(f"[{section}] {name} is missing")
+    for section in ("node", "cluster"):
+        _check_name(f"[{section}] id", given[section, "id"])
+    if "\0" in given["node", "data_dir"]:
+        raise InvalidArgument("[node] data_dir has a NUL in it, which no path can have")
     node = NodeId(given["node", "id"])
     insecure = given.get(("node", "insecure"), False)
     nodes = _addresses(given, "cluster.nodes")
@@ -248,11 +256,8 @@ def _settle(given: Mapping[tuple[str, str], Any]) -> Settings:
     listen = _address(given, "listen") or nodes.get(node)
     http = _address(given, "http")
     for name, address in (("listen", listen), ("http", http)):
-        if address is not None and not insecure and not _is_loopback(address):
-            raise InvalidArgument(
-                f"[node] {name} = {address} is open to other machines, and this release has no TLS;"
-                f" say [node] insecure = true if the network can be trusted"
-            )
+        if address is not None and not insecure:
+            check_loopback(name, address)
     dial = _addresses(given, "dial")
     for place, named in [("[node] id", node), *(("[dial]", one) for one in dial)]:
         if nodes and named not in nodes:
@@ -275,7 +280,7 @@ def _settle(given: Mapping[tuple[str, str], Any]) -> Settings:
         insecure,
         _record_bytes(limits.get("record_bytes"), config),
         config,
-        NetworkLimits(**{name: limits[name] for name in limits if name == "connections"}),
+        _network(limits.get("connections")),
     )
 
 
@@ -284,6 +289,13 @@ _NOT_OF_A_LOG = ("record_bytes", "connections")
 
 def _numbers(given: Mapping[tuple[str, str], Any], section: str) -> dict[str, int]:
     return {name: value for (where, name), value in given.items() if where == section}
+
+
+def _network(connections: int | None) -> NetworkLimits:
+    """Who says how many clients a node has means it, wherever they come from."""
+    if connections is None:
+        return NetworkLimits()
+    return NetworkLimits(connections=connections, connections_per_address=connections)
 
 
 def _record_bytes(value: int | None, config: Config) -> int:
@@ -306,13 +318,17 @@ def _address(given: Mapping[tuple[str, str], Any], name: str) -> str | None:
 def _addresses(given: Mapping[tuple[str, str], Any], section: str) -> dict[NodeId, str]:
     found = {NodeId(node): address for node, address in given.get((section, ""), {}).items()}
     for node, address in found.items():
-        if not _NAME.fullmatch(node):
-            raise InvalidArgument(
-                f"[{section}] {node!r} must be 1 to {VOTE_NAME_MAX} letters, digits, dots, "
-                f"underscores or hyphens"
-            )
+        _check_name(f"[{section}]", node)
         _check_address(f"[{section}] {node}", address)
     return found
+
+
+def _check_name(place: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{place} {name!r} must be 1 to {VOTE_NAME_MAX} letters, digits, dots, underscores or "
+            f"hyphens"
+        )
 
 
 def _check_address(place: str, address: str) -> None:
@@ -324,9 +340,15 @@ def _check_address(place: str, address: str) -> None:
         raise InvalidArgument(f"{place}: {error}") from None
 
 
-def _is_loopback(address: str) -> bool:
+def check_loopback(name: str, address: str) -> None:
+    """Raises InvalidArgument if who listens there can be reached from other machines."""
     host, _ = parse_address(address)
     try:
-        return ipaddress.ip_address(host).is_loopback
+        loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        loopback = host == "localhost"
+    if not loopback:
+        raise InvalidArgument(
+            f"[node] {name} = {address} is open to other machines, and this release has no TLS; "
+            f"say [node] insecure = true if the network can be trusted"
+        )

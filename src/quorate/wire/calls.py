@@ -65,6 +65,8 @@ __all__ = [
 ]
 
 ResultT = TypeVar("ResultT")
+# Of one publish. Looked at before the first of them is: each costs something.
+PARTS_MAX = 65_536
 Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
 
@@ -148,7 +150,8 @@ class OffsetFound(Shape):
 
 
 class OffsetAt(Call[OffsetFound], tag="offset-at"):
-    """The first record whose append time is at or after ``time_us``; the end if there is none."""
+    """The first record whose append time is at or after ``time_us``; the end, behind a barrier, if
+    there is none."""
 
     log: Id
     time_us: Time
@@ -227,7 +230,7 @@ class Publish(Call[Published], tag="publish"):
     log: Id
     app: Name
     batch_id: Number
-    parts: list[PublishPart]
+    parts: Annotated[list[PublishPart], msgspec.Meta(max_length=PARTS_MAX)]
     digest: Digest
     fence: Name | None = None
     once: bool = False

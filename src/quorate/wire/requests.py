@@ -14,7 +14,7 @@ from quorate.entry import RUNS_MAX, EntryView, view_entry
 from quorate.errors import InvalidArgument, QuorateError, error_for
 from quorate.types import Index, Term
 from quorate.wire.frames import Frame, FrameKind, encode_frame
-from quorate.wire.shapes import decode_name, encode_name, wire_text
+from quorate.wire.shapes import check_name, decode_name, wire_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -172,8 +172,8 @@ def take_request(frame: Frame, kind: FrameKind) -> tuple[int, bytes]:
 def encode_append(append: Append) -> bytes:
     """Everything but the batch, which follows as the bulk part."""
     request, log, batch, offset, fence, stamp, deadline = append
-    fence_bytes = encode_name("fence", fence) if fence is not None else b""
-    producer = encode_name("producer", stamp.name) if stamp is not None else b""
+    fence_bytes = _name("fence", fence) if fence is not None else b""
+    producer = _name("producer", stamp.name) if stamp is not None else b""
     try:
         control = _APPEND.pack(
             request, log.to_bytes(16, "little"), NO_OFFSET if offset is None else offset, deadline,
@@ -182,7 +182,7 @@ def encode_append(append: Append) -> bytes:
         if stamp is not None:
             control += _STAMP.pack(stamp.epoch, stamp.sequence)
     except (struct.error, OverflowError):
-        fields = append._replace(expect_offset=offset or 0)._asdict()
+        fields = append._replace(expect_offset=0 if offset is None else offset)._asdict()
         raise _out_of_range(fields | (stamp._asdict() if stamp is not None else {})) from None
     if offset == NO_OFFSET:
         raise _out_of_range({"expect_offset": offset})
@@ -302,6 +302,13 @@ def decode_failure(frame: Frame) -> Failure:
 
 
 # -- parts -------------------------------------------------------------------------------------
+
+
+def _name(what: str, name: object) -> bytes:
+    """As a caller gave it, so it may be anything."""
+    check_name(what, name)
+    assert isinstance(name, str)  # for the type checker: that was checked
+    return name.encode()
 
 
 def _unpack(layout: struct.Struct, frame: Frame, kind: FrameKind) -> tuple[Any, ...]:

@@ -1,0 +1,101 @@
+"""The rare requests: what their answers rest on, and what they cost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from server_rig import Cluster, WireClient, create, find, in_loop, leader_of
+
+from quorate.errors import InvalidArgument
+from quorate.server.session import TASKS_MAX
+from quorate.wire.calls import (
+    PARTS_MAX,
+    ListLogs,
+    OffsetAt,
+    Publish,
+    PublishPart,
+    Status,
+    decode_result,
+    encode_call,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def later(client: WireClient, log: int) -> tuple[int, int]:
+    """Append until a leader's clock has moved on; its time then, and the offset at that."""
+    before = None
+    while True:
+        offset = await client.append(log, b"more")
+        [(_, _, entry)] = (await client.fetch(log, offset)).rows
+        if before is not None and entry.append_time > before:
+            return entry.append_time, offset
+        before = entry.append_time
+
+
+@in_loop
+async def test_a_replica_that_lags_does_not_take_its_end_for_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Cluster.started(tmp_path) as cluster:
+        log = await create(cluster, "orders")
+        name = log.to_bytes(16, "little")
+        leader = (await find(cluster, "orders")).leader
+        lagging = next(node for node in cluster.nodes if node != leader)
+        async with (
+            leader_of(cluster, "orders") as client,
+            WireClient.to(cluster.address(lagging)) as other,
+        ):
+            await client.append(log, b"known")
+            assert (await other.call(OffsetAt(name, 0))).offset == 0
+            with monkeypatch.context() as cut:
+                replicas = cluster.nodes[lagging].service.replicas
+                cut.setattr(replicas, "deliver", lambda envelopes: None)
+                time, last = await later(client, log)
+                asking = asyncio.create_task(other.call(OffsetAt(name, time)))
+                await other.call(Status())
+            assert (await asking).offset == last
+
+
+@pytest.mark.parametrize(("call", "made"), [(Status(), "_look"), (ListLogs(), "_found")])
+@in_loop
+async def test_what_many_ask_for_together_is_made_once(
+    call: Any, made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        await create(cluster, "orders")
+        calls = cluster.nodes["n1"].service.calls
+        make, times = getattr(calls, made), 0
+
+        def count(*arguments: object) -> object:
+            nonlocal times
+            times += 1
+            return make(*arguments)
+
+        monkeypatch.setattr(calls, made, count)
+        async with WireClient.to(cluster.address("n1")) as client:
+            asked = [client.expect() for _ in range(TASKS_MAX)]
+            client.connection.send([encode_call(number, call) for number, _ in asked])
+            answers = [decode_result(await future, call) for _, future in asked]
+            assert len({repr(answer) for answer in answers}) == 1
+            assert times < TASKS_MAX // 4
+            # What happened since is seen.
+            await create(cluster, "more")
+            assert [one.name for one in (await client.call(call)).logs] == ["more", "orders"]
+
+
+@in_loop
+async def test_a_publish_of_too_many_parts_is_refused_before_they_are_looked_at(
+    tmp_path: Path,
+) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log = (await create(cluster, "orders")).to_bytes(16, "little")
+        part = PublishPart(0, bytes(16), 1, 1)
+        publish = Publish(log, "app", 0, [part] * (PARTS_MAX + 1), bytes(32))
+        async with WireClient.to(cluster.address("n1")) as client:
+            with pytest.raises(InvalidArgument, match=r"length <= 65536 - at `\$\.parts`"):
+                await client.call(publish)
+            assert (await client.call(Status())).id == "n1"
