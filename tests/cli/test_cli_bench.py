@@ -50,6 +50,24 @@ def test_a_log_that_it_made_is_gone(quorate: Run, cluster: DevCluster, options: 
         assert client.logs() == before
 
 
+def test_a_log_that_somebody_made_meanwhile_is_left_alone(cluster: DevCluster) -> None:
+    line = command("bench", "--workload", "W1", "--seconds", "600", "--log", "taken")
+    with cluster.client() as client:
+        with subprocess.Popen(
+            [*line, "--endpoints", cluster.endpoints],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=plain_environment(),
+        ) as process:
+            wait_until(lambda: "taken" in client.logs(), "it has made its log")
+            client.delete_log("taken")
+            client.create_log("taken").append(b"somebody's")
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=PATIENCE_S)
+        assert [record.value for record in client.log("taken").read()] == [b"somebody's"]
+        client.delete_log("taken")
+
+
 @pytest.mark.parametrize("workload", ["W1", "W2"])
 def test_ctrl_c_ends_it_in_one_line_and_takes_its_log_away(
     cluster: DevCluster, workload: str

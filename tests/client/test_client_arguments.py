@@ -12,6 +12,7 @@ from quorate.client.blocking import Log
 from quorate.client.pool import reason
 from quorate.client.routing import Route
 from quorate.errors import InvalidArgument
+from quorate.wire.requests import Append, encode_append
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +59,35 @@ def test_the_name_of_a_log(client: Client, name: Any) -> None:
 def test_the_name_of_a_producer(client: Client, name: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^producer name .* is no name: 1 to 255 bytes"):
         Log(client, Route("orders", 1, [])).producer(name)
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 256, 5, 0, b"writer"])
+def test_a_fence(client: Client, name: Any) -> None:
+    log = Log(client, Route("orders", 1, []))
+    with pytest.raises(InvalidArgument, match=r"^fence .* is no name: 1 to 255 bytes"):
+        log.producer("loader", fence=name)
+    with pytest.raises(InvalidArgument, match=r"^fence .* is no name: 1 to 255 bytes"):
+        encode_append(Append(0, 1, b"", fence=name))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.5, "", "x", [], -1, 1 << 64])
+def test_an_expected_offset(offset: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"^expect_offset is .*, not a whole number"):
+        encode_append(Append(0, 1, b"", expect_offset=offset))
+
+
+@pytest.mark.parametrize("stop", ["x", "", 1.5, 0.0, [], -1])
+def test_where_a_read_stops(client: Client, stop: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"^stop = .* is no offset"):
+        Log(client, Route("orders", 1, [])).read(0, stop)
+
+
+@pytest.mark.parametrize("name", ["linger_ms", "batch_bytes", "memory_bytes"])
+@pytest.mark.parametrize("value", ["x", None, [], -1, float("nan")])
+def test_how_a_producer_gathers(client: Client, name: str, value: Any) -> None:
+    log = Log(client, Route("orders", 1, []))
+    with pytest.raises(InvalidArgument, match=rf"^{name} = .* is not between"):
+        log.producer("loader", **{name: value})
 
 
 def test_a_time_of_a_record(client: Client) -> None:

@@ -14,6 +14,7 @@ from quorate.errors import (
     LogNotFound,
     LogRecreated,
     NoQuorum,
+    NotLeader,
     OutcomeUnknown,
     Timeout,
     WrongCluster,
@@ -74,9 +75,31 @@ async def test_a_log_that_is_there_cannot_be_created_but_can_be_used() -> None:
         node.will(CreateLog, LogExists("log orders exists"))
         with pytest.raises(LogExists):
             await create_log(session, "orders")
-        # Somebody makes it between the search and the creation.
-        node.will(FindLog, LogNotFound("log orders does not exist"), found(node))
         assert (await find_log(session, "orders", create=True)).incarnation == LOG
+
+
+@on_loop
+async def test_a_node_that_lags_does_not_hand_out_a_log_that_is_gone() -> None:
+    """With ``create`` there is a log afterwards: it is not the one that another client deleted."""
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[0].will(CreateLog, NotLeader("n1 does not lead; leader: n2"))
+        nodes[1].will(CreateLog, found(nodes[1], incarnation=LOG + 1))
+        assert (await find_log(session, "orders", create=True)).incarnation == LOG + 1
+
+
+@on_loop
+async def test_a_node_that_lags_does_not_hand_out_an_earlier_life_of_a_log() -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[0].will(CreateLog, NotLeader("n1 does not lead; leader: n2"))
+
+        def exists(_: CreateLog) -> LogExists:
+            session.routing.catalog.reader = "n1"  # which is asked next
+            return LogExists(f"log orders exists, with incarnation {LOG + 1:032x}")
+
+        nodes[1].will(CreateLog, exists)
+        nodes[1].will(FindLog, found(nodes[1], incarnation=LOG + 1))
+        assert (await find_log(session, "orders", create=True)).incarnation == LOG + 1
+        assert nodes[0].count(FindLog) == 1
 
 
 @on_loop
@@ -84,7 +107,7 @@ async def test_a_node_that_still_has_what_was_deleted_is_behind() -> None:
     async with cluster("n1", "n2") as (session, nodes):
         nodes[0].will(DeleteLog, Done())
         nodes[1].will(FindLog, LogNotFound("log orders does not exist"))
-        assert (await delete_log(session, "orders")).incarnation == LOG
+        assert await delete_log(session, "orders") == LOG
         with pytest.raises(LogNotFound):
             await find_log(session, "orders")
 

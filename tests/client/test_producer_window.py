@@ -6,7 +6,7 @@ import pytest
 
 from quorate.client.results import Receipt
 from quorate.client.retries import Lost, Unreachable
-from quorate.client.tickets import Ticket
+from quorate.client.tickets import Delivery, Ticket
 from quorate.client.window import Attempt, Window
 from quorate.errors import (
     Busy,
@@ -265,3 +265,35 @@ def test_everybody_who_asks_gets_an_error_of_his_own() -> None:
             ticket.receipt(0)
         errors.append(caught.value)
     assert errors[0] is not errors[1]
+
+
+def test_the_end_of_time_names_the_last_refusal_since_something_was_delivered() -> None:
+    window, _ = window_with(1, 1)
+    first, second = sent(window)
+    window.answered(first, DiskFull("n1: 3 MB are free"))
+    [again, _] = sent(window)
+    window.answered(second, Busy("of a round that is over"))
+    window.answered(again, DiskFull("n1: 2 MB are free"))
+    window.expire(10.0)
+    assert "in time; the last answer was DISK_FULL: n1: 2 MB are free; open" in str(window.error)
+
+    window, [delivered, _] = window_with(1, 1)
+    first, second = sent(window)
+    window.answered(second, Busy("not yet"))
+    window.answered(first, receipt(delivered))
+    window.expire(11.0)
+    assert "BUSY" not in str(window.error)
+
+
+# -- who waits -----------------------------------------------------------------------------------
+
+
+def test_who_asks_again_and_again_is_remembered_once() -> None:
+    ticket = Ticket()
+    delivery = Delivery(ticket, 0)
+    for _ in range(5):
+        with pytest.raises(TimeoutError, match="it is still on its way"):
+            delivery.result(timeout=0.0)
+    assert len(ticket._waiting) == 1
+    ticket.resolve(Receipt(7, 1, 5, 1, 2))
+    assert delivery.result(timeout=0.0).offset == 7

@@ -92,7 +92,7 @@ async def test_who_leaves_the_loop_leaves_nothing_behind(leave: str) -> None:
         await node.until(Fetch, 2)
         before = asyncio.all_tasks()
         if leave == "close":
-            await records.aclose()  # type: ignore[attr-defined]  # a generator has it
+            await records.aclose()  # type: ignore[attr-defined]  # it has one
         else:
             del records
             gc.collect()
@@ -116,7 +116,7 @@ async def test_a_client_that_is_closed_ends_what_is_under_way() -> None:
 
 @on_loop
 async def test_who_is_cancelled_while_waiting_may_ask_again() -> None:
-    """As it is with every request; a generator ends with it, so this is about what is below."""
+    """As it is with every request."""
     async with cluster("n1") as (session, [node]):
         log = await log_of(session)
         node.will(Fetch, Found(0, 2, STORED[:1]), Found(0, 2, STORED[1:2]))

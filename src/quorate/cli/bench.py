@@ -16,6 +16,7 @@ from quorate.net.loop import run
 
 if TYPE_CHECKING:
     from quorate.cli.options import ClientOptions
+    from quorate.client.blocking import Client, Log
 
 __all__ = ["bench"]
 
@@ -55,8 +56,7 @@ def bench(options: ClientOptions, workload: str, seconds: float, name: str | Non
     Without --log, or if there is no log of that name, one is made and deleted afterwards.
     """
     with options.client() as client:
-        made = name is None or name not in client.logs()
-        log = client.log(name or f"bench-{secrets.token_hex(4)}", create=made)
+        log, made = _log(client, name)
         try:
             shape = WORKLOADS[workload]
             # The loop's own end for it: what is raised in the middle of a callback gets lost there.
@@ -65,5 +65,13 @@ def bench(options: ClientOptions, workload: str, seconds: float, name: str | Non
             tally = run(load(options.endpoints, log.name, shape, seconds, timeout=options.timeout))
         finally:
             if made:
-                client.delete_log(log.name)
+                # Somebody else may have deleted it, and made another one.
+                client.delete_log(log.name, incarnation=log.incarnation)
     print_json(tally.document(shape))
+
+
+def _log(client: Client, name: str | None) -> tuple[Log, bool]:
+    """The one to be loaded, and whether it was made for that."""
+    if name is not None and name in client.logs():
+        return client.log(name), False
+    return client.create_log(name or f"bench-{secrets.token_hex(4)}"), True

@@ -50,13 +50,13 @@ class Settings:
     memory_bytes: int
 
     def __post_init__(self) -> None:
-        ranges = (
+        ranges: tuple[tuple[str, object, int, int], ...] = (
             ("linger_ms", self.linger_ms, 0, LINGER_MS_MAX),
             ("batch_bytes", self.batch_bytes, 1, MEMORY_MAX),
             ("memory_bytes", self.memory_bytes, 1, MEMORY_MAX),
         )
         for name, value, low, high in ranges:
-            if not low <= value <= high:
+            if not (isinstance(value, int | float) and low <= value <= high):
                 raise InvalidArgument(f"{name} = {value!r} is not between {low} and {high}")
 
 

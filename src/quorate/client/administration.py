@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from quorate.client.pool import reason
 from quorate.client.retries import Effect, Lost, Unreachable
 from quorate.client.session import wire_id
 from quorate.client.status import merge_status
-from quorate.errors import Behind, LogExists, LogNotFound, QuorateError, Timeout
+from quorate.errors import Behind, InvalidArgument, LogExists, QuorateError, Timeout
 from quorate.wire.calls import CreateLog, DeleteLog, FindLog, ListLogs, Status
 from quorate.wire.shapes import check_log_name
 
@@ -24,28 +25,31 @@ if TYPE_CHECKING:
 __all__ = ["cluster_status", "create_log", "delete_log", "find_log", "list_logs"]
 
 INCARNATION_BITS = 128
+_HEX = re.compile(r"[0-9a-f]{32}")
+# How a LOG_EXISTS ends.
+_INCARNATION = re.compile(rf"incarnation ({_HEX.pattern})$")
 
 
 async def find_log(session: Session, name: str, *, create: bool = False) -> Route:
     """The log of that name; with ``create`` it is made if it is missing."""
     check_log_name(name)
     routing = session.routing
-
-    def check(found: LogFound, at: Requests) -> None:
-        if int.from_bytes(found.incarnation, "little") in routing.deleted:
-            raise Behind(f"{at.node} does not know yet that {name} was deleted")
-
-    call = FindLog(name)
-    try:
-        found = await session.ask(routing.catalog, f"search for {name}", call, check)
-    except LogNotFound:
-        if not create:
-            raise
+    # Which of its lives is meant; None is any that is not known to be over.
+    living: int | None = None
+    if create:
+        # A node that lags would show a log that is gone, so the one is asked who knows.
         try:
             return await create_log(session, name)
-        except LogExists:
-            # Somebody else made it in between.
-            found = await session.ask(routing.catalog, f"search for {name}", call, check)
+        except LogExists as there:
+            named = _INCARNATION.search(str(there))
+            living = int(named[1], 16) if named else None
+
+    def check(found: LogFound, at: Requests) -> None:
+        incarnation = int.from_bytes(found.incarnation, "little")
+        if incarnation in routing.deleted or (living is not None and incarnation != living):
+            raise Behind(f"{at.node} does not know yet that {name} was deleted")
+
+    found = await session.ask(routing.catalog, f"search for {name}", FindLog(name), check)
     return routing.found(found)
 
 
@@ -58,14 +62,25 @@ async def create_log(session: Session, name: str) -> Route:
     return session.routing.found(found)
 
 
-async def delete_log(session: Session, name: str) -> Route:
-    """Done when a majority of nodes has dropped it. Which life of the log it was."""
-    route = await find_log(session, name)
-    call = DeleteLog(name, route.wire, _patience_ms(session))
+async def delete_log(session: Session, name: str, life: str | None = None) -> int:
+    """Done when a majority of nodes has dropped it. Which incarnation it was: ``life``, if that is
+    given, or the one that is there now."""
+    if life is None:
+        incarnation = (await find_log(session, name)).incarnation
+    else:
+        check_log_name(name)
+        incarnation = _incarnation(life)
+    call = DeleteLog(name, wire_id(incarnation), _patience_ms(session))
     catalog = session.routing.catalog
     await session.change(catalog, f"delete {name}", call, Effect.ONCE)
-    session.routing.dropped(route.incarnation)
-    return route
+    session.routing.dropped(incarnation)
+    return incarnation
+
+
+def _incarnation(text: str) -> int:
+    if not _HEX.fullmatch(str(text)):
+        raise InvalidArgument(f"incarnation = {text!r:.50} is not 32 hex digits")
+    return int(text, 16)
 
 
 async def list_logs(session: Session) -> list[LogFound]:

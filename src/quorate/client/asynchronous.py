@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from quorate.batch import encode_batch
 from quorate.client.accumulator import BATCH_BYTES, LINGER_MS, MEMORY_BYTES, Settings
@@ -15,7 +15,7 @@ from quorate.client.administration import (
     find_log,
     list_logs,
 )
-from quorate.client.prefetch import Prefetch
+from quorate.client.prefetch import AsyncItems
 from quorate.client.producer import AsyncProducer
 from quorate.client.reading import Reader, records_of
 from quorate.client.retries import Effect
@@ -26,13 +26,13 @@ from quorate.errors import InvalidArgument
 from quorate.wire.calls import OffsetAt, SetFence
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Sequence
     from types import TracebackType
     from typing import Self
 
     import pyarrow as pa
 
-    from quorate.client.reading import Piece, Start
+    from quorate.client.reading import Start
     from quorate.client.results import ClusterStatus, Receipt, Record
     from quorate.client.routing import Route
     from quorate.client.submission import Submission
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     Header = tuple[str, bytes]
 
 __all__ = ["AsyncClient", "AsyncLog", "encode_records"]
-
-Item = TypeVar("Item")
 
 
 class AsyncClient:
@@ -81,9 +79,13 @@ class AsyncClient:
         """Make a log. LOG_EXISTS if there is one of that name."""
         return AsyncLog(self._session, await create_log(self._session, name))
 
-    async def delete_log(self, name: str) -> None:
-        """Delete a log with all its records."""
-        await delete_log(self._session, name)
+    async def delete_log(self, name: str, *, incarnation: str | None = None) -> None:
+        """Delete a log with all its records.
+
+        With ``incarnation``, that of a log you hold, only that life of it: another log of the same
+        name, made by somebody else meanwhile, stays.
+        """
+        await delete_log(self._session, name, incarnation)
 
     async def logs(self) -> list[str]:
         """The names of all logs, sorted."""
@@ -192,7 +194,7 @@ class AsyncLog:
         more. With ``linearizable`` everything acknowledged before the call is seen.
         """
         reader = Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
-        return self._each(reader, records_of)
+        return AsyncItems(self._session, reader, records_of)
 
     def read_arrow(
         self,
@@ -209,18 +211,7 @@ class AsyncLog:
         from quorate.client.arrow_reading import record_batches_of
 
         reader = Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
-        return self._each(reader, record_batches_of)
-
-    async def _each(
-        self, reader: Reader, decode: Callable[[list[Piece]], Iterator[Item]]
-    ) -> AsyncIterator[Item]:
-        prefetch = Prefetch(reader)
-        try:
-            while (pieces := await prefetch.next(self._session)) is not None:
-                for item in decode(pieces):
-                    yield item
-        finally:
-            prefetch.stop(self._session)
+        return AsyncItems(self._session, reader, record_batches_of)
 
     async def first_offset(self) -> int:
         """The first offset that is kept."""

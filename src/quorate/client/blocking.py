@@ -29,7 +29,7 @@ from quorate.client.reading import Reader, records_of
 from quorate.client.routing import Routing, parse_endpoints
 from quorate.client.sender import open_sender
 from quorate.client.session import Session, checked_timeout
-from quorate.errors import InvalidArgument
+from quorate.errors import Busy, InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -98,9 +98,13 @@ class Client:
         """Make a log. LOG_EXISTS if there is one of that name."""
         return Log(self, self._run(lambda session: create_log(session, name)))
 
-    def delete_log(self, name: str) -> None:
-        """Delete a log with all its records."""
-        self._run(lambda session: delete_log(session, name))
+    def delete_log(self, name: str, *, incarnation: str | None = None) -> None:
+        """Delete a log with all its records.
+
+        With ``incarnation``, that of a log you hold, only that life of it: another log of the same
+        name, made by somebody else meanwhile, stays.
+        """
+        self._run(lambda session: delete_log(session, name, incarnation))
 
     def logs(self) -> list[str]:
         """The names of all logs, sorted."""
@@ -113,17 +117,20 @@ class Client:
     def _run(self, work: Callable[[Session], Coroutine[Any, Any, Result]]) -> Result:
         if self._closed:
             raise InvalidArgument("the client is closed")
-        process = os.getpid()
-        worker = self._workers.get(process)
-        if worker is None:
-            made = _Worker(Session(self._routing, self._timeout))
-            # Of two threads that come first at the same time, one makes it.
-            worker = self._workers.setdefault(process, made)
-            if worker is made:
-                worker.start()
-            else:
-                made.discard()
+        worker = self._workers.get(os.getpid()) or self._begin()
         return worker.run(work)
+
+    def _begin(self) -> _Worker:
+        made = _Worker(Session(self._routing, self._timeout))
+        # Before anybody finds it: what cannot be started is not kept.
+        made.start()
+        # Of two threads that come first at the same time, one makes it.
+        worker = self._workers.setdefault(os.getpid(), made)
+        if worker is not made:
+            made.close()
+        if self._closed:  # by another thread, which may not have found it
+            self.close()
+        return worker
 
     def _tell(self, word: Callable[[Session], None]) -> None:
         """Let the session know, if there is one in this process."""
@@ -292,15 +299,19 @@ class _Worker:
         self._thread = threading.Thread(target=self._work, name="quorate-client", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
-
-    def discard(self) -> None:
-        """It was never started."""
-        self._loop.close()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._loop.close()
+            raise Busy(f"the client has no thread: {error}") from None
 
     def _work(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.get_loop().run_forever()
+        # Not by a Runner: it would wait for name servers that do not answer.
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(_end_tasks())
+        finally:
+            self._loop.close()
 
     def run(self, work: Callable[[Session], Coroutine[Any, Any, Result]]) -> Result:
         """Carry out ``work`` there. It keeps its own deadline."""
@@ -315,7 +326,9 @@ class _Worker:
                 try:
                     return future.result(LOOK_S)
                 except TimeoutError:
-                    if not self._thread.is_alive() and not future.done():
+                    if future.done():  # just now, or this is what came of it
+                        return future.result()
+                    if not self._thread.is_alive():
                         raise InvalidArgument("the client is closed") from None
         except CancelledError:
             raise InvalidArgument("the client is closed") from None
@@ -340,3 +353,11 @@ async def _wind_up(session: Session) -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         await asyncio.wait(others, timeout=session.patience.close_s)
+
+
+async def _end_tasks() -> None:
+    """Whatever is left ends with its loop."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

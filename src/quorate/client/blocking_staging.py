@@ -59,7 +59,14 @@ class Stager:
             await self._settle()
 
     async def _settle(self) -> None:
-        if not await self._under_way.popleft():
+        try:
+            staged = await self._under_way.popleft()
+        except BaseException:
+            # Nobody takes what comes after a chunk that is missing.
+            while self._under_way:
+                self._under_way.pop().cancel()
+            raise
+        if not staged:
             self.published = True
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from quorate.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from quorate.client.reading import Piece, Reader
     from quorate.client.session import Session
 
-__all__ = ["Prefetch"]
+__all__ = ["AsyncItems", "Prefetch"]
+
+Item = TypeVar("Item")
 
 
 class Prefetch:
@@ -59,3 +65,69 @@ class Prefetch:
         """The caller wants no more."""
         if session is self._session and self._task is not None:
             self._task.cancel()
+
+
+class AsyncItems(AsyncIterator[Item], Generic[Item]):
+    """What a reader brings, one by one. No generator: whoever is cancelled while waiting for the
+    next may ask again, and misses nothing."""
+
+    def __init__(
+        self, session: Session, reader: Reader, decode: Callable[[list[Piece]], Iterator[Item]]
+    ) -> None:
+        self._session = session
+        self._prefetch = Prefetch(reader)
+        self._decode = decode
+        # Of the pieces that came last.
+        self._items: Iterator[Item] = iter(())
+        self._asked = False
+        self._ended = False
+        # Where it is used, once it was.
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Item:
+        if self._asked:
+            raise InvalidArgument("the next record is waited for already")
+        try:
+            # Most of the time there is one.
+            for item in self._items:
+                return item
+            return await self._wait()
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            # After an error nothing follows: it could be what comes behind a gap.
+            self._end()
+            raise
+
+    async def _wait(self) -> Item:
+        self._loop = asyncio.get_running_loop()
+        self._asked = True
+        try:
+            while not self._ended:
+                pieces = await self._prefetch.next(self._session)
+                if pieces is None:
+                    break
+                self._items = self._decode(pieces)
+                for item in self._items:
+                    return item
+        finally:
+            self._asked = False
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Ask for no more."""
+        self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._items = iter(())
+        self._prefetch.stop(self._session)
+
+    def __del__(self) -> None:
+        # Who leaves a loop early closes nothing, and the garbage collector runs in any thread.
+        if self._loop is not None and not self._ended:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._prefetch.stop, self._session)

@@ -73,12 +73,15 @@ class _RangeReader(Reader):
     async def _fetch(self, session: Session, offset: int) -> Records:
         if self._only is not None:
             return await self._fetch_only(session, self._only, offset)
+        left_s = session.timeout
         if self._node is not None:
+            began = session.clock()
             records = await session.fetch_from(self._node, self._route, offset, self._bytes)
             if records is not None:
                 return records
             self._node = None
-        return await session.fetch(self._route, offset, self._bytes)
+            left_s -= session.clock() - began
+        return await session.fetch(self._route, offset, self._bytes, timeout=left_s)
 
     async def _fetch_only(self, session: Session, node: str, offset: int) -> Records:
         """Of that replica: wait while it is behind, or down."""

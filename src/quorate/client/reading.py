@@ -122,6 +122,10 @@ def _records_of_part(part: Part) -> Iterator[Record]:
     return map(tuple.__new__, repeat(Record), rows)
 
 
+def _is_offset(given: object) -> bool:
+    return isinstance(given, int) and given >= 0
+
+
 class Reader:
     """Goes through a log from one offset to another. Nothing but data: it outlives a fork.
 
@@ -140,7 +144,7 @@ class Reader:
     ) -> None:
         if not isinstance(start, int) and start not in ("earliest", "latest"):
             raise InvalidArgument(f'start = {start!r} is no offset, "earliest" or "latest"')
-        if stop is not None and stop < 0:
+        if stop is not None and not _is_offset(stop):
             raise InvalidArgument(f"stop = {stop!r} is no offset")
         self._route = route
         self._start = start
@@ -190,15 +194,18 @@ class Reader:
         return start
 
     async def _fetch(self, session: Session, offset: int) -> Records:
+        left_s = session.timeout
         if self._more and len(self._route.nodes) > 1:
+            began = session.clock()
             if self._replica is None:
                 self._replica = self._route.next_replica()
             records = await session.fetch_from(self._replica, self._route, offset, self._bytes)
             if records is not None:
                 return records
             self._replica = self._route.next_replica()
+            left_s -= session.clock() - began
         wait_s = session.patience.follow_s if self._follow else 0.0
-        records = await session.fetch(self._route, offset, self._bytes, wait_s)
+        records = await session.fetch(self._route, offset, self._bytes, wait_s, timeout=left_s)
         self._end_at(records.end_offset)
         return records
 

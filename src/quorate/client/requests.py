@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from quorate.client.results import Receipt
 from quorate.client.retries import Lost, Unreachable
+from quorate.client.silence import unacknowledged
 from quorate.errors import Corrupt, InvalidArgument, TooLarge
 from quorate.wire.calls import decode_result, encode_call
 from quorate.wire.frames import FrameKind
@@ -81,6 +82,8 @@ class Requests:
         self._out: list[bytes] = []
         self._crowd: list[Submission] = []
         self._out_bytes = 0
+        # Of all that was written.
+        self._sent_bytes = 0
         # Done when the connection takes more; None while it does.
         self._room: asyncio.Future[None] | None = None
         connection.handler = self
@@ -97,6 +100,14 @@ class Requests:
     @property
     def open(self) -> bool:
         return not self._connection.closed
+
+    @property
+    def moved(self) -> int:
+        """Bytes that came, and that arrived at the other side: as long as it rises, a long request
+        or answer is on its way."""
+        connection = self._connection
+        waiting = connection.buffered + unacknowledged(connection.descriptor)
+        return connection.received + self._sent_bytes - waiting
 
     async def room(self) -> None:
         """Wait until what was sent before has left: nothing piles up without a limit."""
@@ -248,6 +259,7 @@ class Requests:
         if self._crowd:
             self._encode_crowd()
         if self._out:
+            self._sent_bytes += self._out_bytes
             out, self._out, self._out_bytes = self._out, [], 0
             self._connection.send(out)
 

@@ -27,7 +27,8 @@ class Patience:
 
     # Connecting and shaking hands with one node.
     dial_s: float = 2.0
-    # A node that has not answered for so long is given up for another, where a repeat is harmless.
+    # A node that has not answered is given up for another, where a repeat is harmless: once no byte
+    # moved for so long. On a slow line a long request is on its way for longer.
     answer_s: float = 4.0
     # How long a replica may keep a reader that follows waiting for the next record.
     follow_s: float = 5.0
@@ -87,7 +88,7 @@ class Attempts:
         self.effect = effect
         # Seconds for all of them together.
         self.timeout = timeout
-        # Seconds for one node; None if no other may be asked anyway.
+        # Seconds of silence of one node; None if no other may be asked anyway.
         self.answer_s = None if effect is Effect.TWICE else patience.answer_s + wait_s
         # A request is out, and no answer to it came.
         self.sent = False
@@ -99,7 +100,8 @@ class Attempts:
         self._draw = draw
         # Why an earlier attempt may have been carried out.
         self._doubt: Exception | None = None
-        self._last: Exception | None = None
+        # What came of the newest attempt, if it was no answer.
+        self.last: Exception | None = None
         self._pauses = 0
         self._redirects = 0
 
@@ -109,7 +111,7 @@ class Attempts:
         ``redirected`` means that the answer named another node to ask.
         """
         self.sent = False
-        self._last = error
+        self.last = error
         if isinstance(error, Lost | OutcomeUnknown):
             self._doubted(error)
         elif isinstance(error, Corrupt) and self.effect is Effect.NONE and self._copies > 1:
@@ -135,9 +137,9 @@ class Attempts:
             self._doubt = Lost("no answer came in time")
         if self._doubt is not None:
             return self._unknown()
-        if isinstance(self._last, QuorateError):
-            return self._last
-        why = self._last or "no answer came"
+        if isinstance(self.last, QuorateError):
+            return self.last
+        why = self.last or "no answer came"
         return Timeout(f"{self.what}: {why} ({self.timeout:g} s)")
 
     def _doubted(self, error: Exception) -> None:
@@ -154,8 +156,8 @@ class Attempts:
         if isinstance(self._doubt, OutcomeUnknown):
             return self._doubt
         after = ""
-        if isinstance(self._last, QuorateError):
-            after = f"; a repeat was answered {self._last.code}: {self._last}"
+        if isinstance(self.last, QuorateError):
+            after = f"; a repeat was answered {self.last.code}: {self.last}"
         return OutcomeUnknown(
             f"{self.what}: {self._doubt}{after}; it may have been carried out, or may still be"
         )

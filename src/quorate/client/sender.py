@@ -18,6 +18,7 @@ from quorate.client.accumulator import Accumulator, BatchLimits
 from quorate.client.administration import find_log
 from quorate.client.results import Receipt
 from quorate.client.retries import Attempts, Effect, Lost, Unreachable
+from quorate.client.silence import Quiet
 from quorate.client.tickets import anew, known
 from quorate.client.window import Window
 from quorate.errors import (
@@ -52,6 +53,8 @@ async def open_sender(
 ) -> Sender:
     """Open the producer ``name``, which ends whoever else has it open."""
     check_name("producer name", name)
+    if fence is not None:
+        check_name("fence", fence)
     instance = secrets.token_bytes(INSTANCE_BYTES)
     call = OpenProducer(route.wire, name, instance, WINDOW, EXPIRY_US)
     what = f"open producer {name} of {route.name}"
@@ -94,8 +97,8 @@ class Sender:
         self._answers: set[asyncio.Task[None]] = set()
         # Where this round goes: batches overtake each other on two connections, not on one.
         self._at: Requests | None = None
-        # Since when nothing was heard while something was on its way.
-        self._quiet_since = 0.0
+        # Whether anything moves while something is on its way.
+        self._quiet = Quiet(session.patience.answer_s, 0.0)
         # Nothing is sent before that.
         self._resume = 0.0
         # What went wrong since the last receipt.
@@ -177,14 +180,15 @@ class Sender:
         self._check_ended()
         while window.room and (ticket := records.take(now)) is not None:
             window.add(ticket, now + self._session.timeout)
-        if self._at is not None and window.under_way and now >= self._quiet_until():
-            self._session.pool.was_silent(self._at)
+        at = self._at
+        if at is not None and window.under_way and self._is_silent(at, now):
+            self._session.pool.was_silent(at)
             window.begin_again()
-            self._failed(self._at, Lost(f"{self._at.node} gave no answer"))
+            self._failed(at, Lost(f"{at.node} gave no answer"))
         return not window.idle or records.due is not None
 
-    def _quiet_until(self) -> float:
-        return self._quiet_since + self._session.patience.answer_s
+    def _is_silent(self, at: Requests, now: float) -> bool:
+        return now >= self._quiet.due and now >= self._quiet.look(now, at.moved)
 
     async def _rest(self) -> None:
         """Until something comes, or the time for something."""
@@ -194,7 +198,7 @@ class Sender:
         if self.window.waiting:
             times.append(self._resume)
         elif self.window.under_way:
-            times.append(self._quiet_until())
+            times.append(self._quiet.due)
         until = min((one for one in times if one is not None), default=None)
         delay = None if until is None else max(0.0, until - time.monotonic())
         with suppress(TimeoutError):
@@ -221,7 +225,7 @@ class Sender:
             self._stop(error)
             return
         if not self.window.under_way:
-            self._quiet_since = time.monotonic()
+            self._quiet.begin(time.monotonic())
         # Each takes room that the next one, or another producer, does not have any more. The first
         # failure ends the round.
         while self._at is at and not at.clogged and (attempt := self.window.next()) is not None:
@@ -254,7 +258,7 @@ class Sender:
         self._settle(at, attempt, result)
 
     def _settle(self, at: Requests, attempt: Attempt, result: Receipt | Exception) -> None:
-        self._quiet_since = time.monotonic()
+        self._quiet.begin(time.monotonic())
         if isinstance(result, Receipt):
             self._troubles = None
             self._route.leader = at.node

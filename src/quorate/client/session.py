@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 from quorate.client.pool import Pool
 from quorate.client.retries import Attempts, Effect, Lost, Patience, Unreachable
+from quorate.client.silence import Silence
 from quorate.client.submitting import Submitter
 from quorate.errors import (
     Behind,
@@ -181,7 +182,13 @@ class Session:
         return ends
 
     async def fetch(
-        self, route: Route, offset: int, bytes_max: int, wait_s: float = 0.0
+        self,
+        route: Route,
+        offset: int,
+        bytes_max: int,
+        wait_s: float = 0.0,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109  # kept by the attempts
     ) -> Records:
         """Stored entries from ``offset`` on, up to so many bytes, and at least one unless the log
         ends there.
@@ -189,7 +196,8 @@ class Session:
         At the end of the log a replica waits for ``wait_s`` before it says so.
         """
         ask = _fetch(route, offset, bytes_max, int(1000 * wait_s), route.session_end)
-        attempts = self._attempts(route, f"read of {route.name}", Effect.NONE, wait_s=wait_s)
+        what = f"read of {route.name}"
+        attempts = self._attempts(route, what, Effect.NONE, wait_s=wait_s, timeout=timeout)
         records = await self._carry_out(attempts, route, ask)
         route.saw(records.end_offset)
         return records
@@ -198,15 +206,18 @@ class Session:
         self, node: str, route: Route, offset: int, bytes_max: int
     ) -> Records | None:
         """The same of one replica, which may lag; None unless it has the record at ``offset``,
-        whole, and answers."""
+        whole, and answers. If it says nothing, half of the time is left for another."""
         attempts = self._attempts(route, f"read of {route.name}", Effect.NONE)
+        attempts.answer_s = min(self.patience.answer_s, self.timeout / 2)
         try:
-            at = await self.pool.reach(self.routing.addresses([node]))
-            if at.node != node:
-                return None
-            ask = _fetch(route, offset, bytes_max, 0, offset + 1)
-            records = await self._answer(attempts, at, ask)
-        except (Lost, Unreachable, QuorateError):
+            async with asyncio.timeout(self.timeout):
+                async with asyncio.timeout(attempts.answer_s):
+                    at = await self.pool.reach(self.routing.addresses([node]))
+                if at.node != node:
+                    return None
+                ask = _fetch(route, offset, bytes_max, 0, offset + 1)
+                records = await self._answer(attempts, at, ask)
+        except (Lost, Unreachable, QuorateError, TimeoutError):
             return None
         route.saw(records.end_offset)
         return records
@@ -268,7 +279,7 @@ class Session:
     ) -> Result:
         """Ask one node. A request that is still here when the time is up was never sent."""
         try:
-            async with asyncio.timeout(attempts.answer_s):
+            async with Silence(at, attempts.answer_s):
                 await at.room()
                 attempts.sent = True
                 return await ask(at)
@@ -282,6 +293,8 @@ class Session:
     ) -> float:
         """Learn from a failure where to go next. How long to wait before."""
         attempts.sent = False
+        # What is told if the time is up before more is known.
+        attempts.last = error
         redirected = False
         if at is not None:
             redirected = route.learn(at.node, error)
@@ -294,8 +307,9 @@ class Session:
     async def _gone(self, route: Route, at: Requests, error: LogNotFound) -> QuorateError:
         """Why the log of ``route`` is not there: ask the node that has just made sure."""
         try:
-            found = await at.call(FindLog(route.name))
-        except (Lost, Unreachable, QuorateError):
+            async with asyncio.timeout(self.patience.answer_s):
+                found = await at.call(FindLog(route.name))
+        except (Lost, Unreachable, QuorateError, TimeoutError):
             return error
         return route.recreated(int.from_bytes(found.incarnation, "little")) or error
 

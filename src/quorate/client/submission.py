@@ -27,6 +27,7 @@ class Submission:
 
     __slots__ = (
         "_callbacks", "_loop", "_outcome", "batch", "deadline", "given_up", "route", "task",
+        "tried",
     )  # fmt: skip
 
     def __init__(
@@ -42,7 +43,9 @@ class Submission:
         self._callbacks: list[Callable[[Submission], object]] = []
         self._loop = loop
         # Its further attempts, if the first was not the last.
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[Receipt] | None = None
+        # Whether an attempt that its task knows of may have reached a node.
+        self.tried = False
         # Nobody wants it any more: what was not sent must not be.
         self.given_up = False
 

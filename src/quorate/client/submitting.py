@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from quorate.client.retries import Effect
@@ -38,7 +39,7 @@ class Submitter:
         # By incarnation: those that wait for the one that finds the way.
         self._held: dict[int, deque[Submission]] = {}
         # Further attempts, and the finding of leaders.
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Receipt]] = set()
         self._ways: set[asyncio.Task[None]] = set()
         # The one loop that the session is used on, once it was used.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -65,10 +66,11 @@ class Submitter:
             return
         at = self._leader_at(route)
         if at is None:
-            self._held[route.incarnation] = deque()
-            way = asyncio.get_running_loop().create_task(self._find_way(submission))
+            held = self._held[route.incarnation] = deque()
+            first = self._begin(submission, self._append(submission))
+            way = asyncio.get_running_loop().create_task(self._find_way(first, route, held))
             self._ways.add(way)
-            way.add_done_callback(self._ways.discard)
+            way.add_done_callback(partial(self._follow, route))
         elif len(submission.batch) > at.welcome.batch_bytes:
             self._begin(submission, self._append(submission))
         else:
@@ -82,6 +84,7 @@ class Submitter:
 
     def _failed(self, submission: Submission, at: Requests, error: Exception) -> None:
         """The first attempt brought no receipt."""
+        submission.tried = True
         if submission.given_up and isinstance(error, QuorateError):
             submission.failed(error)
         else:
@@ -89,45 +92,54 @@ class Submitter:
 
     def _begin(
         self, submission: Submission, work: Coroutine[Any, Any, Receipt]
-    ) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(self._settle(submission, work))
+    ) -> asyncio.Task[Receipt]:
+        task = asyncio.get_running_loop().create_task(work)
         submission.task = task
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        # Not by the task itself: it may be cancelled before its first step.
+        task.add_done_callback(partial(self._settle, submission))
         return task
 
-    async def _settle(self, submission: Submission, work: Coroutine[Any, Any, Receipt]) -> None:
-        """Let ``submission`` know what becomes of ``work``."""
-        try:
-            submission.appended(*await work)
-        except QuorateError as problem:
-            submission.failed(problem)
-        except asyncio.CancelledError:
+    def _settle(self, submission: Submission, task: asyncio.Task[Receipt]) -> None:
+        """Let ``submission`` know what became of its task."""
+        self._tasks.discard(task)
+        error = _given_up(submission) if task.cancelled() else task.exception()
+        if error is None:
+            submission.appended(*task.result())
+        elif isinstance(error, QuorateError):
+            submission.failed(error)
+        else:
             name = submission.route.name
-            submission.failed(OutcomeUnknown(f"append to {name}: it was given up on its way"))
-            raise
+            submission.failed(OutcomeUnknown(f"append to {name}: the client failed: {error!r}"))
+            raise error  # a bug: whoever runs the loop is told
 
-    async def _find_way(self, first: Submission) -> None:
-        """Let one after the other try, until one has found the leader; the others follow it."""
-        route = first.route
-        held = self._held[route.incarnation]
-        try:
-            await asyncio.wait([self._begin(first, self._append(first))])
-            while held and self._leader_at(route) is None:
-                one = held.popleft()
-                if not one.given_up:
-                    await asyncio.wait([self._begin(one, self._append(one))])
-        finally:
-            del self._held[route.incarnation]
-            now = asyncio.get_running_loop().time()
-            for one in held:
-                if one.deadline <= now:
-                    problem = "its leader was not found in time; nothing was sent"
-                    one.failed(Timeout(f"append to {route.name}: {problem}"))
-                elif not one.given_up:
-                    self._send(one)
+    async def _find_way(
+        self, first: asyncio.Task[Receipt], route: Route, held: deque[Submission]
+    ) -> None:
+        """Let one after the other try, until one has found the leader."""
+        await asyncio.wait([first])
+        while held and self._leader_at(route) is None:
+            one = held.popleft()
+            if one.given_up:
+                one.failed(_given_up(one))
+            else:
+                await asyncio.wait([self._begin(one, self._append(one))])
+
+    def _follow(self, route: Route, way: asyncio.Task[None]) -> None:
+        """Nobody looks for the way any more: those who waited go on by themselves."""
+        self._ways.discard(way)
+        now = asyncio.get_running_loop().time()
+        for one in self._held.pop(route.incarnation):
+            if one.given_up:
+                one.failed(_given_up(one))
+            elif one.deadline <= now:
+                problem = "its leader was not found in time; nothing was sent"
+                one.failed(Timeout(f"append to {route.name}: {problem}"))
+            else:
+                self._send(one)
 
     async def _append(self, submission: Submission) -> Receipt:
+        submission.tried = True
         left = submission.deadline - asyncio.get_running_loop().time()
         return await self._session.append(submission.route, submission.batch, timeout=left)
 
@@ -135,16 +147,33 @@ class Submitter:
         """Further attempts; ``error`` is what came of the first."""
         session = self._session
         attempts = session.appending(submission.route, Effect.TWICE)
-        await asyncio.sleep(await session.failed(attempts, submission.route, at, error))
+        try:
+            async with asyncio.timeout_at(submission.deadline):
+                pause_s = await session.failed(attempts, submission.route, at, error)
+                await asyncio.sleep(pause_s)
+        except TimeoutError:
+            raise attempts.expired() from None
         return await self._append(submission)
 
     async def close(self) -> None:
         """What was not sent is refused, what is on its way ends as unknown."""
         closed = InvalidArgument("the client is closed")
         for held in self._held.values():
-            while held:
-                held.popleft().failed(closed)
+            waiting = list(held)
+            held.clear()  # whoever is told may submit again
+            for one in waiting:
+                one.failed(closed)
         tasks = [*self._tasks, *self._ways]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _given_up(submission: Submission) -> QuorateError:
+    """What became of one that makes no further attempt."""
+    name = submission.route.name
+    if submission.tried:
+        return OutcomeUnknown(f"append to {name}: it was given up on its way")
+    if submission.given_up:
+        return Timeout(f"append to {name}: it was given up; nothing was sent")
+    return InvalidArgument("the client is closed")

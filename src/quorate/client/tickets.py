@@ -27,6 +27,7 @@ class Ticket:
     """One batch, from its first record until its outcome is known."""
 
     __slots__ = (
+        "_known",
         "_waiting",
         "attempts",
         "count",
@@ -56,6 +57,8 @@ class Ticket:
         # Nobody in another process, forked from this one, will learn of it.
         self.process = os.getpid()
         self._waiting: list[Callable[[], None]] = []
+        # One for all threads that wait, however often they ask.
+        self._known: threading.Event | None = None
 
     def resolve(self, outcome: Receipt | QuorateError) -> None:
         self.outcome = outcome
@@ -72,6 +75,15 @@ class Ticket:
         self._waiting.append(call)
         if self.outcome is not None:
             call()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait in a thread. Whether there is an outcome."""
+        known = self._known
+        if known is None:
+            # Another thread may make one at this moment: then each waits for its own.
+            known = self._known = threading.Event()
+            self.when_known(known.set)
+        return known.wait(timeout)
 
     def receipt(self, place: int) -> Receipt:
         """Of the record at ``place``, or of them all. Raises if it was not delivered."""
@@ -116,9 +128,7 @@ class Delivery:
         if ticket.outcome is None:
             if os.getpid() != ticket.process:
                 raise InvalidArgument("it was sent before the fork: only the parent is told")
-            brought = threading.Event()
-            ticket.when_known(brought.set)
-            if not brought.wait(timeout):
+            if not ticket.wait(timeout):
                 raise TimeoutError(f"no outcome in {timeout:g} s; it is still on its way")
         return ticket.receipt(self._place)
 

@@ -48,6 +48,8 @@ class Window:
         self._next_sequence = last_sequence + 1
         # In the order of their sequences; the first has no outcome, others may have receipts.
         self._unacked: deque[Ticket] = deque()
+        # The newest "not now" since something was delivered: why there may be no receipt.
+        self._refusal: QuorateError | None = None
         # Rises when sending begins again.
         self._round = 0
         # How many of ``_unacked`` this round has passed.
@@ -118,6 +120,8 @@ class Window:
         elif isinstance(result, QuorateError) and not result.retriable:
             self._refused(ticket, result)
             return False
+        elif isinstance(result, QuorateError):
+            self._refusal = result
         if attempt.round != self._round:
             return False
         self.begin_again()
@@ -131,7 +135,9 @@ class Window:
     def expire(self, now: float) -> None:
         """End everything once the lowest batch had its time."""
         if self._unacked and self._unacked[0].deadline <= now:
-            self.abandon("there was no receipt in time")
+            last = self._refusal
+            after = f"; the last answer was {last.code}: {last}" if last is not None else ""
+            self.abandon(f"there was no receipt in time{after}")
 
     def refuse(self, error: QuorateError) -> None:
         """No node will take any of it."""
@@ -149,6 +155,7 @@ class Window:
 
     def _delivered(self, ticket: Ticket, outcome: Receipt | Duplicate) -> None:
         ticket.resolve(outcome)
+        self._refusal = None
         unacked = self._unacked
         while unacked and unacked[0].outcome is not None:
             first = unacked.popleft()
