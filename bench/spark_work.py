@@ -13,6 +13,9 @@ from statistics import quantiles
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
+
 from bench.rounds import Turn, in_turn
 from bench.spark_data import FILES, SCHEMA, write_files
 from bench.spark_tuples import TupleSource
@@ -20,7 +23,7 @@ from bench.spark_tuples import TupleSource
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from bench.outcome import Outcome
@@ -108,12 +111,10 @@ class Bench:
         by_path = {"path": str(stopped), "log": log.name}
 
         def ours(form: str, options: dict[str, str]) -> Outcome:
-            frame = self._spark.read.format(form).options(**options).schema(SCHEMA).load()
-            return _outcome("W9", shape, _timed(partial(_pass_over, frame)))
+            return _read(shape, self._spark.read.format(form).options(**options))
 
         def theirs() -> Outcome:
-            frame = self._spark.read.schema(SCHEMA).parquet(str(parquet))
-            return _outcome("W9", shape, _timed(partial(_pass_over, frame)))
+            return _read(shape, self._spark.read.format("parquet").option("path", str(parquet)))
 
         turns = [
             Turn("quorate", "cluster", partial(ours, "quorate", by_cluster)),
@@ -287,9 +288,14 @@ def _memory(pid: int) -> int:
     return 0
 
 
-def _pass_over(frame: DataFrame) -> None:
-    """Every row comes to Java, and nothing is done with it."""
-    frame.write.format("noop").mode("overwrite").save()
+def _read(shape: Shape, reader: DataFrameReader) -> Outcome:
+    """Every row comes to Java, and nothing is done with it but that it is counted."""
+    seen = Observation()
+    frame = reader.schema(SCHEMA).load().observe(seen, F.count(F.lit(1)).alias("rows"))
+    seconds = _timed(frame.write.format("noop").mode("overwrite").save)
+    if seen.get["rows"] != shape.records:
+        raise RuntimeError(f"{seen.get['rows']} of {shape.records} records were read")
+    return _outcome("W9", shape, seconds)
 
 
 def _timed(work: Callable[[], None]) -> float:

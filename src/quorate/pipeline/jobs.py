@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -37,6 +38,8 @@ Result = TypeVar("Result")
 STDERR = 2
 # Between two looks at a job.
 LOOK_S = 0.2
+# So long a portion may take to its end after Ctrl-C.
+LAST_PORTION_S = 2.0
 # A query is started so often if Spark gave up one of its Python processes after ten seconds, which
 # it does at its start on a machine that is busy. What a query has done it does not do again.
 STARTS = 5
@@ -196,8 +199,8 @@ def _settings(master: str | None) -> dict[str, str]:
 def follow(start: Callable[[], StreamingQuery], watch: Watch) -> Ended:
     """Start a query, wait until it has ended, and tell ``watch`` after each portion how far it is.
 
-    Ctrl-C stops it: what was under way is not committed, and the next run repeats it. Raises what
-    the query failed with.
+    Ctrl-C stops it, after the portion under way if that ends soon: what is cut short is not
+    committed, and the next run repeats it. Raises what the query failed with.
     """
     tally = _Tally()
     with _interrupts() as noted:
@@ -206,6 +209,8 @@ def follow(start: Callable[[], StreamingQuery], watch: Watch) -> Ended:
             while query.isActive and not noted.wait(LOOK_S):
                 if tally.add(query):
                     watch(tally.progress)
+            if noted.is_set():
+                _let_end(query, tally)
             failure = query.exception()
             # A terminal gives Ctrl-C to workers, too, and the query may fail by that.
             interrupted = noted.is_set() and (query.isActive or failure is not None)
@@ -219,6 +224,17 @@ def follow(start: Callable[[], StreamingQuery], watch: Watch) -> Ended:
     if tally.add(query):
         watch(tally.progress)
     return Ended(tally.progress, interrupted)
+
+
+def _let_end(query: StreamingQuery, tally: _Tally) -> None:
+    """Whoever waits for Ctrl-C has a moment: what is written already is better counted than
+    repeated."""
+    tally.add(query)
+    before, until = tally.progress.portions, time.monotonic() + LAST_PORTION_S
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+        if tally.add(query) and tally.progress.portions > before:
+            return
+        time.sleep(LOOK_S / 4)
 
 
 def run_batch(spark: SparkSession, action: Callable[[], Result], watch: Watch) -> Result:
