@@ -60,6 +60,8 @@ def test_a_log_that_somebody_made_meanwhile_is_left_alone(cluster: DevCluster) -
             env=plain_environment(),
         ) as process:
             wait_until(lambda: "taken" in client.logs(), "it has made its log")
+            loaded = client.log("taken")
+            wait_until(lambda: loaded.end_offset() > 100, "it loads it")
             client.delete_log("taken")
             client.create_log("taken").append(b"somebody's")
             process.send_signal(signal.SIGINT)
