@@ -10,10 +10,12 @@ import pytest
 
 from cluster_rig import append_many, happened, led, refused, standing
 from core_rig import ELECTION_TICKS, chain
-from quorate.errors import Busy, DiskFull, InvariantBroken
+from quorate.config import Config, Limits, Storage
+from quorate.errors import Busy, DiskFull, InvariantBroken, TooLarge
 from quorate.raft.messages import Append
 from quorate.raft.output import Happening, Refusal
-from quorate.replica.exchange import Deliver, ReadAnswer, Receipt, Room
+from quorate.replica.exchange import Deliver, Operate, ReadAnswer, Receipt, Room
+from quorate.state.labels import Part, Publish
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import LogId
 from quorate.storage.recovery import open_log
@@ -179,6 +181,19 @@ def test_room_that_is_about_to_be_allocated_is_worth_a_wait() -> None:
     assert not standing(cluster, "n1").full
     told = refused(cluster, cluster.propose("n1", b"x"), Busy)
     assert told == "n1 is about to allocate the room for 1 bytes"
+
+
+def test_what_no_segment_takes_is_not_worth_a_wait() -> None:
+    segment_bytes = 256 * 1024
+    small = Storage(segment_bytes=segment_bytes, reserve_bytes=0)
+    cluster = led(1, Config(limits=Limits(batch_bytes=1000), storage=small))
+    cluster.turn("n1", [Room(segment_bytes // 2)])
+    parts = [(Part(0, bytes(16), chunks, chunks),) for chunks in (20_000, 10_000)]
+    for token, one in enumerate(parts, 1000):
+        publish = Publish("app", 1, one, bytes(32))
+        cluster.turn("n1", [Operate(token, publish)])
+    assert "storage.segment_bytes" in refused(cluster, 1000, TooLarge)
+    refused(cluster, 1001, Busy)
 
 
 def test_a_follower_without_any_room_takes_nothing_and_says_nothing() -> None:

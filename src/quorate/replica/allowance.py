@@ -71,12 +71,15 @@ class Allowance:
         Each may get an entry of its own.
         """
         free = self.free
-        return free is None or size + batches * ENTRY_OVERHEAD + self._reserve <= free
+        return free is None or self.needs(size, batches) <= free
 
     def takes_later(self, size: int, batches: int) -> bool:
         """The same once nothing is under way."""
-        needed = size + batches * ENTRY_OVERHEAD + self._reserve
-        return self.room is None or needed <= self.room
+        return self.room is None or self.needs(size, batches) <= self.room
+
+    def needs(self, size: int, batches: int) -> int:
+        """What so many batches take, with the reserve that must be left."""
+        return size + batches * ENTRY_OVERHEAD + self._reserve
 
     def fitting(self, message: Append, log: Log) -> Append | None:
         """As much of ``message`` as finds room; None if not even its first entry does.

@@ -12,6 +12,8 @@ from quorate.entry import COUNT_MAX
 from quorate.errors import Busy, DiskFull, EmptyBatch, NotLeader, QuorateError, TooLarge
 from quorate.replica.allowance import NAMES_BYTES
 from quorate.replica.exchange import Operate, Propose
+from quorate.storage.flusher import UNPROMISED_PAGES
+from quorate.storage.layout import PAGE
 
 if TYPE_CHECKING:
     from quorate.config import Config
@@ -27,7 +29,7 @@ __all__ = ["Gate"]
 class Gate:
     """Of one replica."""
 
-    __slots__ = ("_allowance", "_config", "_core", "_proposals")
+    __slots__ = ("_allowance", "_config", "_core", "_largest", "_proposals")
 
     def __init__(
         self, core: Core, config: Config, proposals: Proposals, allowance: Allowance
@@ -36,6 +38,9 @@ class Gate:
         self._config = config
         self._proposals = proposals
         self._allowance = allowance
+        # More than a segment takes finds no room however long somebody waits: a publish of very
+        # many chunks, where segments are small.
+        self._largest = config.storage.segment_bytes // PAGE * PAGE - UNPROMISED_PAGES * PAGE
 
     def refusal(self, item: Request) -> QuorateError | None:
         """Why ``item`` is not taken; None if it is."""
@@ -72,6 +77,12 @@ class Gate:
         room = arrived_bytes + size + names + proposals.room
         allowance = self._allowance
         takes = allowance.takes(room, arrived + 1)
+        alone = allowance.needs(size + names + proposals.room, 1)
+        if not takes and alone > self._largest:
+            return TooLarge(
+                f"{size} bytes and what goes along need {alone} of a segment, which takes "
+                f"{self._largest} (storage.segment_bytes)"
+            )
         if not takes and allowance.takes_later(room, arrived + 1):
             return Busy(f"what is on its way to the disk of {node} leaves no room for {size} bytes")
         if not takes and not allowance.shortage:

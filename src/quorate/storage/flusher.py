@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     Plan = Iterator[str]
 
-__all__ = ["Flush", "Flusher"]
+__all__ = ["UNPROMISED_PAGES", "Flush", "Flusher"]
 
 # Fewer bytes are cheaper to copy into one buffer than to name one by one.
 JOINED_BYTES = 128 * 1024
