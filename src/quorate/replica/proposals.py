@@ -338,6 +338,7 @@ class Proposals:
         if not isinstance(answer, Run):
             return answer
         leader = self._core.leader
-        assert leader is not None  # for the type checker: only a leader has proposals
         index = Index(answer.index)
-        return Receipt(answer.offset, answer.count, index, Term(answer.term), leader.synced(index))
+        # Who stepped down in this very turn, after the commit, knows no more than the commit says.
+        synced = self._core.standing.quorum if leader is None else leader.synced(index)
+        return Receipt(answer.offset, answer.count, index, Term(answer.term), synced)
