@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
 
 from quorate.cli.main import main
 
@@ -73,6 +74,11 @@ class Desk:
         status = main(["pipeline", *map(str, arguments)])
         out, err = self._capture.readouterr()
         return Ran(status, out.decode(), err.decode())
+
+    def run_without_spark(self, *arguments: str | Path) -> Ran:
+        """The same, of a command that must end before it asks for a session."""
+        with patch("quorate.cli.pipeline_options.opened_session", side_effect=AssertionError):
+            return self.run(*arguments)
 
     def done(self, *arguments: str | Path) -> Any:
         """The document of a command that must succeed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,14 +93,14 @@ def test_verify_finds_what_was_planted(desk: Desk) -> None:
     pq.write_table(rows.set_column(place, "value", pa.array(values, pa.binary())), second)
     ran = desk.run("archive", log.name, dest, "--verify")
     assert ran.status == 1
-    assert "1 different, the first at offset 307" in ran.err
+    assert "1 different in the archive, the first at offset 307" in ran.err
 
     pq.write_table(rows, second)
     copy = first.with_name("copy.parquet")
     copy.write_bytes(first.read_bytes())
     ran = desk.run("archive", log.name, dest, "--verify")
     assert ran.status == 1
-    assert "300 there more than once, the first at offset 0" in ran.err
+    assert "300 in the archive more than once, the first at offset 0" in ran.err
     copy.unlink()
     assert desk.run("archive", log.name, dest, "--verify").status == 0
 
@@ -134,11 +134,42 @@ def test_json_becomes_typed_columns(desk: Desk) -> None:
 
     ran = desk.run("archive", log.name, dest, "--verify")
     assert ran.status == 0, ran.err
-    assert [line.split() for line in ran.out.splitlines() if "bad  " in line][-1] == [
-        "bad",
-        "0",
-        "2",
-    ]
+    compared = {line[:10].strip(): line[10:].split() for line in ran.out.splitlines()}
+    assert compared["bad"] == ["2", "2"]
+    assert f"verified: the archive has what the log has, and {aside} what" in ran.out
+
+
+def test_verify_finds_what_is_wrong_with_what_was_set_aside(desk: Desk) -> None:
+    log = desk.log("in")
+    log.append_batch([b'{"id": %d}' % n if n % 3 else b"no json %d" % n for n in range(12)])
+    dest, other, aside = (desk.directory / name for name in ("typed", "other", "bad"))
+    typed = ("--schema", "id long", "--bad", aside, "--max-records-per-batch", "6")
+    for one in (dest, other):
+        assert desk.run("archive", log.name, one, *typed, "--verify").status == 0
+
+    # Each archive knows its own by their names.
+    query = json.loads((dest / ".quorate" / "checkpoint" / "metadata").read_text())["id"]
+    first, second = sorted(aside.glob(f"{log.name}-{query.partition('-')[0]}-*.parquet"))
+    away = second.rename(desk.directory / "away.parquet")
+    ran = desk.run("archive", log.name, dest, "--verify", "--json")
+    said = f"CORRUPT: {dest} is not what {log.name} has: 2 missing among the bad ones in {aside}"
+    assert (ran.status, said in ran.err) == (1, True), ran.err
+    assert "the first at offset 6" in ran.err
+    compared = json.loads(ran.out.splitlines()[-2])
+    assert (compared["archive"]["bad"], compared["log"]["bad"]) == (2, 4)
+    away.rename(second)
+
+    rows = pq.read_table(first)
+    values = rows.column("value").to_pylist()
+    place = rows.schema.get_field_index("value")
+    changed = pa.array([values[0], b"another"], pa.binary())
+    pq.write_table(rows.set_column(place, "value", changed), first)
+    ran = desk.run("archive", log.name, dest, "--verify")
+    assert (ran.status, "1 different among the bad ones" in ran.err) == (1, True), ran.err
+
+    shutil.rmtree(aside)
+    ran = desk.run("archive", log.name, dest, "--verify")
+    assert (ran.status, "4 missing among the bad ones" in ran.err) == (1, True), ran.err
 
 
 def test_two_archives_have_one_place_for_bad_records(desk: Desk) -> None:
@@ -202,7 +233,8 @@ def test_what_cannot_be_is_said_before_anything_is_made(desk: Desk) -> None:
             "--partition-by",
             "day",
         ): "there are append_date, value, offset",
-        ("archive", log.name, dest, "--from", "7"): f"startingOffsets 7: {log.name} ends at 0",
+        ("archive", log.name, dest, "--from", "7"): f"--from 7: {log.name} ends at 0",
+        ("archive", log.name, dest, "--to", "9"): f"--to 9: {log.name} ends at 0",
         ("archive", log.name, dest, "--partition-by", "headers"): "is no folder",
         ("archive", log.name, dest, "--to", "@2999-01-01"): "--to lies in the future",
     }
@@ -211,6 +243,17 @@ def test_what_cannot_be_is_said_before_anything_is_made(desk: Desk) -> None:
         assert (ran.status, said in ran.err) == (1, True), ran.err
         assert not dest.exists()
     assert desk.run("archive", log.name, dest, "--decode", "json").status == 2
+    ran = desk.run("archive", log.name, dest, "--from", "@2026-99-01")
+    assert (ran.status, "--from" in ran.error, "is no time such as" in ran.error) == (2, True, True)
+    file = desk.write("a.txt", "x")
+    for arguments, what in (
+        ((file,), f"DEST {file}"),
+        ((file / "deep",), f"DEST {file}/deep: {file}"),
+        ((dest, "--bad", file), f"--bad {file}"),
+    ):
+        ran = desk.run_without_spark("archive", log.name, *arguments)
+        said = f"INVALID_ARGUMENT: {what} is a file, not a directory"
+        assert (ran.status, said) == (1, ran.error)
     dest.mkdir()
     (dest / "other.parquet").touch()
     ran = desk.run("archive", log.name, dest)
@@ -243,15 +286,26 @@ def test_a_checkpoint_that_was_removed_archives_nothing_twice(desk: Desk) -> Non
     assert table(dest).column("offset").to_pylist() == list(range(100))
 
 
-@pytest.mark.parametrize("size", ["4KB"])
-def test_files_get_no_larger_than_they_are_to_be(desk: Desk, size: str) -> None:
+def test_files_get_no_larger_than_they_are_to_be(desk: Desk) -> None:
     log = desk.log("in")
     fill(log, 4000)
     dest = desk.directory / "archive"
-    desk.done(
-        "archive", log.name, dest, "--max-records-per-batch", "2000", "--target-file-size", size
-    )
+    few = ("--max-records-per-batch", "2000")
+    desk.done("archive", log.name, dest, *few, "--target-file-size", "4KB")
     # The first portion shows how much a record takes.
     sizes = [(dest / file).stat().st_size for file in files(dest)]
     assert len(sizes) > 4
     assert table(dest).column("offset").to_pylist() == list(range(4000))
+
+
+def test_files_of_the_first_portion_are_about_as_large(desk: Desk) -> None:
+    log = desk.log("in")
+    bytes_of = random.Random(1)
+    for _ in range(5):
+        log.append_batch([bytes_of.randbytes(80) for _ in range(2000)])
+    dest = desk.directory / "archive"
+    assert desk.done("archive", log.name, dest, "--target-file-size", "128KB")["archived"] == 10_000
+    sizes = sorted((dest / file).stat().st_size for file in files(dest))
+    # One of each task may be what was left.
+    assert 64 << 10 < sizes[len(sizes) // 2] < sizes[-1] < 160 << 10
+    assert table(dest).column("offset").to_pylist() == list(range(10_000))

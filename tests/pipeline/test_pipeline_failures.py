@@ -59,6 +59,25 @@ def test_what_spark_itself_says() -> None:
     assert str(plain("it broke\n\tat java.lang.X")) == "it broke"
 
 
+def test_what_java_says() -> None:
+    text = """An error occurred while calling o51.create.
+: java.lang.RuntimeException: java.io.IOException: it did not work
+\tat org.apache.hadoop.fs.RawLocalFileSystem.mkdirs(RawLocalFileSystem.java:892)
+Caused by: org.apache.hadoop.fs.ParentNotDirectoryException: Parent path is no directory: file:/a
+\tat org.apache.hadoop.fs.FileSystem.create(FileSystem.java:1211)
+"""
+    said = "ParentNotDirectoryException: Parent path is no directory: file:/a"
+    assert str(plain(text)) == said
+
+
+def test_names_that_are_not_for_users_are_not_offered() -> None:
+    text = "[NO_COLUMN] There is no `x`. Did you mean one of the following? [{}]. SQLSTATE: 42703"
+    some = plain(text.format("`a`, `_source`, `_refusal`, `_value`"))
+    said = "NO_COLUMN: There is no `x`. Did you mean one of the following? [`a`, `_source`]."
+    assert str(some) == said
+    assert str(plain(text.format("`_refusal`"))) == "NO_COLUMN: There is no `x`."
+
+
 def test_other_errors_are_left_alone() -> None:
     with pytest.raises(KeyError), plain_errors():
         raise KeyError("x")

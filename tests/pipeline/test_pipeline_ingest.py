@@ -48,7 +48,7 @@ def test_lines_of_a_file_twice(desk: Desk) -> None:
 def test_json_in_a_growing_directory(desk: Desk) -> None:
     log = desk.log("out")
     src = directory(desk)
-    (src / "1.jsonl").write_text('{"id": 1, "t": "2026-01-01T12:00:00"}\n\n{"id": 2.50}\n')
+    (src / "1.jsonl").write_text('{"id": 1, "t": "2026-01-01T12:00:00"}\n\n{"id": 2.50, "t": 1}\n')
     (src / "half.tmp").write_text("not finished")
     ran = desk.run("ingest", src, log.name, "--key", "id", "--timestamp", "t")
     assert ran.status == 0, ran.err
@@ -59,7 +59,7 @@ def test_json_in_a_growing_directory(desk: Desk) -> None:
     assert desk.done("ingest", src, log.name, "--key", "id", "--timestamp", "t")["appended"] == 1
     records = desk.records("out")
     assert [record.key for record in records] == [b"1", b"2.5", b"x"]
-    assert records[1].value == b'{"id": 2.50}', "as it was"
+    assert records[1].value == b'{"id": 2.50, "t": 1}', "as it was"
     assert (records[0].timestamp, records[2].timestamp) == (NOON_US, NOON_US)
     assert desk.done("ingest", src, log.name)["end"] == 3
 
@@ -85,6 +85,23 @@ def test_rows_that_are_none(desk: Desk) -> None:
         ('{"t": 2}', "no v, which is the value"),
     ]
     assert all(row["file"].endswith("/a.json") for row in bad_rows(aside))
+
+
+def test_json_without_the_columns_that_were_asked_for(desk: Desk) -> None:
+    log, whole = desk.log("out"), desk.log("whole")
+    file = desk.write("a.json", '{"id": 1, "t": 1}\n{"noid": 4}\n[1]\n \n"x"\n{"t": 2}\n')
+    aside = desk.directory / "bad"
+    options = ("--key", "id", "--timestamp", "t")
+    done = desk.done("ingest", file, log.name, *options, "--bad", aside)
+    assert (done["read"], done["appended"], done["bad"]) == (5, 2, 3)
+    assert [record.key for record in desk.records("out")] == [b"1", None]
+    assert [(row["row"], row["error"]) for row in bad_rows(aside)] == [
+        ('{"noid": 4}', "no t, which is the time"),
+        ("[1]", "no object, so it has no columns"),
+        ('"x"', "no object, so it has no columns"),
+    ]
+    # A value is a value, if nothing is asked of it.
+    assert desk.done("ingest", file, whole.name)["appended"] == 5
 
 
 def test_a_file_that_is_mended_is_taken_as_a_whole(desk: Desk) -> None:
@@ -113,8 +130,15 @@ def test_csv_with_a_header(desk: Desk) -> None:
     assert json.loads(desk.values("typed")[0]) == {"id": 1, "full.name": "b,c", "amount": 2.5}
     (src / "b.csv").write_text("id,amount\n3,4\n")
     ran = desk.run("ingest", src, typed.name, "--schema", schema)
-    assert ran.status == 1
-    assert "b.csv" in ran.err
+    said = f"INVALID_ARGUMENT: file://{src}/b.csv: the header has 2 columns in place of 3"
+    assert (ran.status, ran.error) == (1, said)
+    for text, said in (
+        ("id,amount,name\n3,4,x\n", "column 2 is amount in the header, and full.name in --schema"),
+        ("id,full.name\n3,4\n", "column 3 is missing in the header, and amount in --schema"),
+    ):
+        file = desk.write("c.csv", text)
+        ran = desk.run("ingest", file, typed.name, "--schema", schema)
+        assert (ran.status, f"INVALID_ARGUMENT: {file}: {said}" in ran.err) == (1, True), ran.err
 
 
 def test_parquet_with_folders(desk: Desk) -> None:
@@ -122,7 +146,7 @@ def test_parquet_with_folders(desk: Desk) -> None:
     src = directory(desk)
     (src / "day=3").mkdir()
     at = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    rows = pa.table({"id": [1, 2], "raw": [b"\xff", b"x"], "at": [at, None]})
+    rows = pa.table({"id": [1, 2], "raw": [b"\xff", b"x"], "at": [at, at]})
     pq.write_table(rows, src / "day=3" / "a.parquet")
     columns = ("--value", "raw", "--key", "id", "--timestamp", "at")
     assert desk.done("ingest", src, log.name, *columns)["format"] == "parquet"
@@ -131,7 +155,12 @@ def test_parquet_with_folders(desk: Desk) -> None:
     assert records[0].timestamp == NOON_US
     whole = desk.log("whole")
     desk.done("ingest", src, whole.name)
-    assert json.loads(desk.values("whole")[1]) == {"id": 2, "raw": "eA==", "at": None, "day": 3}
+    assert json.loads(desk.values("whole")[1]) == {
+        "id": 2,
+        "raw": "eA==",
+        "at": "2026-01-01T12:00:00.000Z",
+        "day": 3,
+    }
 
 
 def test_what_cannot_be_is_said(desk: Desk) -> None:
@@ -152,6 +181,11 @@ def test_what_cannot_be_is_said(desk: Desk) -> None:
         (text, log.name, "--key", "id"): "--key id: text has lines, no columns",
         (file, log.name, "--schema", "id long"): "--schema is for CSV",
     }
+    ran = desk.run_without_spark("ingest", "/no/such", log.name)
+    assert ran.error == "INVALID_ARGUMENT: /no/such does not exist: SRC is a file or a directory"
+    for option in ("--bad", "--checkpoint"):
+        ran = desk.run_without_spark("ingest", file, log.name, option, text)
+        assert ran.error == f"INVALID_ARGUMENT: {option} {text} is a file, not a directory"
     for arguments, said in cases.items():
         ran = desk.run("ingest", *arguments)
         assert (ran.status, said in ran.err) == (1, True), ran.err

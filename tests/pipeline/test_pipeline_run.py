@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -219,16 +223,40 @@ def test_a_backfill_is_written_once_and_leaves_the_checkpoint_alone(desk: Desk) 
     )
     done = desk.done("run", file, "--from", "4")
     assert (done["from"], done["to"], done["read"]) == (4, 9, 5)
-    assert (done["written"], done["dead_letters"], done["already"]) == (4, 1, False)
+    assert (done["written"], done["dead_letters"], done["already"]) == (4, 1, 0)
     again = desk.run("run", file, "--from", "4", "--to", "9")
     assert again.status == 0
     assert "this range was written before: nothing was added" in again.err
+    facts = dict(line.split(maxsplit=1) for line in again.out.splitlines() if "dead" not in line)
+    assert (facts["written"], facts["already"]) == ("0", "5")
     assert (len(desk.values("out")), len(desk.values("dlq"))) == (4, 1)
     assert not (desk.directory / ".quorate").exists()
     # The stream has not seen any of it.
     assert desk.done("run", file)["read"] == 9
     refused = desk.run("run", file, "--from", "5", "--trigger", "1s")
     assert (refused.status, "neither --trigger" in refused.err) == (2, True)
+
+
+def test_sigterm_ends_a_run_without_an_end(desk: Desk) -> None:
+    source, out = desk.log("in"), desk.log("out")
+    source.append_batch([b"a", b"b"])
+    file = desk.write("piped.py", pipeline_file())
+
+    def end() -> None:
+        while not out.end_offset():
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=end, daemon=True)
+    # If it came too late, this process would not survive it.
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        thread.start()
+        done = desk.done("run", file, "--trigger", "200ms")
+        thread.join()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (done["written"], desk.values("out")) == (2, [b"a", b"b"])
 
 
 def test_a_dry_run_shows_and_writes_nothing(desk: Desk) -> None:

@@ -42,8 +42,10 @@ def test_init_writes_a_file_that_runs_as_it_stands(desk: Desk) -> None:
     assert again.status == 1
     assert "INVALID_ARGUMENT: paid.py is there already" in again.err
     assert (desk.directory / "paid.py").read_text() == before
-    wrong = desk.run("init", "2paid")
-    assert (wrong.status, "is no name of a Python function" in wrong.err) == (2, True)
+    for name in ("2paid", "class", "None"):
+        wrong = desk.run("init", name)
+        assert (wrong.status, "is no name of a Python function" in wrong.err) == (2, True)
+        assert not (desk.directory / f"{name}.py").exists()
 
 
 def test_without_a_dead_letter_log_the_first_bad_record_is_named(desk: Desk) -> None:
@@ -72,11 +74,16 @@ def test_without_a_dead_letter_log_the_first_bad_record_is_named(desk: Desk) -> 
             "INVALID_ARGUMENT: schema = 'id lnog' is not",
         ),
         ({"decode": "json", "schema": "_source int"}, "", "_source is a column that a pipeline"),
-        ({"checks": {"x": "nothing > 0"}}, "", "UNRESOLVED_COLUMN"),
-        ({"checks": {"x": "value >"}}, "", "SPARK_FAILED: PARSE_SYNTAX_ERROR"),
+        (
+            {**JSON, "checks": {"x": "nothing > 0"}},
+            "",
+            'SPARK_FAILED: check "x": UNRESOLVED_COLUMN.WITH_SUGGESTION: A column',
+        ),
+        ({"checks": {"x": "value >"}}, "", 'SPARK_FAILED: check "x": PARSE_SYNTAX_ERROR'),
+        (JSON, "return df.select('nr')", "SPARK_FAILED: piped.py, line 5: UNRESOLVED_COLUMN"),
         ({**JSON, "key": "nr"}, "", "key = 'nr' is no column of the result, which has id"),
         ({}, "return None", "piped gives NoneType, not a DataFrame: return one"),
-        ({}, "return df.nothing", "SPARK_FAILED"),
+        ({}, "return df.nothing", "SPARK_FAILED: piped.py, line 5: ATTRIBUTE_NOT_SUPPORTED"),
         ({}, "return [][1]", "SPARK_FAILED: piped: IndexError: list index out of range ("),
         ({}, "return df.select('_source')", "the transformation gives no column"),
         ({}, "return df.withColumn('n', F.lit(1))", "column n is not known"),
@@ -94,6 +101,48 @@ def test_what_is_wrong_is_said_in_one_line(
     assert failed.status == 1
     assert said in failed.error
     assert desk.values("out") == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT nr FROM source", "piped, sql: UNRESOLVED_COLUMN.WITH_SUGGESTION: A column"),
+        ("SELEC id FROM source", "piped, sql: PARSE_SYNTAX_ERROR: "),
+        (
+            "SELECT id FROM sorce",
+            "piped, sql: TABLE_OR_VIEW_NOT_FOUND: The table or view `sorce` cannot be found.",
+        ),
+    ],
+)
+def test_what_is_wrong_with_sql_is_said_of_it(sql: str, said: str, desk: Desk) -> None:
+    desk.log("in").append(b'{"id": 1}')
+    desk.log("out")
+    file = desk.write(
+        "piped.toml",
+        'source = "log:LOG-in"\nsink = "log:LOG-out"\ndecode = "json"\nschema = "id long"\n'
+        f'sql = "{sql}"\n',
+    )
+    failed = desk.run("run", file)
+    assert failed.status == 1
+    assert failed.error.startswith(f"SPARK_FAILED: {said}")
+    assert "current_schema" not in failed.error
+
+
+def test_what_can_be_known_is_said_before_spark_is_started(desk: Desk) -> None:
+    source = desk.log("in")
+    desk.log("out")
+    text = desk.write("a.txt", "1\n")
+    file = desk.write("piped.py", pipeline_file())
+    rows = desk.write("rows.py", pipeline_file(sink="parquet:a.txt"))
+    cases: dict[tuple[str | Path, ...], tuple[int, str]] = {
+        (file, "--checkpoint", text): (1, f"--checkpoint {text} is a file, not a directory"),
+        (rows,): (1, f"sink {text} is a file, not a directory"),
+        (file, "--to", "99"): (1, f"--to 99: {source.name} ends at 0"),
+        (file, "--from", "@2026-99-01"): (2, "Invalid value for '--from': '@2026-99-01' is no"),
+    }
+    for arguments, (status, said) in cases.items():
+        failed = desk.run_without_spark("run", *arguments)
+        assert (failed.status, said in failed.error) == (status, True), failed.err
 
 
 def test_an_error_inside_a_task_names_the_line(desk: Desk) -> None:
@@ -145,6 +194,14 @@ def test_a_checkpoint_belongs_to_one_pipeline(desk: Desk) -> None:
     assert "is of the sink log:" in desk.run("run", file).err
     desk.write("piped.py", pipeline_file(source="log:LOG-in2"))
     assert "is of the source log:" in desk.run("run", file).err
+
+    taken = desk.directory / "ingested"
+    text = desk.write("a.txt", "1\n")
+    desk.done("ingest", text, desk.name("in2"), "--checkpoint", taken)
+    failed = desk.run("run", other, "--checkpoint", taken)
+    assert f"is of an ingest of {text}, not of the pipeline other; give" in failed.err
+    failed = desk.run("ingest", text, desk.name("in2"), "--checkpoint", kept)
+    assert f"is of the pipeline piped, not of an ingest of {text}; give" in failed.err
 
     desk.client.delete_log(source.name)
     desk.client.create_log(source.name).append(b"2")

@@ -12,15 +12,20 @@ from quorate.cli.options import WholeNumber, log_name
 from quorate.cli.output import print_json, print_line, print_table, tell
 from quorate.cli.pipeline_options import job_options
 from quorate.cli.pipeline_output import ProgressLine, print_summary
-from quorate.cli.pipeline_ranges import existing_log, interval, range_end, size
+from quorate.cli.pipeline_ranges import (
+    existing_log,
+    interval,
+    pinned,
+    range_end,
+    range_options,
+    size,
+)
 from quorate.errors import Corrupt, InvalidArgument
 from quorate.pipeline.archive import APPEND_DATE, LOCK, Archive, Wanted, check_same, load, save
-from quorate.pipeline.files import Files, address, check_apart
+from quorate.pipeline.files import Files, address, check_apart, check_directory
 from quorate.pipeline.jobs import run_batch
 from quorate.pipeline.locking import only_run
-from quorate.spark.cluster import ClusterLog
-from quorate.spark.options import Moment, parse_read_options
-from quorate.spark.planning import pin
+from quorate.spark.options import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +42,7 @@ __all__ = ["archive"]
 # Between two portions of a run without an end: each of them makes files.
 FOLLOW_S = 60.0
 # Of a comparison, in this order.
-_SHOWN = ("records", "distinct", "first", "last", "bad", "digest")
+_SHOWN = ("records", "distinct", "first", "last", "digest", "bad", "bad_digest")
 
 
 @click.command()
@@ -58,12 +63,14 @@ _SHOWN = ("records", "distinct", "first", "last", "bad", "digest")
 )  # fmt: skip
 @click.option(
     "--target-file-size", "file_bytes", metavar="SIZE", default="128MB", show_default=True,
-    callback=size, help="About how large files get, if there is as much to archive.",
+    callback=size,
+    help="About how large files get, if there is as much to archive; those of the first portion "
+    "may be smaller.",
 )  # fmt: skip
 @click.option(
     "--bad", metavar="DIR",
-    help="Where records go that do not decode, as Parquet with the reason; without it the first "
-    "one ends the run.",
+    help="Where records go that do not decode, as Parquet with the reason; without it one of them "
+    "ends the run.",
 )  # fmt: skip
 @click.option(
     "--from", "starting", metavar="OFFSET|earliest|@ISO8601",
@@ -74,8 +81,11 @@ _SHOWN = ("records", "distinct", "first", "last", "bad", "digest")
     "--to", "ending", metavar="OFFSET|@ISO8601", callback=range_end("ending", ()),
     help="Where the archive ends for good: before this. Else it grows with the log.",
 )  # fmt: skip
-@click.option("--verify", is_flag=True, help="Then compare all that is archived with the log.")
-@click.option("--follow", is_flag=True, help="Go on for ever; Ctrl-C ends it.")
+@click.option(
+    "--verify", is_flag=True,
+    help="Then compare all that is archived, and what is in --bad, with the log.",
+)  # fmt: skip
+@click.option("--follow", is_flag=True, help="Go on for ever; Ctrl-C or SIGTERM ends it.")
 @click.option(
     "--trigger", "every_s", metavar="1m", callback=interval,
     help="Go on for ever, with a portion so often (30s, 5m, 1h).",
@@ -115,6 +125,8 @@ def archive(
     if verify and (follow or every_s is not None):
         raise click.UsageError("--verify has an end, --follow and --trigger have none")
     every_s = every_s if every_s is not None else FOLLOW_S if follow else None
+    check_directory("DEST", dest)
+    check_directory("--bad", bad)
     with options.client.client() as client:
         source = existing_log(client, log)
         wanted = _wanted(options, source, decode, schema, partition_by, starting, ending)
@@ -152,11 +164,10 @@ def _wanted(
         raise click.UsageError('--decode json needs --schema "id long, amount double"')
     if decode == "raw" and schema is not None:
         raise click.UsageError("--decode raw has no --schema")
-    given = {"endpoints": options.endpoints, "log": source.name, **starting, **ending}
-    chosen = parse_read_options(given, streaming=False)
+    chosen = range_options(options.endpoints, source.name, {**starting, **ending})
     if isinstance(chosen.ending, Moment) and chosen.ending.us > time.time_ns() // 1000:
         raise InvalidArgument("--to lies in the future: leave it out, and the archive grows")
-    range_ = pin(ClusterLog(source), chosen)
+    range_ = pinned(source, chosen)
     return Wanted(
         decode=decode if schema is None else "json",
         schema=schema,
@@ -209,9 +220,7 @@ def _extend(
         tell(f"{before.log} is archived until Ctrl-C")
     began = time.monotonic()
     with ProgressLine(before.log) as line:
-        after, done, ended = extend(
-            spark, options.endpoints, before, dest, pace, source.end_offset(), line
-        )
+        after, done, ended = extend(spark, options.endpoints, source, before, dest, pace, line)
     interrupted = ended is not None and ended.interrupted
     print_summary(
         {
@@ -238,22 +247,27 @@ def _verify(options: JobOptions, spark: SparkSession, archive: Archive, dest: st
 
     with ProgressLine(f"verify {archive.log}") as line:
         compared = run_batch(spark, lambda: compare(spark, options.endpoints, archive, dest), line)
-    _show(options, compared)
+    _show(options, archive, compared)
     if compared.differences:
         raise Corrupt(f"{dest} is not what {archive.log} has: {'; '.join(compared.differences)}")
 
 
-def _show(options: JobOptions, compared: Compared) -> None:
+def _show(options: JobOptions, archive: Archive, compared: Compared) -> None:
     """Both sides, also if they agree: whoever asks wants to see it."""
     sides = {"archive": compared.archive._asdict(), "log": compared.log._asdict()}
     if options.as_json:
         print_json({"verified": not compared.differences, **sides})
         return
     print_line()
-    rows = [[name, *map(_shown, (sides["archive"][name], sides["log"][name]))] for name in _SHOWN]
+    rows = [
+        [name.replace("_", " "), *map(_shown, (sides["archive"][name], sides["log"][name]))]
+        for name in _SHOWN
+        if name != "bad_digest" or compared.log.bad or compared.archive.bad
+    ]
     print_table(["", "archive", "log"], rows, numbers=["archive", "log"])
     if not compared.differences:
-        print_line("verified: the archive has what the log has")
+        aside = f", and {archive.bad} what does not decode" if compared.log.bad else ""
+        print_line(f"verified: the archive has what the log has{aside}")
 
 
 def _shown(value: object) -> str:

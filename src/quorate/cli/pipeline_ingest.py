@@ -16,7 +16,7 @@ from quorate.cli.pipeline_output import ProgressLine, print_summary
 from quorate.cli.pipeline_ranges import existing_log, interval
 from quorate.errors import InvalidArgument
 from quorate.pipeline.checkpoints import Checkpoint, checkpoint_for
-from quorate.pipeline.files import address, check_apart
+from quorate.pipeline.files import address, check_apart, check_directory, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,13 +38,14 @@ FOLLOW_S = 1.0
 @click.option(
     "--format", "format_", type=click.Choice(["text", "json", "csv", "parquet"]),
     help="What the files are: lines, one JSON object a line, CSV with a header, Parquet; else by "
-    "the ends of their names, and other files are left alone.",
+    "the ends of their names, and other files are left alone. Blank lines are rows of text only.",
 )  # fmt: skip
 @click.option("--value", metavar="COL", help="The column that is the value; else the row as JSON.")
 @click.option("--key", metavar="COL", help="The column that is the key.")
 @click.option(
     "--timestamp", metavar="COL",
-    help="The column that is the time: ISO 8601, UTC without a zone, or milliseconds since 1970.",
+    help="The column that is the time: ISO 8601, UTC without a zone, or milliseconds since 1970. "
+    "A row without it makes no record.",
 )  # fmt: skip
 @click.option(
     "--schema", metavar="DDL",
@@ -52,10 +53,10 @@ FOLLOW_S = 1.0
 )  # fmt: skip
 @click.option(
     "--bad", metavar="DIR",
-    help="Where rows go that make no record, as JSON with file and reason; without it the first "
-    "one ends the run.",
+    help="Where rows go that make no record, as JSON with file and reason; without it one of them "
+    "ends the run.",
 )  # fmt: skip
-@click.option("--follow", is_flag=True, help="Watch SRC for new files until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Watch SRC for new files until Ctrl-C or SIGTERM.")
 @click.option(
     "--trigger", "every_s", metavar="1s", callback=interval,
     help="Watch SRC, with a look so often (1s, 5m).",
@@ -96,6 +97,12 @@ def ingest(
     quorate pipeline ingest /data/incoming orders --follow
     """
     every_s = every_s if every_s is not None else FOLLOW_S if follow else None
+    # Better now than when Spark has been started.
+    local = local_path(src)
+    if local is not None and not local.exists():
+        raise InvalidArgument(f"{src} does not exist: SRC is a file or a directory")
+    check_directory("--bad", bad)
+    check_directory("--checkpoint", checkpoint)
     with options.client.client() as client:
         target = existing_log(client, log)
         with options.session(f"quorate ingest {log}") as spark:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ def init(
     It reads JSON, checks it, passes some of it on, and runs as it stands. A file that is there
     already is left alone.
     """
-    if not name.isidentifier():
+    if not name.isidentifier() or iskeyword(name):
         raise click.BadParameter(f"{name!r} is no name of a Python function", param_hint="NAME")
     logs = (source or f"{name}.in", sink or f"{name}.out", dead_letter or f"{name}.dlq")
     file = Path(f"{name}.py")

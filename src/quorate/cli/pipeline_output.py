@@ -28,11 +28,17 @@ class ProgressLine(StatusLine):
         self._name = name
         self._watched = sys.stderr.isatty()
         self._next = time.monotonic() + LINE_S
+        # What was told last, but for how fast it went: one who waits has nothing new to say.
+        self._told: Progress | None = None
 
     def __call__(self, progress: Progress) -> None:
         if self._watched:
             self.rewrite(f"{self._name}: {_line(progress)}")
         elif (now := time.monotonic()) >= self._next:
+            fresh = progress._replace(rate=0.0)
+            if fresh == self._told:
+                return
+            self._told = fresh
             self._next = now + LINE_S
             tell(f"{self._name}: {_line(progress)}")
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from quorate.errors import LogNotFound
+from quorate.errors import InvalidArgument, LogNotFound, OffsetOutOfRange, Trimmed
+from quorate.spark.cluster import ClusterLog
+from quorate.spark.options import parse_read_options
+from quorate.spark.planning import pin
 
 if TYPE_CHECKING:
-    from quorate.client.blocking import Client, Log
+    from collections.abc import Mapping
 
-__all__ = ["existing_log", "interval", "range_end", "size"]
+    from quorate.client.blocking import Client, Log
+    from quorate.spark.options import ReadOptions
+    from quorate.spark.planning import Span
+
+__all__ = ["existing_log", "interval", "pinned", "range_end", "range_options", "size"]
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _UNITS_BYTES = {"": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
@@ -43,12 +51,42 @@ def range_end(side: str, words: tuple[str, ...] = ("earliest", "latest")) -> Any
         if given is None:
             return {}
         if given.startswith("@"):
+            _check_time(given)
             return {f"{side}Timestamp": given[1:]}
         if given not in words and not (given.isascii() and given.isdecimal()):
             raise click.BadParameter(f"{given!r} is not {'|'.join(['OFFSET', *words, '@ISO8601'])}")
         return {f"{side}Offsets": given}
 
     return parsed
+
+
+def _check_time(given: str) -> None:
+    text = given[1:]
+    if text.isascii() and text.isdecimal():
+        return
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{given!r} is no time such as @2026-01-31T12:00, or @ with milliseconds since 1970"
+        ) from None
+
+
+def range_options(endpoints: str, log: str, ends: Mapping[str, str]) -> ReadOptions:
+    """A batch of the ends that :func:`range_end` gave."""
+    return parse_read_options({"endpoints": endpoints, "log": log, **ends}, streaming=False)
+
+
+def pinned(log: Log, chosen: ReadOptions) -> Span:
+    """The range as it is now. What is wrong with it is said in the words of the options here."""
+    try:
+        return pin(ClusterLog(log), chosen)
+    except (InvalidArgument, OffsetOutOfRange) as error:
+        told = str(error).replace("startingOffsets", "--from").replace("endingOffsets", "--to")
+        raise type(error)(told) from None
+    except Trimmed as error:
+        told = str(error).partition("; ")[0]
+        raise Trimmed(f"{told}; --from earliest begins with what is left") from None
 
 
 def existing_log(client: Client, name: str) -> Log:

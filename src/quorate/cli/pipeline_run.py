@@ -13,13 +13,17 @@ from quorate.cli.options import WholeNumber
 from quorate.cli.output import print_line, tell
 from quorate.cli.pipeline_options import job_options
 from quorate.cli.pipeline_output import ProgressLine, print_summary
-from quorate.cli.pipeline_ranges import existing_log, interval, range_end
+from quorate.cli.pipeline_ranges import (
+    existing_log,
+    interval,
+    pinned,
+    range_end,
+    range_options,
+)
 from quorate.pipeline.checkpoints import Checkpoint, checkpoint_for, default_checkpoint
+from quorate.pipeline.files import check_directory
 from quorate.pipeline.jobs import follow, run_batch
 from quorate.pipeline.loading import NeedsSession, load
-from quorate.spark.cluster import ClusterLogs
-from quorate.spark.options import parse_read_options
-from quorate.spark.planning import pin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,8 +55,8 @@ class _Pace(NamedTuple):
 )  # fmt: skip
 @click.option(
     "--trigger", "trigger_s", metavar="1s", callback=interval,
-    help="Go on for ever, with a portion so often (500ms, 1s, 5m); Ctrl-C ends it. Else it takes "
-    "what is there and ends.",
+    help="Go on for ever, with a portion so often (500ms, 1s, 5m); Ctrl-C or SIGTERM ends it. Else "
+    "it takes what is there and ends.",
 )  # fmt: skip
 @click.option(
     "--from", "starting", metavar=_PLACE, callback=range_end("starting"),
@@ -128,7 +132,10 @@ def _prepared(
     options: JobOptions, file: Path, ends: Mapping[str, str], checkpoint: str | None
 ) -> tuple[Pipeline, Span]:
     """The pipeline, and the range of its source; whatever can be wrong with them is said now."""
+    check_directory("--checkpoint", checkpoint)
     pipeline = load(file)
+    if pipeline.sink.kind == "parquet":
+        check_directory("sink", pipeline.seen_from(file.absolute().parent).sink.name)
     if not ends:
         checkpoint_for(checkpoint, default_checkpoint(file, pipeline.name), options.master)
     return pipeline, _look(options, pipeline, ends)
@@ -136,14 +143,13 @@ def _prepared(
 
 def _look(options: JobOptions, pipeline: Pipeline, ends: Mapping[str, str]) -> Span:
     """The range of the source as it is now. All logs have to be there: nobody else makes them."""
-    given = {"endpoints": options.endpoints, "log": pipeline.source.name, **ends}
-    chosen = parse_read_options(given, streaming=False)
+    chosen = range_options(options.endpoints, pipeline.source.name, ends)
     with options.client.client() as client:
-        for place in (pipeline.source, pipeline.sink, pipeline.dead_letter):
+        source = existing_log(client, pipeline.source.name)
+        for place in (pipeline.sink, pipeline.dead_letter):
             if place is not None and place.kind == "log":
                 existing_log(client, place.name)
-    with ClusterLogs(options.endpoints) as logs:
-        return pin(logs.find(pipeline.source.name), chosen)
+        return pinned(source, chosen)
 
 
 # -- a stream ----------------------------------------------------------------------------------
@@ -199,6 +205,7 @@ def _backfill(options: JobOptions, run: Run, span: Span) -> None:
     with ProgressLine(f"{pipeline.name} {span.start} to {span.stop}") as line:
         done = run_batch(run.spark, lambda: run.backfill(span), line)
     letters = None if pipeline.dead_letter is None else str(pipeline.dead_letter)
+    written = {} if done.already else done.written
     print_summary(
         {
             "pipeline": pipeline.name,
@@ -207,9 +214,10 @@ def _backfill(options: JobOptions, run: Run, span: Span) -> None:
             "from": span.start,
             "to": span.stop,
             "read": span.records,
-            "written": done.written.get(str(pipeline.sink), 0),
-            "dead_letters": done.written.get(letters or "", 0),
-            "already": done.already,
+            "written": written.get(str(pipeline.sink), 0),
+            "dead_letters": written.get(letters or "", 0),
+            # What an earlier run wrote, in both.
+            "already": sum(done.written.values()) if done.already else 0,
             "seconds": round(time.monotonic() - began, 1),
         },
         as_json=options.as_json,

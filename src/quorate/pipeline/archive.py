@@ -23,6 +23,7 @@ __all__ = [
     "NO_FOLDERS",
     "Archive",
     "Wanted",
+    "bad_prefix",
     "check_same",
     "load",
     "save",
@@ -77,6 +78,11 @@ class Wanted:
     partition_by: str | None = None
     start: int | None = None
     to: int | None = None
+
+
+def bad_prefix(log: str, query: str) -> str:
+    """What the files of ``Archive.bad`` begin with: others may have the same place for theirs."""
+    return f"{log}-{query.partition('-')[0]}-"
 
 
 def load(files: Files) -> Archive | None:

@@ -15,7 +15,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from quorate.errors import Corrupt, InvalidArgument
-from quorate.pipeline.archive import CHECKPOINT, load, save
+from quorate.pipeline.archive import CHECKPOINT, bad_prefix, load, save
 from quorate.pipeline.archive_rows import READ_COLUMNS, Layout
 from quorate.pipeline.checkpoints import query_id
 from quorate.pipeline.decoding import REFUSAL
@@ -23,11 +23,13 @@ from quorate.pipeline.failures import plain_errors
 from quorate.pipeline.files import Files
 from quorate.pipeline.jobs import Progress, follow
 from quorate.pipeline.parquet import write_aside
+from quorate.spark.cluster import ClusterLog
 from quorate.spark.telling import codes_told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from quorate.client.blocking import Log
     from quorate.pipeline.archive import Archive
     from quorate.pipeline.jobs import Ended, Watch
     from quorate.pipeline.parquet import Placed
@@ -66,20 +68,20 @@ class Archived:
 def extend(
     spark: SparkSession,
     endpoints: str,
+    source: Log,
     archive: Archive,
     dest: str,
     pace: Pace,
-    end: int,
     watch: Watch,
 ) -> tuple[Archive, Archived, Ended | None]:
     """Archive what the log has beyond the archive: as it is then, what was done, and how the query
-    ended; None if nothing was left to do. ``end`` is where the log ends, or did a moment ago."""
+    ended; None if nothing was left to do."""
     files = Files(spark, dest)
     # Of the dead. Where the lock keeps nobody out one may be alive, and then fails.
     for left in files.matching(".quorate-*"):
         files.remove(left)
-    job = _Job(spark, files, archive, pace)
-    if archive.complete or (pace.every_s is None and archive.stop >= end):
+    job = _Job(spark, files, source, archive, pace)
+    if archive.complete or (pace.every_s is None and archive.stop >= source.end_offset()):
         return archive, job.done, None
     reader = (
         spark.readStream.format("quorate")
@@ -105,17 +107,25 @@ def extend(
 class _Job:
     """What is done with each portion."""
 
-    def __init__(self, spark: SparkSession, files: Files, archive: Archive, pace: Pace) -> None:
+    def __init__(
+        self, spark: SparkSession, files: Files, source: Log, archive: Archive, pace: Pace
+    ) -> None:
         self._spark = spark
         self._files = files
+        self._source = source
         self.archive = archive
         self._layout = Layout(archive)
         self._pace = pace
         self.done = Archived()
 
     def told(self, progress: Progress) -> Progress:
-        counts = {"archived": self.done.rows, "files": self.done.files}
-        return progress._replace(counts=counts | ({"bad": self.done.bad} if self.done.bad else {}))
+        done = self.done
+        # A portion that is read a second time, for what is bad in it, is counted once.
+        read = done.rows + done.bad
+        rate = progress.rate * read / max(1, progress.read)
+        counts = {"archived": done.rows, "files": done.files}
+        counts |= {"bad": done.bad} if done.bad else {}
+        return progress._replace(read=read, rate=rate, counts=counts)
 
     def take(self, frame: DataFrame, portion: int) -> None:
         # Spark passes on the text of what is raised here, and nothing else.
@@ -178,9 +188,8 @@ class _Job:
         archive = self.archive
         if archive.bad is None or not bad:
             return
-        # Other archives of the log may have the same place for such records.
         query = query_id(Files(self._spark, f"{self._files.root}/{CHECKPOINT}"))
-        stem = f"{archive.log}-{query.partition('-')[0]}-{offsets}"
+        stem = bad_prefix(archive.log, query) + offsets
         aside = write_aside(self._spark, refused, archive.bad, stem)
         if aside.rows != bad:
             raise aside.disturbed()
@@ -218,8 +227,11 @@ class _Job:
         save(self._files, archive)
 
     def _file_rows(self) -> int | None:
-        """By what records took so far; of the first portion nobody knows."""
-        size = self.archive.record_bytes
+        """By what records took so far; for the first portion, by what they take in the log."""
+        archive = self.archive
+        size = archive.record_bytes
+        if not size:
+            size = ClusterLog(self._source).record_bytes(archive.stop, self._source.end_offset())
         return max(1, int(self._pace.file_bytes / size)) if size else None
 
     def _divided(self, rows: DataFrame) -> DataFrame:

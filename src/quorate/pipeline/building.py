@@ -7,6 +7,8 @@ transformation does with rows is its own affair, so nothing else can travel thro
 from __future__ import annotations
 
 import traceback
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.errors import PySparkException
@@ -15,10 +17,13 @@ from pyspark.sql import functions as F
 
 from quorate.errors import InvalidArgument, SparkFailed
 from quorate.pipeline.decoding import REFUSAL, accepted, checked, decoded, parse_schema, refused
+from quorate.pipeline.failures import plain_errors
 from quorate.pipeline.letters import letters
 from quorate.pipeline.records import records, without_source
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql.types import StructType
 
     from quorate.pipeline.definition import Pipeline
@@ -44,7 +49,11 @@ class Built(NamedTuple):
 def build(pipeline: Pipeline, source: DataFrame) -> Built:
     """``source`` has the columns that decoding needs, of a batch or of a stream."""
     schema = None if pipeline.schema is None else parse_schema(pipeline.schema)
-    whole = checked(decoded(source, pipeline.decode, schema), pipeline.checks)
+    whole = decoded(source, pipeline.decode, schema)
+    for name, condition in pipeline.checks.items():
+        with _about(f'check "{name}"'):
+            whole.select(F.expr(condition).cast("boolean"))
+    whole = checked(whole, pipeline.checks)
     everything = F.count(F.lit(1))
     if not pipeline.may_refuse:
         given = accepted(whole.observe("quorate_source", everything.alias("read")))
@@ -82,12 +91,23 @@ def paired(built: Built) -> DataFrame:
     )
 
 
+@contextmanager
+def _about(what: str) -> Iterator[None]:
+    """What Spark says leaves with what it is about."""
+    try:
+        with plain_errors():
+            yield
+    except SparkFailed as error:
+        raise SparkFailed(f"{what}: {error}") from error.__cause__
+
+
 def _transformed(pipeline: Pipeline, given: DataFrame) -> DataFrame:
     try:
         result = pipeline(given)
-    except PySparkException:
+    except PySparkException as error:
         # Said in Spark's own words.
-        raise
+        with _about(_where(pipeline, error)):
+            raise
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{last.filename}, line {last.lineno}"
@@ -101,3 +121,13 @@ def _transformed(pipeline: Pipeline, given: DataFrame) -> DataFrame:
             f"{pipeline.name} gives a frame that is not made from the one that it is given"
         )
     return result
+
+
+def _where(pipeline: Pipeline, error: Exception) -> str:
+    """The query, or the nearest line of the file that has the function."""
+    if isinstance(pipeline.transform, str):
+        return f"{pipeline.name}, sql"
+    code = getattr(pipeline.transform, "__code__", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [one for one in frames if code is not None and one.filename == code.co_filename]
+    return f"{Path(lines[-1].filename).name}, line {lines[-1].lineno}" if lines else pipeline.name

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["Checkpoint", "checkpoint_for", "default_checkpoint", "query_id"]
+__all__ = ["STARTED", "Checkpoint", "checkpoint_for", "default_checkpoint", "query_id"]
 
 # Beside what Spark keeps there.
 OWNER, LOCK = "quorate.json", "quorate.lock"
 # Spark makes it when a query is first started.
 STARTED = "metadata"
+# What only the owner of a pipeline's has.
+PIPELINE = "pipeline"
 
 
 def default_checkpoint(file: Path, name: str) -> str:
@@ -90,12 +92,17 @@ class Checkpoint:
             found = dict(json.loads(noted))
         except (TypeError, ValueError):
             raise self._strange(OWNER) from None
+        if (PIPELINE in found) != (PIPELINE in self._owner):
+            raise InvalidArgument(
+                f"the checkpoint {self.location} is of {_whose(found)}, not of "
+                f"{_whose(self._owner)}; give another directory with --checkpoint"
+            )
         for what, expected in self._owner.items():
             if found.get(what) != expected:
                 raise InvalidArgument(
                     f"the checkpoint {self.location} is of the {what} {found.get(what)}, not "
-                    f"{expected}; with another --checkpoint the pipeline begins anew, and writes "
-                    f"everything again"
+                    f"{expected}; with another --checkpoint all begins anew, and everything is "
+                    f"written again"
                 )
         return True
 
@@ -117,3 +124,9 @@ class Checkpoint:
         return InvalidArgument(
             f"{self.location}/{name} is not what a pipeline wrote; give another --checkpoint"
         )
+
+
+def _whose(owner: Mapping[str, str]) -> str:
+    if PIPELINE in owner:
+        return f"the pipeline {owner[PIPELINE]}"
+    return f"an ingest of {owner.get('source')}"

@@ -1,7 +1,7 @@
 """An archive beside its log: is each record there, once, and as it was?
 
 Both sides are read as a whole and come down to a few numbers, all inside Spark. Only if these
-differ, the two are joined to say where.
+differ, the two are joined to say where. Records that were set aside are compared in the same way.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F
 
+from quorate.pipeline.archive import CHECKPOINT, bad_prefix
 from quorate.pipeline.archive_rows import READ_COLUMNS, Layout, row_hash
-from quorate.pipeline.decoding import REFUSAL
-from quorate.pipeline.files import literal
+from quorate.pipeline.checkpoints import STARTED, query_id
+from quorate.pipeline.files import Files, literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from quorate.pipeline.archive import Archive
 
@@ -32,8 +34,9 @@ class Side(NamedTuple):
     last: int | None
     # Of all that is in the rows: the sum of their hashes, so that neither order nor files matter.
     digest: str
-    # Records that do not decode; an archive has none.
+    # Records that do not decode, and their digest: those of the log, and those that are set aside.
     bad: int = 0
+    bad_digest: str | None = None
 
 
 class Compared(NamedTuple):
@@ -58,35 +61,64 @@ def compare(spark: SparkSession, endpoints: str, archive: Archive, root: str) ->
     parsed = layout.parsed(records)
     expected = layout.accepted(parsed)
     found = spark.read.schema(expected.schema).parquet(literal(root)).select(*expected.columns)
-    there = _side(found, found, F.lit(True), layout.offset)
-    in_log = _side(parsed, expected, F.col(REFUSAL).isNull(), layout.offset)
-    if there == in_log._replace(bad=0) and there.records == there.distinct:
-        return Compared(there, in_log, [])
-    return Compared(there, in_log, _differences(found, expected, layout.offset))
+    there, in_log, differences = _compared(found, expected, layout.offset, "in the archive")
+    if archive.bad is None or archive.schema is None:
+        return Compared(there, in_log, differences)
+    # Not in what words they were refused: another version may have others.
+    refused = layout.refused(parsed).drop("error")
+    aside = _set_aside(spark, archive, root, refused.schema)
+    kept, bad, more = _compared(aside, refused, "offset", f"among the bad ones in {archive.bad}")
+    return Compared(
+        there._replace(bad=kept.records, bad_digest=kept.digest),
+        in_log._replace(bad=bad.records, bad_digest=bad.digest),
+        differences + more,
+    )
 
 
-def _side(frame: DataFrame, rows: DataFrame, is_row: Column, offset: str) -> Side:
-    """Of ``frame``, by one pass; ``rows`` has the columns that count, and where it has a row."""
-    at = F.when(is_row, F.col(offset))
-    hashed = F.when(is_row, row_hash(rows)).cast("decimal(20,0)")
-    [row] = frame.agg(
-        F.count(at), F.count_distinct(at), F.min(at), F.max(at), F.sum(hashed), F.count_if(~is_row)
+def _set_aside(spark: SparkSession, archive: Archive, root: str, columns: StructType) -> DataFrame:
+    """What this archive, and no other one, has put among the bad records."""
+    files = Files(spark, str(archive.bad))
+    checkpoint = Files(spark, f"{root}/{CHECKPOINT}")
+    # There is none before the first portion.
+    prefix = bad_prefix(archive.log, query_id(checkpoint)) if checkpoint.exists(STARTED) else ""
+    names = files.matching(f"{literal(prefix)}*.parquet") if prefix else []
+    if not names:
+        return spark.createDataFrame([], columns)
+    at = files.root.rstrip("/")
+    return spark.read.schema(columns).parquet(*(literal(f"{at}/{name}") for name in names))
+
+
+def _compared(
+    found: DataFrame, expected: DataFrame, offset: str, where: str
+) -> tuple[Side, Side, list[str]]:
+    """What is there, what the log has, and how they differ."""
+    there, in_log = _side(found, offset), _side(expected, offset)
+    if there == in_log and there.records == there.distinct:
+        return there, in_log, []
+    return there, in_log, _differences(found, expected, offset, where)
+
+
+def _side(rows: DataFrame, offset: str) -> Side:
+    at = F.col(offset)
+    hashed = row_hash(rows).cast("decimal(20,0)")
+    [row] = rows.agg(
+        F.count(at), F.count_distinct(at), F.min(at), F.max(at), F.sum(hashed)
     ).collect()
-    records, distinct, first, last, digest, bad = row
-    return Side(records, distinct, first, last, f"{int(digest or 0) % (1 << 64):016x}", bad)
+    records, distinct, first, last, digest = row
+    return Side(records, distinct, first, last, f"{int(digest or 0) % (1 << 64):016x}")
 
 
-def _differences(found: DataFrame, expected: DataFrame, offset: str) -> list[str]:
+def _differences(found: DataFrame, expected: DataFrame, offset: str, where: str) -> list[str]:
     """Which offsets, and how many."""
     mine = found.select(F.col(offset).alias("at"), row_hash(found).alias("found"))
     mine = mine.groupBy("at").agg(F.min("found").alias("found"), F.count("found").alias("times"))
     its = expected.select(F.col(offset).alias("at"), row_hash(expected).alias("expected"))
     both = mine.join(its, "at", "full_outer")
     kinds = {
-        "missing in the archive": F.col("found").isNull(),
-        "not in the log": F.col("expected").isNull(),
-        "there more than once": F.col("times") > 1,
-        "different": F.col("found") != F.col("expected"),
+        f"missing {where}": F.col("found").isNull(),
+        f"{where} and not in the log": F.col("expected").isNull(),
+        f"{where} more than once": F.col("times") > 1,
+        f"different {where}": F.col("found") != F.col("expected"),
     }
     columns = []
     for fits in kinds.values():

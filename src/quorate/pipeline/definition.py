@@ -83,7 +83,7 @@ def pipeline(
     ``source`` is "log:NAME", ``sink`` "log:NAME" or "parquet:DIR". ``decode`` is what a record's
     value is: "json" or "csv" with a ``schema``, "text", or "raw" for bytes. ``checks`` are
     conditions in SQL, by a name that says what should hold. Records that do not decode or fail a
-    check go to ``dead_letter``, "log:NAME"; without it, the first one fails the run. ``key`` is the
+    check go to ``dead_letter``, "log:NAME"; without it, one of them fails the run. ``key`` is the
     column of the result that becomes the key of a record.
 
     Raises InvalidArgument.

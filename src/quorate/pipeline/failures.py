@@ -10,13 +10,15 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from quorate.errors import QuorateError, SparkFailed, error_for
+from quorate.errors import InvalidArgument, QuorateError, SparkFailed, error_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["plain_errors"]
 
+# Of which only the first sentence is about what was written; the rest is about catalogs.
+NO_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 # Characters of an error that nobody wrote for a reader of one line.
 TEXT_MAX = 500
 
@@ -31,6 +33,19 @@ _LINE = re.compile(r'^  File "([^"]+)", line (\d+)', re.MULTILINE)
 # Spark's own name for what is wrong; a sentence follows, and ends there.
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ")
 _SENTENCE_END = re.compile(r"\s*SQLSTATE: \w+|\n\n|\n\tat ")
+# What Java raised: the first has wrapped those below it.
+_JAVA = re.compile(
+    r"^(?:: |Caused by: )?(?:[a-z]\w*\.)+([A-Z][\w$]*(?:Exception|Error))(?:: (.+))?$", re.MULTILINE
+)
+_CALLED = re.compile(r"An error occurred while calling \S+\.")
+# The header of a file of CSV, which is somewhere below an error that does not tell of it.
+_HEADER = re.compile(
+    r"Expected: (?P<meant>.*) but found: (?P<found>.*)\s+CSV file: (?P<file>\S+)|"
+    r"Header length: (?P<length>\d+), schema size: (?P<size>\d+)\s+CSV file: (?P<other>\S+)"
+)
+# Names that were perhaps meant: those that only this package knows are no help.
+_MEANT = re.compile(r" Did you mean one of the following\? \[([^\]]*)\]\.")
+_INTERNAL = re.compile(r"`_(?!source`)")
 # They say that something failed, and the reason comes later.
 _WRAPPERS = ("STREAM_FAILED", "FAILED_EXECUTE_UDF", "PYTHON_DATA_SOURCE_ERROR", "PYTHON_EXCEPTION")
 
@@ -68,11 +83,30 @@ def _plain(text: str) -> QuorateError:
         return error_for(*_trimmed(*raised.groups()))
     if _TRACEBACK in text:
         return SparkFailed(_from_traceback(text.rpartition(_TRACEBACK)[2]))
+    if header := _HEADER.search(text):
+        return InvalidArgument(_of_header(header.groupdict()))
     for found in _CONDITION.finditer(text):
         if found[1] not in _WRAPPERS:
             sentence = _SENTENCE_END.split(text[found.end() :], maxsplit=1)[0]
-            return SparkFailed(_shortened(f"{found[1]}: {sentence}"))
-    return SparkFailed(_shortened(text.strip().partition("\n")[0]))
+            if found[1] == NO_TABLE:
+                sentence = f"{sentence.partition('. ')[0]}."
+            return SparkFailed(_shortened(f"{found[1]}: {_MEANT.sub(_meant, sentence)}"))
+    first = text.strip().partition("\n")[0]
+    if _CALLED.match(first) and (causes := _JAVA.findall(text)):
+        first = ": ".join(filter(None, causes[-1]))
+    return SparkFailed(_shortened(first))
+
+
+def _of_header(found: dict[str, str | None]) -> str:
+    """Of a file whose header is another one than the first file's, or than the schema."""
+    if found["file"] is not None:
+        return f"{found['file']}: the header has {found['found']} in place of {found['meant']}"
+    return f"{found['other']}: the header has {found['length']} columns in place of {found['size']}"
+
+
+def _meant(found: re.Match[str]) -> str:
+    names = [name for name in found[1].split(", ") if not _INTERNAL.match(name)]
+    return f" Did you mean one of the following? [{', '.join(names)}]." if names else ""
 
 
 def _trimmed(code: str, message: str) -> tuple[str, str]:

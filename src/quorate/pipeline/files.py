@@ -17,7 +17,15 @@ from quorate.pipeline.jobs import is_local
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Files", "Found", "address", "check_apart", "literal"]
+__all__ = [
+    "Files",
+    "Found",
+    "address",
+    "check_apart",
+    "check_directory",
+    "literal",
+    "local_path",
+]
 
 # Behind the name of a small file: while it is written, and when it is whole and still has to take
 # the place of the old one.
@@ -167,6 +175,27 @@ def address(what: str, path: str, master: str | None) -> str:
         f"{what} = {path} is a directory of this machine, and tasks of {master} run on others; "
         f"give one that all of them have: hdfs://…, s3a://…, or {local.as_uri()} if it is mounted"
     )
+
+
+def local_path(path: str) -> Path | None:
+    """Where that is on this machine; None if it is on another file system."""
+    if path.startswith("file:/"):
+        return Path("/" + path.removeprefix("file:").lstrip("/"))
+    return None if "://" in path else Path(path)
+
+
+def check_directory(what: str, path: str | None) -> None:
+    """Raise InvalidArgument if ``path`` is one of this machine and cannot be a directory: that can
+    be told without Spark."""
+    local = None if path is None else local_path(path)
+    if local is None:
+        return
+    for one in (local, *local.parents):
+        if one.exists():
+            if not one.is_dir():
+                which = "" if one == local else f": {one}"
+                raise InvalidArgument(f"{what} {path}{which} is a file, not a directory")
+            return
 
 
 def check_apart(spark: SparkSession, bad: str | None, what: str, path: str) -> None:

@@ -196,6 +196,10 @@ def rows_of(frame: DataFrame, source: Source, columns: Columns) -> DataFrame:
             file.alias("file"), F.col("value").alias("row"), F.try_parse_json("value").alias("_v")
         )
         fault = F.when(F.col("_v").isNull(), F.lit("not JSON"))
+        if columns != Columns():
+            # What is JSON, and begins so, is one.
+            no_object = ~F.col("row").rlike(r"^\s*\{")
+            fault = F.coalesce(fault, F.when(no_object, F.lit("no object, so it has no columns")))
         cells = {
             name: (F.try_variant_get("_v", f"$['{name}']", "string"), StringType())
             for name in (columns.value, columns.key, columns.timestamp)
@@ -237,7 +241,8 @@ def _made(
         given, kind = cells[columns.timestamp]
         time = _time(columns.timestamp, given, kind)
         wrong = F.lit(f"{columns.timestamp} is no time: ISO 8601, or milliseconds since 1970")
-        faults.append(F.when(given.isNotNull() & time.isNull(), wrong))
+        faults.append(F.when(given.isNull(), F.lit(f"no {columns.timestamp}, which is the time")))
+        faults.append(F.when(time.isNull(), wrong))
     return rows.select(
         value.cast("binary").alias("value"),
         key.cast("binary").alias("key"),

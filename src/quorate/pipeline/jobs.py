@@ -1,7 +1,7 @@
 """Spark jobs as commands run them: a session, a query that is watched until it ends, Ctrl-C.
 
-Ctrl-C is noted, not raised, while a job runs: raised inside a call to Java it would leave the
-connection in a state that nobody knows.
+Ctrl-C, or SIGTERM, is noted, not raised, while a job runs: raised inside a call to Java it would
+leave the connection in a state that nobody knows.
 """
 
 from __future__ import annotations
@@ -272,18 +272,22 @@ def run_batch(spark: SparkSession, action: Callable[[], Result], watch: Watch) -
 
 @contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """Set by Ctrl-C."""
+    """Set by Ctrl-C, and by SIGTERM, with which whoever runs services ends them."""
     noted = threading.Event()
-    before = signal.getsignal(signal.SIGINT)
-    # A shell lets what runs in its background ignore it; and only the main thread may listen.
-    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+    # Only the main thread may listen.
+    if threading.current_thread() is not threading.main_thread():
         yield noted
         return
-    signal.signal(signal.SIGINT, lambda *_: noted.set())
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    # A shell lets what runs in its background ignore Ctrl-C; and None is somebody else's.
+    before = {one: known for one, known in before.items() if known not in (signal.SIG_IGN, None)}
+    for one in before:
+        signal.signal(one, lambda *_: noted.set())
     try:
         yield noted
     finally:
-        signal.signal(signal.SIGINT, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _tasks(spark: SparkSession) -> Progress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from pyspark.sql.types import StringType, StructField, StructType
@@ -174,12 +175,25 @@ def _columns(
         # As a whole: folders are columns, too.
         schema = spark.read.options(**options).parquet(literal(address)).schema
         return schema, schema.fieldNames()
-    if ddl is not None:
-        schema = parse_schema(ddl)
-    else:
-        names = spark.read.option("header", "true").csv(literal(paths[0])).columns
+    names = spark.read.option("header", "true").csv(literal(paths[0])).columns if paths else []
+    if ddl is None:
         schema = StructType([StructField(name, StringType()) for name in names])
+    else:
+        schema = parse_schema(ddl)
+        # A file that is empty has none.
+        if names:
+            _check_header(paths[0], names, schema.fieldNames())
     return StructType([*schema.fields, StructField(CORRUPT, StringType())]), schema.fieldNames()
+
+
+def _check_header(path: str, names: list[str], expected: list[str]) -> None:
+    """Spark compares the header of each file, and does not say much."""
+    for number, (found, meant) in enumerate(zip_longest(names, expected), 1):
+        if found is None or meant is None or found.lower() != meant.lower():
+            raise InvalidArgument(
+                f"{path}: column {number} is {found or 'missing'} in the header, and "
+                f"{meant or 'missing'} in --schema; the header has {', '.join(names)}"
+            )
 
 
 def _fields(spark: SparkSession, path: str) -> list[str]:
