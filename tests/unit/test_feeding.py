@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
 
 from core_rig import (
@@ -20,10 +22,12 @@ from core_rig import (
     pre_vote,
 )
 from quorate.config import Timing
+from quorate.errors import Busy
+from quorate.raft.log import Log
 from quorate.raft.messages import Append, Compare, HeartbeatReply
 from quorate.raft.output import Happening, Refusal
 from quorate.raft.progress import ProgressState
-from quorate.types import Term
+from quorate.types import EntryKind, Term
 
 SECOND_TICKS = Timing().ticks(1000)
 FRAME = 65  # a header and the one byte that the rig proposes
@@ -45,6 +49,24 @@ def test_a_window_of_bytes_is_filled_and_moves_with_acks() -> None:
     sent = [message for _ in range(5) for message in pick(rig.propose(), Append, "n2")]
     assert [message.last_index for message in sent] == [2, 3]
     assert [message.last_index for message in pick(rig.confirm("n2", 2), Append)] == [4]
+
+
+@pytest.mark.parametrize("call", ["position", "slice"])
+def test_what_cannot_be_read_right_now_is_sent_later(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """No file could be opened for it. Nothing is wrong with the entry, nor with this leader."""
+
+    def busy(*_: object) -> NoReturn:
+        raise Busy("too many open files")
+
+    rig = leading(config=config(append_entries=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, call, busy)
+        rig.core.append(EntryKind.DATA, b"x", 1)
+        assert rig.core.leader is not None
+        rig.core.leader.feed()
+    assert [message.last_index for message in pick(rig.tick(), Append, "n2")] == [2]
 
 
 def test_a_peer_without_room_gets_one_message_at_a_time() -> None:

@@ -13,6 +13,7 @@ import click
 
 from quorate.cli.options import WholeNumber, client_options, log_name
 from quorate.cli.output import Counter, OutputFailed, count, print_json, print_line, span, tell
+from quorate.client.accumulator import HEADER_OVERHEAD, RECORD_OVERHEAD
 from quorate.errors import InvalidArgument, OutcomeUnknown, TooLarge
 from quorate.wire.shapes import check_name
 
@@ -31,9 +32,6 @@ __all__ = ["append"]
 BATCH = 500
 # A batch ends there even if it has fewer records: half of what a node takes unless told otherwise.
 BATCH_BYTES = 4 << 20
-# What a record, and each of its headers, takes of a batch beside its bytes, at most.
-RECORD_OVERHEAD = 24
-HEADER_OVERHEAD = 8
 # It ends also when no other line comes for so long: whoever follows a file wants it in the log.
 QUIET_S = 0.2
 # Of the input, taken at once.

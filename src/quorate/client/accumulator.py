@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
     Header = tuple[str, bytes]
 
-__all__ = ["BATCH_BYTES", "LINGER_MS", "MEMORY_BYTES", "Accumulator", "BatchLimits", "Settings"]
+__all__ = [
+    "BATCH_BYTES",
+    "HEADER_OVERHEAD",
+    "LINGER_MS",
+    "MEMORY_BYTES",
+    "RECORD_OVERHEAD",
+    "Accumulator",
+    "BatchLimits",
+    "Settings",
+]
 
 # What a producer has unless its caller says otherwise.
 LINGER_MS = 5.0
