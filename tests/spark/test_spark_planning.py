@@ -118,8 +118,10 @@ def test_small_spans_are_one_part_each_and_empty_ones_none() -> None:
     assert split([], options()) == []
 
 
-@pytest.mark.parametrize(("parts", "expected"), [(0.5, 1), (1.9, 1), (2.0, 2), (40.5, 40)])
-def test_parts_have_at_least_so_many_bytes(parts: float, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("parts", "expected"), [(0.5, 1), (1.9, 1), (2.0, 2), (8.9, 8), (31.0, 8), (35.9, 8), (36.0, 9)]
+)
+def test_parts_are_few_and_neither_small_nor_large(parts: float, expected: int) -> None:
     records = 100_000
     found = split([Span("a", ONE, 7, 7 + records, parts * PART_BYTES / records)], options())
     assert len(found) == expected

@@ -38,7 +38,8 @@ __all__ = ["Archived", "Pace", "extend"]
 
 # Of records, read for a portion: a crash repeats less than this.
 PORTION_BYTES = 1 << 30
-# What a task reads, about: a plan has parts of 32 to 64 MiB.
+# What a task reads, about, unless the portion is a large one: its parts are, too, and are cut into
+# files by their rows.
 PART_BYTES = 48 << 20
 
 

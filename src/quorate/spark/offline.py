@@ -18,6 +18,7 @@ from quorate.entry import decode_entry, parse_header, unpack_chunks, view_entry
 from quorate.errors import Corrupt, InvalidArgument, LogNotFound, Trimmed, WrongDirectory
 from quorate.spark.planning import Seen, recreated
 from quorate.spark.reading import shaped
+from quorate.spark.workers import begin_task
 from quorate.storage.directory import IDENTITY, LOGS, Identity, hold_still, log_name
 from quorate.storage.layout import CLEAN, VOTE_COPIES, CleanMark, LogId, decode_vote
 from quorate.storage.log import SegmentLog
@@ -69,6 +70,7 @@ def stored_logs(path: str, wanted: Sequence[str]) -> Iterator[list[StoredLog]]:
 def read_stored(part: Range, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The records of ``part``, out of the files."""
     assert options.path is not None  # for the type checker: it is no cluster
+    begin_task()
     with stored_logs(options.path, [part.log]) as [log]:
         if log.incarnation != part.incarnation:
             raise recreated(part.log, part.incarnation, log.incarnation)

@@ -34,9 +34,12 @@ __all__ = [
     "starting_point",
 ]
 
-# A part has at least so many bytes, and less than twice as many, unless the options say otherwise:
-# enough that starting a task does not matter, and little enough to lose when one fails.
+# What is read is cut into so many parts, unless each would have fewer bytes than the first of these
+# or more than the second: enough for some cores, so large that starting a task matters little, and
+# little enough to lose when one fails. Options may ask for more.
+PARTS = 8
 PART_BYTES = 32 << 20
+PART_BYTES_MAX = 128 << 20
 
 
 class Seen(NamedTuple):
@@ -156,13 +159,15 @@ def _offset(log: Planned, seen: Seen, place: Place) -> int:
 def split(spans: Sequence[Span], options: ReadOptions) -> list[Range]:
     """Parts of about the same size, in the order of the logs and their offsets."""
     total = sum(span.records for span in spans)
+    size = sum(span.records * span.record_bytes for span in spans)
+    part_bytes = min(max(size / PARTS, PART_BYTES), PART_BYTES_MAX)
     ranges: list[Range] = []
     for span in spans:
         if not span.records:
             continue
         parts = max(
             1,
-            int(span.records * span.record_bytes) // PART_BYTES,
+            int(span.records * span.record_bytes / part_bytes),
             -(-options.partitions_min * span.records // total),
             -(-span.records // (options.records_max or span.records)),
         )

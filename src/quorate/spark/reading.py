@@ -13,6 +13,7 @@ from quorate.client.ranges import read_range
 from quorate.errors import Corrupt
 from quorate.spark.columns import Shape, gathered
 from quorate.spark.planning import recreated
+from quorate.spark.workers import begin_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,6 +31,7 @@ def read_replicated(
 ) -> Iterator[pa.RecordBatch]:
     """The records of ``part``, all of them: a task that cannot have them fails."""
     assert options.endpoints is not None  # for the type checker: it is no data directory
+    begin_task()
     with Client(options.endpoints) as client:
         log = client.log(part.log)
         if log.incarnation != part.incarnation:

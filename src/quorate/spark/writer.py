@@ -20,6 +20,7 @@ from quorate.client.staging import Chunk, Part
 from quorate.errors import InvalidArgument
 from quorate.spark.chunks import by_log, encode_rows, joined, pieces, rows_of
 from quorate.spark.digest import NOTHING, digest_of
+from quorate.spark.workers import begin_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,6 +107,7 @@ def stage_rows(
     batches: Iterator[pa.RecordBatch], options: WriteOptions, target: Target
 ) -> dict[str, Share]:
     """What was staged in each log. A log that is not there is an error: none is created."""
+    begin_task()
     attempt = uuid4().bytes
     now_us = time.time_ns() // 1000
     lanes: dict[str, _Lane] = {}
