@@ -64,6 +64,8 @@ class Timing(_Section):
     read_ms: int = _bounded(2000, 10, 600_000)
     # What is staged is dropped when nothing was added to it for so long: a day.
     staged_expiry_ms: int = _bounded(24 * 3_600_000, 1000, _TEN_YEARS_MS)
+    # At the cap, what was not added to for so long makes room for others: an hour.
+    staged_idle_ms: int = _bounded(3_600_000, 1000, _TEN_YEARS_MS)
     # An app that published nothing for so long is forgotten, and could publish its last batch a
     # second time: 90 days.
     app_expiry_ms: int = _bounded(90 * 24 * 3_600_000, 1000, _TEN_YEARS_MS)

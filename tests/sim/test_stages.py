@@ -24,7 +24,7 @@ from quorate.testing.sim.violation import Violation
 from quorate.types import ORIGIN, EntryKind, Index, Position, Term
 
 SECOND_US = 1_000_000
-TIMING = Timing(staged_expiry_ms=10_000, app_expiry_ms=20_000)
+TIMING = Timing(staged_expiry_ms=10_000, staged_idle_ms=5000, app_expiry_ms=20_000)
 LIMITS = Limits()
 APP = "q"
 
@@ -195,6 +195,17 @@ def test_a_drop_needs_its_reason() -> None:
     scribe.drop(DropReason.ABORTED, 1)
     scribe.time = 10 * SECOND_US
     scribe.drop(DropReason.EXPIRED, 2)
+
+
+def test_what_makes_room_for_others_was_idle() -> None:
+    scribe = Scribe()
+    scribe.stage(label(0, 1))
+    scribe.time = 4 * SECOND_US
+    scribe.stage(label(0, 2))
+    scribe.time = 5 * SECOND_US
+    scribe.drop(DropReason.IDLE, 1)
+    with pytest.raises(Violation, match="stage"):
+        scribe.drop(DropReason.IDLE, 2)
 
 
 def test_only_older_runs_make_room() -> None:

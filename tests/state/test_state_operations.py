@@ -183,7 +183,7 @@ def test_a_fence_outside_its_limits_is_refused(
         (EntryKind.FENCE, "01010100 6c0000", "bytes that nobody writes"),
         (EntryKind.PRODUCER, "01020100 01000000 0100000000000000", "bytes that nobody writes"),
         (EntryKind.STAGE, "01010000 01000000 0100000000000000", "reason is 0"),
-        (EntryKind.STAGE, "01010400 01000000 0100000000000000", "reason is 4"),
+        (EntryKind.STAGE, "01010500 01000000 0100000000000000", "reason is 5"),
         (EntryKind.STAGE, "01010100 00000000", "number of attempts is 0"),
         (EntryKind.STAGE, "01010100 ffffffff", "number of attempts is 4294967295"),
         (EntryKind.STAGE, "01020000 ffffffff", "number of apps is 4294967295"),

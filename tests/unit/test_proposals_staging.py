@@ -57,9 +57,10 @@ def stage(
     count: int = 1,
     batch: bytes = b"batch...",
     name: str = "n1",
+    app: str = APP,
 ) -> int:
     token = next(_tokens)
-    label = Label(APP, uuid(run), batch_id, partition, uuid(attempt), number)
+    label = Label(app, uuid(run), batch_id, partition, uuid(attempt), number)
     cluster.turn(name, [Stage(token, label, batch, count)])
     return token
 
@@ -225,6 +226,42 @@ def test_at_the_cap_older_runs_of_the_same_app_go_first() -> None:
     problem(cluster, full, StageFull)
     zombie = stage(cluster, attempt=1, run=1, number=1)
     problem(cluster, zombie, OutOfSequence)
+
+
+def drops(cluster: HandCluster) -> list[object]:
+    found = [one for one in entries(cluster, EntryKind.STAGE) if not one.runs]
+    return [decode_operation(one.kind, one.body) for one in found]
+
+
+def test_at_the_cap_what_others_left_idle_makes_room() -> None:
+    cluster = led(1, config(staged_chunks=2, staged_idle_ms=1000))
+    stage(cluster, attempt=1)
+    stage(cluster, attempt=2)
+    problem(cluster, stage(cluster, app="other"), StageFull)
+    cluster.run(ticks=110)
+    assert isinstance(cluster.answers[stage(cluster, app="other")], Staged)
+    assert drops(cluster) == [DropStaged(DropReason.IDLE, (2, 3))]
+    problem(cluster, operate(cluster, publishing(0, (0, 1, 1, 1))), StageExpired)
+
+
+def test_at_the_cap_what_is_not_idle_stays() -> None:
+    cluster = led(1, config(staged_chunks=2, staged_idle_ms=1000))
+    stage(cluster, attempt=1, app="dead")
+    cluster.run(ticks=110)
+    stage(cluster, attempt=2)
+    assert isinstance(cluster.answers[stage(cluster, app="other")], Staged)
+    assert drops(cluster) == [DropStaged(DropReason.IDLE, (2,))]
+    receipt = cluster.answers[operate(cluster, publishing(0, (0, 2, 1, 1)))]
+    assert isinstance(receipt, Receipt)
+
+
+def test_at_the_cap_no_run_drops_what_it_staged_itself() -> None:
+    cluster = led(1, config(staged_chunks=2, staged_idle_ms=1000))
+    stage(cluster, partition=0)
+    stage(cluster, partition=1)
+    cluster.run(ticks=110)
+    problem(cluster, stage(cluster, partition=2), StageFull)
+    assert drops(cluster) == []
 
 
 def test_staged_bytes_are_capped() -> None:

@@ -35,7 +35,7 @@ from quorate.types import EntryKind, Index
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from quorate.config import Limits, Timing
+    from quorate.config import Config, Limits, Timing
     from quorate.errors import QuorateError
     from quorate.replica.exchange import Operate
     from quorate.state.state import State
@@ -121,13 +121,25 @@ def _draft_publish(
     return Draft(entry, Run(0, count, ahead.end, index, term))
 
 
-def draft_room(item: Stage, ahead: State, limits: Limits) -> Iterator[Parts]:
-    """If what is staged is at its cap: the entry that drops the older runs of the same app."""
-    label = item.label
-    if isinstance(judge_stage(ahead, label, item.count, item.size, limits), StageFull):
-        older = ahead.staging.older_runs(label.app, label.run)
-        if older:
-            yield _drop(DropReason.REPLACED, older)
+def draft_room(item: Stage, ahead: State, now_us: int, config: Config) -> Iterator[Parts]:
+    """If what is staged is at its cap: the entry that drops the older runs of the same app. If that
+    is not enough, one that drops what others left there: they may be dead, and a log must not be
+    closed to all for a day because one job was killed.
+
+    Each is to be logged before the next is asked for.
+    """
+    label, limits, staging = item.label, config.limits, ahead.staging
+
+    def is_full() -> bool:
+        return isinstance(judge_stage(ahead, label, item.count, item.size, limits), StageFull)
+
+    if is_full() and (older := staging.older_runs(label.app, label.run)):
+        yield _drop(DropReason.REPLACED, older)
+    if is_full():
+        idle_us = 1000 * config.timing.staged_idle_ms
+        idle = staging.idle_others(label.app, label.run, ahead.age_at(now_us), idle_us)
+        if idle:
+            yield _drop(DropReason.IDLE, idle)
 
 
 def draft_expiries(ahead: State, now_us: int, timing: Timing) -> Iterator[Parts]:

@@ -192,7 +192,7 @@ class Proposals:
                     self._arrived.popleft()
                     self._arrived_bytes -= item.size
                     self._alone -= 1
-                    self._log_alone(item, ahead, applied, answers)
+                    self._log_alone(item, leader, ahead, applied, answers)
                 break
             more = len(item.rows) // RUN_BYTES or 1
             if runs and (
@@ -236,11 +236,16 @@ class Proposals:
         return entry.index
 
     def _log_alone(
-        self, item: Stage | Operate, ahead: State, applied: Index, answers: list[Answer]
+        self,
+        item: Stage | Operate,
+        leader: Leader,
+        ahead: State,
+        applied: Index,
+        answers: list[Answer],
     ) -> None:
         limits, log = self._config.limits, self._core.standing.log
         if isinstance(item, Stage):
-            for dropped in draft_room(item, ahead, limits):
+            for dropped in draft_room(item, ahead, leader.append_time, self._config):
                 self._append(*dropped)
         made = draft(item, ahead, limits, log.last_index, self._core.standing.term)
         if isinstance(made, Draft):

@@ -117,6 +117,7 @@ KEYS = (
     Key("timing", "heartbeat_ms", NUMBER, "A leader is heard so often."),
     Key("timing", "election_ms", NUMBER, "One to two of these in silence start an election."),
     Key("timing", "staged_expiry_ms", NUMBER, "What is staged for so long is dropped."),
+    Key("timing", "staged_idle_ms", NUMBER, "At the cap, what is idle for so long goes."),
     Key("timing", "app_expiry_ms", NUMBER, "An app without a publish for so long is forgotten."),
     Key("timing", "once_expiry_ms", NUMBER, "The same for an app that publishes only once."),
     Key("storage", "segment_bytes", NUMBER, "Bytes of one file of a log."),

@@ -152,6 +152,8 @@ class DropReason(IntEnum):
     REPLACED = 2
     # Nothing was added to them for too long.
     EXPIRED = 3
+    # The same, for not as long, and somebody else needed the room.
+    IDLE = 4
 
 
 @dataclass(frozen=True, slots=True)

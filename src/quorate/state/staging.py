@@ -226,6 +226,15 @@ class Staging:
         found = (first for first, one in self._attempts.items() if age - one.active_us >= expiry_us)
         return tuple(islice(found, FORGOTTEN_MAX))
 
+    def idle_others(self, app: str, run: bytes, age: int, idle_us: int) -> tuple[int, ...]:
+        """The same for ``idle_us``, but for those of this very run."""
+        found = (
+            first
+            for first, one in self._attempts.items()
+            if age - one.active_us >= idle_us and (one.app, one.run) != (app, run)
+        )
+        return tuple(islice(found, FORGOTTEN_MAX))
+
     def idle_apps(self, age: int, expiry_us: int, once_expiry_us: int) -> tuple[int, ...]:
         """The last publishes of apps that have published nothing for ``expiry_us``, or for
         ``once_expiry_us`` if that was their only one, and have nothing staged: as many as may go at

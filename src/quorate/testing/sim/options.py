@@ -176,6 +176,7 @@ def _expiries(seed: int) -> dict[str, int]:
         "staged_expiry_ms": random.choice((1000, 1000, 60_000)),
         "app_expiry_ms": random.choice((3000, 60_000)),
         "once_expiry_ms": random.choice((1000, 3000)),
+        "staged_idle_ms": random.choice((1000, 3000)),
     }
 
 

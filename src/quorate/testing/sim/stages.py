@@ -85,6 +85,7 @@ class Stages:
 
     def __init__(self, timing: Timing) -> None:
         self._staged_expiry_us = 1000 * timing.staged_expiry_ms
+        self._staged_idle_us = 1000 * timing.staged_idle_ms
         self._app_expiry_us = 1000 * timing.app_expiry_ms
         self._once_expiry_us = 1000 * timing.once_expiry_ms
         # How old the log is, and its append time: neither leap nor standstill ages it by more than
@@ -220,6 +221,8 @@ class Stages:
     ) -> bool:
         if reason is DropReason.EXPIRED:
             return self.age - pieces[-1].age >= self._staged_expiry_us
+        if reason is DropReason.IDLE:
+            return self.age - pieces[-1].age >= self._staged_idle_us
         if reason is DropReason.REPLACED:
             # All of a run goes at once, and whoever began before it goes, too.
             runs = [one.run for one in table.attempts if one.app == key.app]
