@@ -16,16 +16,24 @@ from session_rig import LATER, QUICK, all_of, cluster, log_of, on_loop
 from quorate.batch import encode_batch
 from quorate.client.administration import find_log
 from quorate.client.asynchronous import AsyncLog
+from quorate.client.results import Receipt
 from quorate.client.routing import Routing
 from quorate.client.session import Session
-from quorate.client.silence import LOOKS, Quiet, Silence
+from quorate.client.silence import LOOKS, OTHERS_MAX, SIGN_BYTES, Moved, Quiet, Silence
 from quorate.client.staging import Chunk, stage
-from quorate.wire.calls import ChunkStaged, StageChunk
-from quorate.wire.requests import Fetch
+from quorate.wire.calls import (
+    ChunkStaged,
+    Ends,
+    OpenProducer,
+    ProducerOpened,
+    ReadEnds,
+    StageChunk,
+)
+from quorate.wire.requests import Append, Fetch
 from scripted_node import SILENCE, Found, entries
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from scripted_node import ScriptedNode
 
@@ -33,52 +41,124 @@ if TYPE_CHECKING:
 ANSWER_S, WHOLE_S = 0.4, 1.2
 LONG = 900_000
 PIECE = 16 << 10
+# Of an answer that is coming: more than signs of life.
+PART = 10_000
 
 
 # -- without a line ------------------------------------------------------------------------------
+
+
+def sent(arrived: int) -> Moved:
+    return Moved(arrived, answers=3, coming=0)
 
 
 def test_silence_counts_from_when_something_moved_last() -> None:
     quiet = Quiet(4.0, now=100.0)
     assert quiet.due == 101.0
     # What moved until the first look is what the systems' buffers took.
-    assert quiet.look(101.0, moved=500) == 104.0
-    assert quiet.look(102.0, moved=900) == 106.0
-    assert quiet.look(103.0, moved=900) == 106.0
-    assert quiet.look(105.5, moved=900) == 106.0
+    assert quiet.look(101.0, sent(500)) == 104.0
+    assert quiet.look(102.0, sent(900)) == 106.0
+    assert quiet.look(103.0, sent(900)) == 106.0
+    assert quiet.look(105.5, sent(900)) == 106.0
     assert quiet.due == 106.0
     quiet.begin(110.0)
-    assert quiet.look(111.0, moved=1000) == 114.0
+    assert quiet.look(111.0, sent(1000)) == 114.0
+
+
+def test_a_ping_that_has_not_arrived_moves_nothing() -> None:
+    quiet = Quiet(4.0, now=100.0)
+    quiet.look(101.0, sent(900))
+    assert quiet.look(102.0, sent(880)) == 104.0
+    assert quiet.look(103.0, sent(900)) == 104.0
+
+
+def test_answers_to_others_do_not_prolong_the_wait() -> None:
+    quiet = Quiet(4.0, now=100.0)
+    ends = {quiet.look(100.0 + look, Moved(900, answers=look, coming=0)) for look in range(1, 4)}
+    assert ends == {104.0}
+
+
+def test_signs_of_life_do_not_prolong_the_wait() -> None:
+    quiet = Quiet(4.0, now=100.0)
+    quiet.look(101.0, Moved(900, answers=3, coming=0))
+    assert quiet.look(102.0, Moved(900, answers=3, coming=SIGN_BYTES)) == 104.0
+
+
+def test_an_answer_that_is_coming_is_waited_for_however_long() -> None:
+    quiet = Quiet(4.0, now=100.0)
+    for look in range(1, 1000):
+        end = quiet.look(100.0 + look, Moved(900, answers=3, coming=look * PART))
+    assert end == 100.0 + 999 + 4.0
+
+
+def test_what_is_coming_may_turn_out_to_be_anothers_so_often() -> None:
+    """On a slow line one waits behind others' answers; on a fast one something always comes."""
+    quiet = Quiet(4.0, now=100.0)
+    ends = [
+        quiet.look(100.0 + look, Moved(900, answers=look, coming=PART))
+        for look in range(1, 3 * OTHERS_MAX)
+    ]
+    assert ends[OTHERS_MAX] == 101.0 + OTHERS_MAX + 4.0
+    assert {*ends[OTHERS_MAX:]} == {ends[OTHERS_MAX]}
+
+
+class Line:
+    """Takes the place of a connection; ``moved`` is told up to which mark it is asked."""
+
+    def __init__(self, moved: Callable[[int | None], Moved]) -> None:
+        self.moved = moved
+        self.queued = 500
 
 
 @on_loop
 async def test_a_wait_goes_on_while_something_moves() -> None:
     came = asyncio.Event()
+    looks = count(1)
 
-    class Moving:
-        looks = count(1)
+    def moved(_: int | None) -> Moved:
+        look = next(looks)
+        if look == 5 * LOOKS:
+            came.set()
+        return sent(look)
 
-        @property
-        def moved(self) -> int:
-            look = next(self.looks)
-            if look == 5 * LOOKS:
-                came.set()
-            return look
-
-    moving: Any = Moving()
-    async with Silence(moving, 0.02):
+    line: Any = Line(moved)
+    async with Silence(line, 0.02):
         await came.wait()
 
 
 @on_loop
 async def test_a_wait_ends_when_nothing_moves() -> None:
-    class Still:
-        moved = 7
-
-    still: Any = Still()
+    line: Any = Line(lambda _: sent(7))
     with pytest.raises(TimeoutError):
-        async with Silence(still, 0.02):
+        async with Silence(line, 0.02):
             await asyncio.Event().wait()
+
+
+@on_loop
+async def test_what_is_sent_after_a_request_is_not_its_own() -> None:
+    marks: list[int | None] = []
+
+    def moved(mark: int | None) -> Moved:
+        marks.append(mark)
+        line.queued += 100
+        return sent(7)
+
+    line: Any = Line(moved)
+    silence = Silence(line, LATER)
+    silence._look()
+    silence.asked()
+    asked = line.queued
+    silence._look()
+    silence._look()
+    assert marks == [None, asked, asked]
+
+
+@on_loop
+async def test_a_silence_that_is_only_to_be_noticed_ends_no_wait() -> None:
+    line: Any = Line(lambda _: sent(7))
+    noticed = asyncio.Event()
+    async with Silence(line, 0.02, noticed.set):
+        await noticed.wait()
 
 
 # -- over one ------------------------------------------------------------------------------------
@@ -147,12 +227,41 @@ async def test_an_answer_that_takes_longer_than_the_patience_is_waited_for() -> 
 
 
 @on_loop
+async def test_who_waits_behind_others_long_answers_asks_once() -> None:
+    async with slow_log() as (_, node, log):
+        node.will(Fetch, Found(0, 1, entries([bytes(LONG)])))
+        node.will(ReadEnds, Ends(0, 1, 1))
+        reads = [asyncio.create_task(all_of(log.read(0))) for _ in range(2)]
+        await node.until(Fetch, 2)
+        assert await log.end_offset() == 1
+        assert [len(records) for records in await asyncio.gather(*reads)] == [1, 1]
+        assert [node.count(Fetch), node.count(ReadEnds)] == [2, 1]
+
+
+@on_loop
 async def test_a_request_that_takes_longer_than_the_patience_is_sent_once() -> None:
     async with slow_log() as (session, node, log):
         node.will(StageChunk, ChunkStaged(index=2, published=False))
         chunk = Chunk("app", bytes(16), 1, 0, bytes(16), 0)
         assert await stage(session, log._route, chunk, encode_batch([bytes(LONG)], times=0))
         assert node.count(StageChunk) == 1
+
+
+@on_loop
+async def test_batches_that_take_longer_than_the_patience_are_sent_once() -> None:
+    """The later ones wait for room while the bytes of the earlier ones move."""
+    async with slow_log() as (session, node, log):
+        node.will(OpenProducer, ProducerOpened(1, 0))
+        node.will(Append, lambda append: Receipt(append.producer.sequence - 1, 1, 2, 1, 2))
+        at = await session.pool.connect(session.routing.endpoints[0])
+        # Or the system takes them all at once.
+        sock = at._connection._transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * PIECE)
+        async with await log.producer("loader", linger_ms=0) as producer:
+            for _ in range(3):
+                await producer.send_batch([bytes(LONG)])
+        stamps = [one.producer for one in node.asked if isinstance(one, Append)]
+        assert [stamp and stamp.sequence for stamp in stamps] == [1, 2, 3]
 
 
 # -- a replica that says nothing -----------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from session_rig import RECEIPT, SOON, cluster, log_of, on_loop, stopped
 
+from quorate.batch import encode_batch
 from quorate.client import submitting
 from quorate.client.results import Receipt
 from quorate.client.submission import Submission
@@ -188,6 +189,37 @@ async def test_too_many_that_wait_for_a_leader_are_refused(monkeypatch: pytest.M
         with pytest.raises(Busy, match="5 appends to orders wait for its leader"):
             submissions[7].result()
         assert [await one for one in submissions[:6]] == [RECEIPT] * 6
+        await nodes[0].start()
+
+
+@on_loop
+async def test_too_many_bytes_that_wait_for_a_leader_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = len(encode_batch([bytes(1000)], times=0))
+    monkeypatch.setattr(submitting, "HELD_BYTES_MAX", 2 * size)
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[1].will(Append, RECEIPT)
+        log = await log_of(session)
+        await stopped(session, nodes[0])
+        submissions = [log.submit([bytes(1000)]) for _ in range(5)]
+        assert [one.done() for one in submissions] == [False] * 3 + [True] * 2
+        told = f"{2 * size} bytes to orders wait for its leader, at most {2 * size} may"
+        with pytest.raises(Busy, match=told):
+            submissions[4].result()
+        assert [await one for one in submissions[:3]] == [RECEIPT] * 3
+        await nodes[0].start()
+
+
+@on_loop
+async def test_one_that_waits_alone_may_be_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submitting, "HELD_BYTES_MAX", 10)
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[1].will(Append, RECEIPT)
+        log = await log_of(session)
+        await stopped(session, nodes[0])
+        submissions = [log.submit([bytes(1000)]) for _ in range(2)]
+        assert [await one for one in submissions] == [RECEIPT] * 2
         await nodes[0].start()
 
 

@@ -6,9 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from session_rig import RECEIPT, SOON, cluster, log_of, on_loop, stopped
+from session_rig import LATER, RECEIPT, SOON, cluster, log_of, on_loop, stopped
 
+from quorate.client.asynchronous import AsyncLog
+from quorate.client.routing import Route
 from quorate.errors import (
+    Busy,
     InvalidArgument,
     LogNotFound,
     NotLeader,
@@ -141,3 +144,72 @@ async def test_a_refusal_is_what_is_told_if_there_is_no_time_for_another_attempt
         submission.deadline = 0.0
         assert isinstance(await outcome(submission), NotLeader)
         assert node.count(Append) == 2
+
+
+@on_loop
+async def test_nothing_is_begun_again_that_would_only_be_cut_short() -> None:
+    """A refusal that is known is worth more than an outcome that is not."""
+    async with cluster("n1") as (session, [node]):
+        log = await log_of(session)
+        node.will(Append, RECEIPT, Busy("later"), SILENCE)
+        await log.append(b"the leader is known")
+        submission = log.submit([b"v"])
+        await asyncio.sleep(0)  # it leaves
+        submission.deadline = asyncio.get_running_loop().time() + session.patience.last_s / 2
+        assert isinstance(await outcome(submission), Busy)
+        assert node.count(Append) == 2
+
+
+@pytest.mark.parametrize("left_s", [-1.0, 0.5])
+@on_loop
+async def test_who_waited_in_vain_for_a_leader_is_not_sent_at_the_end(left_s: float) -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        for node in nodes:
+            node.will(Append, NotLeader(f"{node.name} does not lead; leader: none"))
+        log = await log_of(session)
+        log._route.leader = None
+        session.timeout = SOON
+        first, *others = (log.submit([b"%d" % place]) for place in range(20))
+        session.timeout = LATER
+        for one in others:
+            one.deadline = first.deadline - SOON / 2 + left_s
+        assert isinstance(await outcome(first), NotLeader)
+        sent = {one.batch for node in nodes for one in node.asked if isinstance(one, Append)}
+        for one in others:
+            error = await outcome(one)
+            assert isinstance(error, Timeout)
+            assert "nothing was sent; the one before it got NOT_LEADER" in str(error)
+        asked = [one for node in nodes for one in node.asked if isinstance(one, Append)]
+        assert {one.batch for one in asked} == sent
+
+
+@on_loop
+async def test_who_is_late_when_his_turn_comes_was_not_sent() -> None:
+    async with cluster("n1") as (session, [node]):
+        log = await log_of(session)
+        log._route.leader = None
+        submission = log.submit([b"v"])
+        submission.deadline = 0.0
+        error = await outcome(submission)
+        assert isinstance(error, Timeout)
+        assert "nothing was sent" in str(error)
+        assert node.count(Append) == 0
+
+
+@on_loop
+async def test_closing_ends_though_whoever_is_told_submits_to_another_log() -> None:
+    async with cluster("n1") as (session, [node]):
+        log = await log_of(session)
+        third = AsyncLog(session, Route("third", 3, ["n1"]))
+        other = AsyncLog(session, Route("other", 2, ["n1"]))
+        await stopped(session, node)
+        submissions = [one.submit([b"v"]) for one in (log, log, third, third)]
+        again: list[Submission] = []
+        for one in submissions:
+            one.add_done_callback(lambda _: again.append(other.submit([b"again"])))
+        async with asyncio.timeout(HANG_S):
+            await session.close()
+        for one in (*submissions, *again):
+            assert isinstance(await outcome(one), InvalidArgument)
+        assert len(again) == len(submissions)
+        await node.start()

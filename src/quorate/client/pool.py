@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.client.requests import Requests
 from quorate.client.retries import Unreachable
@@ -26,6 +26,14 @@ __all__ = ["Pool", "reason"]
 ANSWERS = FrameLimits(control=64 << 20, bulk=1 << 30)
 
 
+class _Shunned(NamedTuple):
+    """An address that comes last, because nobody answers there."""
+
+    until: float
+    # Bytes that had come from there: if there are more, somebody answers again.
+    received: int
+
+
 class Pool:
     """Finds a node that can be asked."""
 
@@ -35,8 +43,8 @@ class Pool:
         self._open: dict[str, Requests] = {}
         # Everybody who needs an address waits for the same dial.
         self._dials: dict[str, asyncio.Task[Requests]] = {}
-        # Addresses that took what was sent and said nothing, until when they come last.
-        self._silent: dict[str, float] = {}
+        # Addresses that took what was sent and said nothing.
+        self._shunned: dict[str, _Shunned] = {}
         self._closed = False
 
     async def reach(self, addresses: Sequence[str]) -> Requests:
@@ -60,7 +68,9 @@ class Pool:
     def connected(self, address: str) -> Requests | None:
         """The connection to ``address``, if it takes appends at this moment."""
         requests = self._open.get(address)
-        return requests if requests is not None and requests.direct else None
+        if requests is None or not requests.direct:
+            return None
+        return None if self._shunned and self._is_shunned(address) else requests
 
     async def connect(self, address: str) -> Requests:
         if self._closed:
@@ -93,24 +103,38 @@ class Pool:
             raise
         finally:
             del self._dials[address]
-        self._silent.pop(address, None)
+        self._shunned.pop(address, None)
         requests = Requests(connection, welcome)
         self._open[address] = requests
         self._routing.welcomed(address, welcome)
         return requests
 
-    def was_silent(self, requests: Requests) -> None:
-        """It is connected and does not answer: it may be paused, or cut off."""
-        self._shun(requests.address)
+    def was_silent(self, requests: Requests, heard: int) -> None:
+        """It is connected and does not answer: it may be paused, or cut off. Unless something came
+        since ``heard`` bytes had: then it answers others."""
+        if requests.received == heard:
+            self._shun(requests.address)
 
     def _shun(self, address: str) -> None:
-        self._silent[address] = asyncio.get_running_loop().time() + self._patience.silent_s
+        until = asyncio.get_running_loop().time() + self._patience.silent_s
+        self._shunned[address] = _Shunned(until, self._received(address))
+
+    def _is_shunned(self, address: str) -> bool:
+        shunned = self._shunned.get(address)
+        if shunned is None:
+            return False
+        now = asyncio.get_running_loop().time()
+        if now < shunned.until and self._received(address) == shunned.received:
+            return True
+        del self._shunned[address]
+        return False
+
+    def _received(self, address: str) -> int:
+        requests = self._open.get(address)
+        return 0 if requests is None else requests.received
 
     def _by_hope(self, addresses: Sequence[str]) -> Sequence[str]:
-        if not self._silent:
-            return addresses
-        now = asyncio.get_running_loop().time()
-        return sorted(addresses, key=lambda address: self._silent.get(address, 0) > now)
+        return sorted(addresses, key=self._is_shunned) if self._shunned else addresses
 
     async def close(self) -> None:
         """Nothing is open afterwards."""

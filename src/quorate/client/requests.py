@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from quorate.client.results import Receipt
 from quorate.client.retries import Lost, Unreachable
-from quorate.client.silence import unacknowledged
+from quorate.client.silence import Moved, unacknowledged
 from quorate.errors import Corrupt, InvalidArgument, TooLarge
 from quorate.wire.calls import decode_result, encode_call
 from quorate.wire.frames import FrameKind
@@ -84,6 +84,9 @@ class Requests:
         self._out_bytes = 0
         # Of all that was written.
         self._sent_bytes = 0
+        # Whole frames that came, and how many bytes had come when the last of them was.
+        self._frames = 0
+        self._whole_bytes = connection.received
         # Done when the connection takes more; None while it does.
         self._room: asyncio.Future[None] | None = None
         connection.handler = self
@@ -102,12 +105,31 @@ class Requests:
         return not self._connection.closed
 
     @property
-    def moved(self) -> int:
-        """Bytes that came, and that arrived at the other side: as long as it rises, a long request
-        or answer is on its way."""
+    def received(self) -> int:
+        """Bytes that came: while it does not rise, the node says nothing to anybody."""
+        return self._connection.received
+
+    @property
+    def queued(self) -> int:
+        """Bytes that were asked: what is asked by now has arrived once so many have."""
+        return self._sent_bytes + self._out_bytes
+
+    def moved(self, mark: int | None) -> Moved:
+        """As long as it rises, a long request or answer is on its way. What was sent behind
+        ``mark`` is others': the system of a node that is stopped takes it as well."""
         connection = self._connection
         waiting = connection.buffered + unacknowledged(connection.descriptor)
-        return connection.received + self._sent_bytes - waiting
+        arrived = self._sent_bytes - waiting
+        return Moved(
+            arrived if mark is None else min(arrived, mark),
+            self._frames,
+            connection.received - self._whole_bytes,
+        )
+
+    @property
+    def oldest_submitted(self) -> Submission | None:
+        """The one that has waited longest for its answer."""
+        return next(iter(self._submitted.values()), None)
 
     async def room(self) -> None:
         """Wait until what was sent before has left: nothing piles up without a limit."""
@@ -272,6 +294,8 @@ class Requests:
     # -- the connection's handler --------------------------------------------------------------
 
     def frame_received(self, frame: Frame) -> None:
+        self._frames += 1
+        self._whole_bytes = self._connection.received
         if frame.kind is FrameKind.RECEIPTS:
             self._receipts(frame)
         elif frame.kind is FrameKind.FAILURE:

@@ -28,11 +28,12 @@ class Patience:
     # Connecting and shaking hands with one node.
     dial_s: float = 2.0
     # A node that has not answered is given up for another, where a repeat is harmless: once no byte
-    # moved for so long. On a slow line a long request is on its way for longer.
+    # of it moved for so long. On a slow line a long request is on its way for longer. Where it is
+    # not harmless, only what comes next goes to another.
     answer_s: float = 4.0
     # How long a replica may keep a reader that follows waiting for the next record.
     follow_s: float = 5.0
-    # An address that took what was sent and said nothing comes last for so long.
+    # An address that took what was sent and said nothing comes last for so long, or until it does.
     silent_s: float = 3.0
     # What is queued when a client is closed has so long to leave.
     close_s: float = 1.0

@@ -21,13 +21,7 @@ from quorate.client.retries import Attempts, Effect, Lost, Unreachable
 from quorate.client.silence import Quiet
 from quorate.client.tickets import anew, known
 from quorate.client.window import Window
-from quorate.errors import (
-    InvalidArgument,
-    LogNotFound,
-    OutcomeUnknown,
-    QuorateError,
-    Timeout,
-)
+from quorate.errors import InvalidArgument, LogNotFound, OutcomeUnknown, QuorateError
 from quorate.wire.calls import OpenProducer
 from quorate.wire.requests import Append, Stamp
 from quorate.wire.shapes import check_name
@@ -58,11 +52,8 @@ async def open_sender(
     instance = secrets.token_bytes(INSTANCE_BYTES)
     call = OpenProducer(route.wire, name, instance, WINDOW, EXPIRY_US)
     what = f"open producer {name} of {route.name}"
-    opened = await session.change(route, what, call, Effect.ONCE)
-    try:
-        at = await session.pool.reach(session.routing.addresses(route.to_write()))
-    except Unreachable as error:
-        raise Timeout(f"{what}: {error}") from None
+    # Whoever opened it names the limits: there is nothing to ask, and to fail, after that.
+    opened, at = await session.change_at(route, what, call, Effect.ONCE)
     limits = BatchLimits(at.node, at.welcome.record_bytes, at.welcome.batch_bytes)
     window = Window(name, opened.epoch, opened.last_sequence, WINDOW)
     return Sender(session, route, window, settings, limits, fence)
@@ -97,8 +88,12 @@ class Sender:
         self._answers: set[asyncio.Task[None]] = set()
         # Where this round goes: batches overtake each other on two connections, not on one.
         self._at: Requests | None = None
-        # Whether anything moves while something is on its way.
+        # Whether anything moves for the oldest batch that is on its way.
         self._quiet = Quiet(session.patience.answer_s, 0.0)
+        # Where the batches of this round end in what was sent, the oldest first.
+        self._marks: dict[Attempt, int] = {}
+        # Bytes that had come from there when the wait began.
+        self._heard = 0
         # Nothing is sent before that.
         self._resume = 0.0
         # What went wrong since the last receipt.
@@ -182,13 +177,21 @@ class Sender:
             window.add(ticket, now + self._session.timeout)
         at = self._at
         if at is not None and window.under_way and self._is_silent(at, now):
-            self._session.pool.was_silent(at)
+            self._session.pool.was_silent(at, self._heard)
             window.begin_again()
             self._failed(at, Lost(f"{at.node} gave no answer"))
         return not window.idle or records.due is not None
 
     def _is_silent(self, at: Requests, now: float) -> bool:
-        return now >= self._quiet.due and now >= self._quiet.look(now, at.moved)
+        if now < self._quiet.due:
+            return False
+        oldest = next(iter(self._marks.values()), None)
+        return now >= self._quiet.look(now, at.moved(oldest))
+
+    def _listen(self) -> None:
+        """Silence counts from now on."""
+        self._quiet.begin(time.monotonic())
+        self._heard = 0 if self._at is None else self._at.received
 
     async def _rest(self) -> None:
         """Until something comes, or the time for something."""
@@ -208,9 +211,13 @@ class Sender:
     async def _send(self) -> None:
         """Send everything that this round has not sent."""
         session, at = self._session, self._at
-        left = (self.window.deadline or 0.0) - time.monotonic()
+        now = time.monotonic()
+        limit = min((self.window.deadline or 0.0) - now, session.patience.answer_s)
+        if self.window.under_way:
+            # On a slow line it is this wait during which the bytes of those before move.
+            limit = min(limit, self._quiet.due - now)
         try:
-            async with asyncio.timeout(min(left, session.patience.answer_s)):
+            async with asyncio.timeout(limit):
                 if at is None:
                     addresses = session.routing.addresses(self._route.to_write())
                     at = self._at = await session.pool.reach(addresses)
@@ -225,7 +232,7 @@ class Sender:
             self._stop(error)
             return
         if not self.window.under_way:
-            self._quiet.begin(time.monotonic())
+            self._listen()
         # Each takes room that the next one, or another producer, does not have any more. The first
         # failure ends the round.
         while self._at is at and not at.clogged and (attempt := self.window.next()) is not None:
@@ -241,6 +248,7 @@ class Sender:
         except (Unreachable, QuorateError) as error:
             self._settle(at, attempt, error)
             return
+        self._marks[attempt] = at.queued
         task = self._loop.create_task(self._await(at, attempt, answer))
         self._answers.add(task)
         task.add_done_callback(self._answers.discard)
@@ -258,7 +266,8 @@ class Sender:
         self._settle(at, attempt, result)
 
     def _settle(self, at: Requests, attempt: Attempt, result: Receipt | Exception) -> None:
-        self._quiet.begin(time.monotonic())
+        self._marks.pop(attempt, None)
+        self._listen()
         if isinstance(result, Receipt):
             self._troubles = None
             self._route.leader = at.node
@@ -273,6 +282,7 @@ class Sender:
     def _failed(self, at: Requests | None, error: Exception) -> None:
         """Learn from a failure where to go next, and when."""
         self._at = None
+        self._marks.clear()
         redirected = at is not None and self._route.learn(at.node, error)
         if self._troubles is None:
             what = f"producer {self.window.name} of {self._route.name}"

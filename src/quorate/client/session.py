@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
@@ -136,8 +137,26 @@ class Session:
         batch: bytes = b"",
     ) -> Result:
         """Something that only the leader of ``route`` does; ``batch`` goes with the call."""
+        result, _ = await self.change_at(route, what, call, effect, settling, batch=batch)
+        return result
+
+    async def change_at(
+        self,
+        route: Route,
+        what: str,
+        call: Call[Result],
+        effect: Effect,
+        settling: Settling = (),
+        *,
+        batch: bytes = b"",
+    ) -> tuple[Result, Requests]:
+        """The same, and where it was done."""
+
+        async def ask(at: Requests) -> tuple[Result, Requests]:
+            return await at.call(call, batch), at
+
         attempts = self._attempts(route, what, effect, settling=settling)
-        return await self._carry_out(attempts, route, lambda at: at.call(call, batch))
+        return await self._carry_out(attempts, route, ask)
 
     def appending(self, route: Route, effect: Effect, timeout: float | None = None) -> Attempts:
         what = f"append to {route.name}"
@@ -216,7 +235,7 @@ class Session:
                 if at.node != node:
                     return None
                 ask = _fetch(route, offset, bytes_max, 0, offset + 1)
-                records = await self._answer(attempts, at, ask)
+                records = await self._answer(attempts, route, at, ask)
         except (Lost, Unreachable, QuorateError, TimeoutError):
             return None
         route.saw(records.end_offset)
@@ -254,39 +273,72 @@ class Session:
         """Ask one node after the other until there is an answer, or no time."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + attempts.timeout
+        reads = attempts.effect is Effect.NONE
+        # Who is asked at this moment, and how many bytes had come from there before.
+        at: Requests | None = None
+        heard = 0
         try:
             async with asyncio.timeout_at(deadline):
                 while True:
-                    at = None
                     try:
-                        reads = attempts.effect is Effect.NONE
                         nodes = route.to_read() if reads else route.to_write()
                         at = await self.pool.reach(self.routing.addresses(nodes))
-                        result = await self._answer(attempts, at, ask)
+                        heard = at.received
+                        result = await self._answer(attempts, route, at, ask)
                         if not reads:
                             route.leader = at.node
                         return result
                     except (Lost, Unreachable, QuorateError) as error:
-                        pause_s = await self.failed(attempts, route, at, error)
+                        asked, at = at, None
+                        pause_s = await self.failed(attempts, route, asked, error)
                     await asyncio.sleep(pause_s)
                     if not attempts.worthwhile(deadline - clock()):
                         raise attempts.expired()
         except TimeoutError:
+            if at is not None:
+                self._cut_short(attempts, route, at, heard)
             raise attempts.expired() from None
 
     async def _answer(
-        self, attempts: Attempts, at: Requests, ask: Callable[[Requests], Awaitable[Result]]
+        self,
+        attempts: Attempts,
+        route: Route,
+        at: Requests,
+        ask: Callable[[Requests], Awaitable[Result]],
     ) -> Result:
         """Ask one node. A request that is still here when the time is up was never sent."""
+        heard, silent_s = at.received, attempts.answer_s
+        if silent_s is None:
+            # It must not be sent elsewhere; what comes after it should be.
+            noticed = partial(self.suspect, route, at, heard)
+            silence = Silence(at, self.patience.answer_s, noticed)
+        else:
+            silence = Silence(at, silent_s)
         try:
-            async with Silence(at, attempts.answer_s):
+            async with silence:
                 await at.room()
                 attempts.sent = True
+                silence.asked()
                 return await ask(at)
         except TimeoutError:
-            self.pool.was_silent(at)
-            problem = f"{at.node} gave no answer in {attempts.answer_s:g} s"
+            self.pool.was_silent(at, heard)
+            problem = f"{at.node} gave no answer in {silent_s:g} s"
             raise Lost(problem) if attempts.sent else Unreachable(problem) from None
+
+    def suspect(self, route: Route, at: Requests, heard: int) -> None:
+        """Begin elsewhere with what comes next: ``at`` has kept a request without an answer, that
+        was sent when ``heard`` bytes had come from there."""
+        route.failed_to_write(at.node)
+        self.pool.was_silent(at, heard)
+
+    def _cut_short(self, attempts: Attempts, route: Route, at: Requests, heard: int) -> None:
+        """The time was up while ``at`` was asked: the next one need not find that out again."""
+        if attempts.sent:
+            self.suspect(route, at, heard)
+        else:
+            route.failed_to_write(at.node)
+        if attempts.effect is Effect.NONE:
+            route.failed_to_read(at.node)
 
     async def failed(
         self, attempts: Attempts, route: Route, at: Requests | None, error: Exception

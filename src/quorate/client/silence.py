@@ -6,28 +6,47 @@ import asyncio
 import fcntl
 import struct
 import termios
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
+    from typing import Self
 
     from quorate.client.requests import Requests
 
-__all__ = ["Quiet", "Silence", "unacknowledged"]
+__all__ = ["Moved", "Quiet", "Silence", "unacknowledged"]
 
 # So often within the limit it is looked whether anything moved.
 LOOKS = 4
+# From one look to the next no more than this comes of signs of life: they are no answer.
+SIGN_BYTES = 256
+# At so many looks in a row it may turn out that what came was for others.
+OTHERS_MAX = 8
 _KEPT = struct.Struct("i")
 
 
+class Moved(NamedTuple):
+    """What a connection has carried, as far as it concerns one who waits for an answer."""
+
+    # Bytes that came to the other side, up to the end of what he asked.
+    arrived: int
+    # Whole frames that came here. They are for others: his own ends the wait.
+    answers: int
+    # Bytes that came after them, of an answer that is not whole yet: it may be his.
+    coming: int
+
+
 class Quiet:
-    """Since when nothing has moved on a connection. Sans-IO: it is told what moved, and when.
+    """Since when nothing has moved for one request. Sans-IO: it is told what moved, and when.
 
     What moves before the first look does not count: the system of a node that is stopped still
-    takes what its buffers hold.
+    takes what its buffers hold. Answers to others do not count either, or a node that never answers
+    this one would be waited for as long as it answers others; but on a slow line one may have to
+    wait behind them.
     """
 
-    __slots__ = ("_moved", "_silent_s", "_since", "due")
+    __slots__ = ("_others", "_seen", "_silent_s", "_since", "due")
 
     def __init__(self, silent_s: float, now: float) -> None:
         self._silent_s = silent_s
@@ -36,37 +55,62 @@ class Quiet:
     def begin(self, now: float) -> None:
         """Something was sent, or an answer came."""
         self._since = now
-        self._moved: int | None = None
+        self._seen: Moved | None = None
+        # Looks at which what had been coming was another's.
+        self._others = 0
         # When to look next.
         self.due = now + self._silent_s / LOOKS
 
-    def look(self, now: float, moved: int) -> float:
-        """Until when it is waited for more; ``moved`` is :attr:`Requests.moved` at this moment."""
-        if self._moved is not None and moved != self._moved:
+    def look(self, now: float, moved: Moved) -> float:
+        """Until when it is waited for more; ``moved`` is :meth:`Requests.moved` at this moment."""
+        seen = self._seen
+        if seen is not None and self._goes_on(seen, moved):
             self._since = now
-        self._moved = moved
+        # What the connection itself sends is unacknowledged for a moment, too.
+        arrived = moved.arrived if seen is None else max(seen.arrived, moved.arrived)
+        self._seen = moved._replace(arrived=arrived)
         end = self._since + self._silent_s
         self.due = min(now + self._silent_s / LOOKS, end)
         return end
 
+    def _goes_on(self, seen: Moved, moved: Moved) -> bool:
+        if moved.arrived > seen.arrived:
+            self._others = 0
+            return True
+        another = moved.answers != seen.answers
+        came = moved.coming - (0 if another else seen.coming)
+        if came <= SIGN_BYTES:
+            return False
+        self._others += another
+        return not another or self._others <= OTHERS_MAX
+
 
 class Silence:
-    """``async with`` it: TimeoutError once nothing moved on a connection for so many seconds."""
+    """``async with`` it: TimeoutError once nothing moved for a request for so many seconds.
 
-    __slots__ = ("_at", "_limit", "_loop", "_quiet", "_watch")
+    With ``noticed`` the wait goes on: that is called instead, once.
+    """
 
-    def __init__(self, at: Requests, silent_s: float | None) -> None:
+    __slots__ = ("_asked", "_at", "_limit", "_loop", "_mark", "_noticed", "_quiet", "_watch")
+
+    def __init__(
+        self, at: Requests, silent_s: float, noticed: Callable[[], None] | None = None
+    ) -> None:
         self._at = at
+        self._noticed = noticed
         self._loop = asyncio.get_running_loop()
-        self._limit = asyncio.timeout(silent_s)
-        # None: no silence is too long.
-        self._quiet = None if silent_s is None else Quiet(silent_s, self._loop.time())
+        self._limit = asyncio.timeout(None)
+        self._quiet = Quiet(silent_s, self._loop.time())
         self._watch: asyncio.TimerHandle | None = None
+        # Until it is asked, everything that leaves makes room.
+        self._asked = False
+        # Where the request ends in what was sent; None before the first look after it was asked.
+        self._mark: int | None = None
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> Self:
         await self._limit.__aenter__()
-        if self._quiet is not None:
-            self._watch = self._loop.call_at(self._quiet.due, self._look, self._quiet)
+        self._watch = self._loop.call_at(self._quiet.due, self._look)
+        return self
 
     async def __aexit__(
         self,
@@ -78,10 +122,20 @@ class Silence:
             self._watch.cancel()
         await self._limit.__aexit__(kind, error, trace)
 
-    def _look(self, quiet: Quiet) -> None:
-        if not self._limit.expired():
-            self._limit.reschedule(quiet.look(self._loop.time(), self._at.moved))
-            self._watch = self._loop.call_at(quiet.due, self._look, quiet)
+    def asked(self) -> None:
+        """The request is queued before anything else happens."""
+        self._asked = True
+
+    def _look(self) -> None:
+        if self._asked and self._mark is None:
+            self._mark = self._at.queued
+        now = self._loop.time()
+        if now < self._quiet.look(now, self._at.moved(self._mark)):
+            self._watch = self._loop.call_at(self._quiet.due, self._look)
+        elif self._noticed is not None:
+            self._noticed()
+        else:
+            self._limit.reschedule(now)
 
 
 def unacknowledged(descriptor: int) -> int:

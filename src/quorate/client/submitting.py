@@ -12,6 +12,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
+from quorate.client.overdue import Overdue
 from quorate.client.retries import Effect
 from quorate.client.submission import Submission
 from quorate.errors import Busy, InvalidArgument, OutcomeUnknown, QuorateError, Timeout
@@ -27,8 +28,40 @@ if TYPE_CHECKING:
 
 __all__ = ["Submitter"]
 
-# Of one log, while nobody is known who takes them.
+# Of one log, while nobody is known who takes them: submissions, and bytes of their batches.
 HELD_MAX = 65_536
+HELD_BYTES_MAX = 256 << 20
+
+
+class _Held:
+    """Submissions to one log that wait for the one that finds the way."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Submission] = deque()
+        self._bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, submission: Submission) -> None:
+        self._waiting.append(submission)
+        self._bytes += len(submission.batch)
+
+    def refusal(self, submission: Submission) -> Busy | None:
+        """Why there is no room for it."""
+        name = submission.route.name
+        if len(self._waiting) >= HELD_MAX:
+            return Busy(f"{HELD_MAX} appends to {name} wait for its leader; await some")
+        if self._waiting and self._bytes + len(submission.batch) > HELD_BYTES_MAX:
+            limit = f"at most {HELD_BYTES_MAX} may"
+            return Busy(f"{self._bytes} bytes to {name} wait for its leader, {limit}; await some")
+        return None
+
+    def take(self) -> Submission:
+        """The one that waits longest."""
+        submission = self._waiting.popleft()
+        self._bytes -= len(submission.batch)
+        return submission
 
 
 class Submitter:
@@ -37,10 +70,13 @@ class Submitter:
     def __init__(self, session: Session) -> None:
         self._session = session
         # By incarnation: those that wait for the one that finds the way.
-        self._held: dict[int, deque[Submission]] = {}
+        self._held: dict[int, _Held] = {}
         # Further attempts, and the finding of leaders.
         self._tasks: set[asyncio.Task[Receipt]] = set()
         self._ways: set[asyncio.Task[None]] = set()
+        # Connections with submissions on their way, and who looks after them there.
+        self._watches: dict[Requests, Overdue] = {}
+        self._closed = False
         # The one loop that the session is used on, once it was used.
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -55,18 +91,21 @@ class Submitter:
         return submission
 
     def _send(self, submission: Submission) -> None:
+        if self._closed:
+            submission.failed(_closed())
+            return
         route = submission.route
         held = self._held.get(route.incarnation)
         if held is not None:
-            if len(held) >= HELD_MAX:
-                problem = f"{HELD_MAX} appends to {route.name} wait for its leader; await some"
-                submission.failed(Busy(problem))
+            refusal = held.refusal(submission)
+            if refusal is not None:
+                submission.failed(refusal)
             else:
-                held.append(submission)
+                held.add(submission)
             return
         at = self._leader_at(route)
         if at is None:
-            held = self._held[route.incarnation] = deque()
+            held = self._held[route.incarnation] = _Held()
             first = self._begin(submission, self._append(submission))
             way = asyncio.get_running_loop().create_task(self._find_way(first, route, held))
             self._ways.add(way)
@@ -75,6 +114,16 @@ class Submitter:
             self._begin(submission, self._append(submission))
         else:
             at.submit(submission, self._failed)
+            if at not in self._watches:
+                self._watch(at, submission)
+
+    def _watch(self, at: Requests, first: Submission) -> None:
+        session = self._session
+        silent_s = session.patience.answer_s
+        self._watches[at] = Overdue(at, first, silent_s, session.suspect, self._unwatch)
+
+    def _unwatch(self, at: Requests) -> None:
+        del self._watches[at]
 
     def _leader_at(self, route: Route) -> Requests | None:
         session, leader = self._session, route.leader
@@ -113,39 +162,48 @@ class Submitter:
             submission.failed(OutcomeUnknown(f"append to {name}: the client failed: {error!r}"))
             raise error  # a bug: whoever runs the loop is told
 
-    async def _find_way(
-        self, first: asyncio.Task[Receipt], route: Route, held: deque[Submission]
-    ) -> None:
+    async def _find_way(self, newest: asyncio.Task[Receipt], route: Route, held: _Held) -> None:
         """Let one after the other try, until one has found the leader."""
-        await asyncio.wait([first])
+        patience = self._session.patience
+        # A node that says nothing to one is noticed by then: the next one begins with another.
+        turn_s = patience.dial_s + patience.answer_s
+        await asyncio.wait([newest], timeout=turn_s)
         while held and self._leader_at(route) is None:
-            one = held.popleft()
+            one = held.take()
+            left_s = one.deadline - asyncio.get_running_loop().time()
             if one.given_up:
                 one.failed(_given_up(one))
+            elif not self._session.appending(route, Effect.TWICE).worthwhile(left_s):
+                one.failed(_too_late(route, newest))
             else:
-                await asyncio.wait([self._begin(one, self._append(one))])
+                newest = self._begin(one, self._append(one))
+                await asyncio.wait([newest], timeout=turn_s)
 
     def _follow(self, route: Route, way: asyncio.Task[None]) -> None:
         """Nobody looks for the way any more: those who waited go on by themselves."""
         self._ways.discard(way)
         now = asyncio.get_running_loop().time()
-        for one in self._held.pop(route.incarnation):
+        held = self._held.pop(route.incarnation)
+        while held:
+            one = held.take()
             if one.given_up:
                 one.failed(_given_up(one))
             elif one.deadline <= now:
-                problem = "its leader was not found in time; nothing was sent"
-                one.failed(Timeout(f"append to {route.name}: {problem}"))
+                one.failed(_too_late(route))
             else:
                 self._send(one)
 
     async def _append(self, submission: Submission) -> Receipt:
-        submission.tried = True
         left = submission.deadline - asyncio.get_running_loop().time()
+        if left <= 0:
+            raise _too_late(submission.route)
+        submission.tried = True
         return await self._session.append(submission.route, submission.batch, timeout=left)
 
     async def _go_on(self, submission: Submission, at: Requests, error: Exception) -> Receipt:
         """Further attempts; ``error`` is what came of the first."""
         session = self._session
+        clock = asyncio.get_running_loop().time
         attempts = session.appending(submission.route, Effect.TWICE)
         try:
             async with asyncio.timeout_at(submission.deadline):
@@ -153,20 +211,38 @@ class Submitter:
                 await asyncio.sleep(pause_s)
         except TimeoutError:
             raise attempts.expired() from None
+        if not attempts.worthwhile(submission.deadline - clock()):
+            raise attempts.expired()
         return await self._append(submission)
 
     async def close(self) -> None:
         """What was not sent is refused, what is on its way ends as unknown."""
-        closed = InvalidArgument("the client is closed")
-        for held in self._held.values():
-            waiting = list(held)
-            held.clear()  # whoever is told may submit again
-            for one in waiting:
-                one.failed(closed)
+        # Whoever is told may submit again, to any log.
+        self._closed = True
+        for watch in self._watches.values():
+            watch.stop()
+        for held in list(self._held.values()):
+            while held:
+                held.take().failed(_closed())
         tasks = [*self._tasks, *self._ways]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _closed() -> InvalidArgument:
+    return InvalidArgument("the client is closed")
+
+
+def _too_late(route: Route, before: asyncio.Task[Receipt] | None = None) -> Timeout:
+    """Of one that was not sent; ``before`` looked for the way in its place."""
+    problem = "its leader was not reached in time; nothing was sent"
+    error = None
+    if before is not None and before.done() and not before.cancelled():
+        error = before.exception()
+    if isinstance(error, QuorateError):
+        problem += f"; the one before it got {error.code}: {error}"
+    return Timeout(f"append to {route.name}: {problem}")
 
 
 def _given_up(submission: Submission) -> QuorateError:
@@ -176,4 +252,4 @@ def _given_up(submission: Submission) -> QuorateError:
         return OutcomeUnknown(f"append to {name}: it was given up on its way")
     if submission.given_up:
         return Timeout(f"append to {name}: it was given up; nothing was sent")
-    return InvalidArgument("the client is closed")
+    return _closed()
