@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.types import StructType
 from spark_rig import fill, offsets, refused
 
 from quorate.spark.source import QuorateBatchReader
@@ -53,6 +54,11 @@ def test_a_column_or_type_that_there_is_not_is_refused(place: Place) -> None:
     log = place.log(records=1)
     assert "did you mean offset?" in refused(place.columns(log.name, "offsets bigint"))
     assert "column value is binary, not string" in refused(place.columns(log.name, "value string"))
+
+
+def test_no_columns_at_all_are_refused(place: Place) -> None:
+    reader = place.reader(place.log(records=10).name)
+    assert "no column is asked for" in refused(reader.schema(StructType([])).load())
 
 
 def test_an_empty_log_gives_no_rows(place: Place) -> None:

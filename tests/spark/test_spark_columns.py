@@ -45,6 +45,11 @@ def stored(start: int, count: int, value: bytes = b"v") -> pa.RecordBatch:
     return record_batch(Batch.parse(data), offset_column(start, start + count), 99)
 
 
+def _headers(key: StructField, *, contains_null: bool = True) -> ArrayType:
+    pair = StructType([key, StructField("value", BinaryType())])
+    return ArrayType(pair, containsNull=contains_null)
+
+
 @pytest.mark.parametrize("asked", [COLUMNS, NARROW])
 def test_the_schema_is_the_one_that_spark_compares_with(asked: StructType) -> None:
     assert arrow_schema(asked).equals(to_arrow_schema(asked, timezone="UTC"))
@@ -66,12 +71,25 @@ def test_all_columns_are_as_the_contract_has_them() -> None:
         (StructField("timestamp", TimestampNTZType()), "timestamp is timestamp, not timestamp_ntz"),
         (StructField("headers", ArrayType(BinaryType())), "not array<binary>"),
         (StructField("key", BinaryType(), nullable=False), "column key may be null"),
+        (
+            StructField("headers", _headers(StructField("key", StringType(), nullable=False))),
+            "write headers array<struct<key:string,value:binary>>, without not null or a comment",
+        ),
+        (
+            StructField("headers", _headers(StructField("key", StringType()), contains_null=False)),
+            "without not null or a comment inside",
+        ),
     ],
 )
 def test_a_column_that_there_is_not_is_refused(field: StructField, message: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         arrow_schema(StructType([field]))
     assert message in str(caught.value)
+
+
+def test_no_columns_would_be_no_rows() -> None:
+    with pytest.raises(InvalidArgument, match="no column is asked for; there are key, value, log"):
+        arrow_schema(StructType([]))
 
 
 @pytest.mark.parametrize("asked", [COLUMNS, NARROW])

@@ -54,6 +54,9 @@ def test_every_option() -> None:
         ("2023-11-14T22:13:20", 1_700_000_000_000_000),
         ("2023-11-14T23:13:20.000001+01:00", 1_700_000_000_000_001),
         ("2023-11-14", 1_699_920_000_000_000),
+        ("20231114T00", 1_699_920_000_000_000),
+        ("0", 0),
+        ("020231114", 20_231_114_000),
     ],
 )
 def test_times(text: str, microseconds: int) -> None:
@@ -88,6 +91,11 @@ def test_load_names_the_log_if_there_are_endpoints() -> None:
             "startingOffsets and startingTimestamp: give one",
         ),
         ({"endingTimestamp": "tomorrow"}, "'tomorrow' is neither ISO 8601 nor milliseconds"),
+        (
+            {"startingTimestamp": "20240131"},
+            "startingTimestamp = '20240131' may be a day or milliseconds: write 2024-01-31",
+        ),
+        ({"endingTimestamp": "99999999"}, "write 9999-99-99, or 099999999"),
         ({"minPartitions": "0"}, "minPartitions = '0' is not a number above 0"),
         ({"maxRecordsPerPartition": "1.5"}, "maxRecordsPerPartition = '1.5' is not a number"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss = 'no' is neither true nor false"),

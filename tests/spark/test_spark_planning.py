@@ -19,6 +19,7 @@ from quorate.spark.planning import (
     offsets_of,
     pin,
     points_of,
+    portion_start,
     shares,
     split,
 )
@@ -114,7 +115,7 @@ def cuts(ranges: list[Range]) -> list[tuple[str, int, int]]:
 def test_small_spans_are_one_part_each_and_empty_ones_none() -> None:
     spans = [Span("a", ONE, 5, 10, 10.0), Span("b", ONE, 3, 3, 0.0), Span("c", TWO, 0, 1, 9.0)]
     found = split(spans, options())
-    assert found == [Range("a", ONE, 5, 10, 0), Range("c", TWO, 0, 1, 1)]
+    assert [one[:4] for one in found] == [("a", ONE, 5, 10), ("c", TWO, 0, 1)]
     assert split([], options()) == []
 
 
@@ -128,7 +129,7 @@ def test_parts_are_few_and_neither_small_nor_large(parts: float, expected: int) 
     assert found[0].start == 7
     assert found[-1].stop == 7 + records
     assert all(one.stop == other.start for one, other in itertools.pairwise(found))
-    assert [one.turn for one in found] == list(range(expected))
+    assert [one.turn - found[0].turn for one in found] == list(range(expected))
     sizes = [one.stop - one.start for one in found]
     assert max(sizes) - min(sizes) <= 1
 
@@ -147,6 +148,16 @@ def test_options_ask_for_more_parts() -> None:
     assert cuts(split(spans, small)) == [("a", 0, 30), ("a", 30, 60), ("a", 60, 90), ("b", 0, 10)]
     many = ReadOptions(("*",), "h:1", partitions_min=1000)
     assert len(split(spans, many)) == 100, "no part is empty"
+
+
+def test_small_portions_begin_with_all_replicas_in_turn() -> None:
+    """Also if each has as many records as the one before."""
+    for size in (1, 2, 3, 1000, 3000):
+        spans = [Span("a", ONE, start, start + size, 1.0) for start in range(0, 100 * size, size)]
+        turns = [split([span], options())[0].turn % 3 for span in spans]
+        assert all(turns.count(replica) > 15 for replica in range(3)), size
+    names = [split([Span(f"log-{n}", ONE, 0, 9, 1.0)], options())[0].turn % 3 for n in range(20)]
+    assert set(names) == {0, 1, 2}, "and so do small logs that are read whole"
 
 
 # -- streams -------------------------------------------------------------------------------------
@@ -175,8 +186,47 @@ def test_a_portion_ends_at_the_target_or_its_limit() -> None:
 
 def test_a_new_log_comes_in_with_its_first_record() -> None:
     found = advance({}, {"a": Seen(ONE, 3, 50)}, None)
-    assert found == {"a": Point(ONE, 3)}
-    assert advance(found, {"a": Seen(ONE, 3, 50)}, None) == {"a": Point(ONE, 50)}
+    assert found == {"a": Point(ONE, 3, start=3)}
+    assert advance(found, {"a": Seen(ONE, 3, 50)}, None) == {"a": Point(ONE, 50, start=3)}
+
+
+def test_the_first_step_of_each_log_names_where_it_began() -> None:
+    began = {"a": Point(ONE, 5, start=5), "b": Point(TWO, 7, start=7)}
+    target = {"a": Seen(ONE, 0, 50), "b": Seen(TWO, 0, 50)}
+    first = advance(began, target, {"a": 10})
+    assert first == {"a": Point(ONE, 15, start=5), "b": Point(TWO, 7, start=7)}
+    assert advance(first, target, {}) == first, "the same text, or Spark would see something new"
+    second = advance(first, target, {"a": 10, "b": 10})
+    assert second == {"a": Point(ONE, 25), "b": Point(TWO, 17, start=7)}
+    assert advance(second, target, {"b": 1}) == {"a": Point(ONE, 25), "b": Point(TWO, 18)}
+    assert points_of(offsets_of(second)) == second
+    assert offsets_of(second)["a"] == {"incarnation": ONE, "offset": 25}
+    assert list(offsets_of(second)["b"]) == ["incarnation", "offset", "start"]
+
+
+@pytest.mark.parametrize(
+    ("began", "ended", "expected"),
+    [
+        (Point(ONE, 5), Point(ONE, 15), 5),
+        (Point(ONE, 5), Point(ONE, 5), None),
+        (Point(ONE, 9, start=9), Point(ONE, 15, start=5), 5),
+        (Point(ONE, 15, start=15), Point(ONE, 15, start=5), 5),
+        (Point(TWO, 3, start=3), Point(ONE, 15, start=5), 5),
+        (None, Point(ONE, 15, start=5), 5),
+        (Point(ONE, 15, start=5), Point(ONE, 15, start=5), None),
+        (Point(ONE, 9, start=9), Point(ONE, 5, start=5), None),
+        (None, Point(ONE, 15), None),
+    ],
+)
+def test_a_portion_begins_where_its_end_says(
+    began: Point | None, ended: Point, expected: int | None
+) -> None:
+    assert portion_start("a", began, ended) == expected
+
+
+def test_a_portion_lies_in_one_life() -> None:
+    with pytest.raises(LogRecreated, match=f"{ONE} is {TWO} now"):
+        portion_start("a", Point(ONE, 5), Point(TWO, 15))
 
 
 def test_a_log_that_was_made_again_is_named_with_both_ids() -> None:
@@ -196,23 +246,46 @@ def test_a_log_cannot_end_before_the_checkpoint() -> None:
     [
         ({"a": 5, "b": 5}, 10, {"a": 5, "b": 5}),
         ({"a": 90, "b": 10}, 10, {"a": 9, "b": 1}),
-        ({"a": 90, "b": 9}, 10, {"a": 10, "b": 0}),
-        ({"a": 1, "b": 1000}, 1, {"a": 0, "b": 1}),
+        ({"a": 90, "b": 9}, 10, {"a": 9, "b": 1}),
+        ({"a": 100_000, "b": 50}, 1000, {"a": 999, "b": 1}),
+        ({"a": 1, "b": 1000, "c": 1}, 3, {"a": 1, "b": 1, "c": 1}),
         ({"a": 7}, 3, {"a": 3}),
+        ({}, 3, {}),
     ],
 )
 def test_a_limit_is_divided(backlog: dict[str, int], most: int, expected: dict[str, int]) -> None:
-    found = shares(backlog, most)
-    assert found == expected
-    assert sum(found.values()) <= most
+    for turn in range(3):
+        assert shares(backlog, most, turn) == expected
+
+
+def test_a_limit_that_is_too_small_for_all_is_given_to_one_after_the_other() -> None:
+    backlog = {"a": 1000, "b": 1, "c": 5}
+    assert shares(backlog, 1, 0) == {"a": 1, "b": 0, "c": 0}
+    assert shares(backlog, 1, 1) == {"a": 0, "b": 1, "c": 0}
+    assert shares(backlog, 2, 2) == {"a": 1, "b": 0, "c": 1}
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 10])
+def test_a_log_that_is_always_longest_does_not_hold_up_the_others(most: int) -> None:
+    backlog = {"hot": 100_000, "small": 5, "tiny": 1}
+    taken = dict.fromkeys(backlog, 0)
+    for _ in range(15):
+        waiting = {log: left for log, left in backlog.items() if left}
+        for log, count in shares(waiting, most, sum(taken.values())).items():
+            taken[log] += count
+            backlog[log] -= count
+        backlog["hot"] += most
+    assert taken["small"] == 5
+    assert taken["tiny"] == 1
+    assert sum(taken.values()) == 15 * most
 
 
 def test_every_log_comes_to_its_end_under_the_smallest_limit() -> None:
     backlog = {"a": 3, "b": 50, "c": 1}
     turns = 0
     while any(backlog.values()):
-        taken = shares(backlog, 2)
+        taken = shares(backlog, 2, 2 * turns)
         assert sum(taken.values()) == min(2, sum(backlog.values()))
-        backlog = {log: left - taken[log] for log, left in backlog.items()}
+        backlog = {log: left - taken[log] for log, left in backlog.items() if left > taken[log]}
         turns += 1
     assert turns == 27

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from spark_rig import fill
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from spark_rig import Place
+
+    import quorate
 
 
 def portions(query: StreamingQuery) -> list[int]:
@@ -24,6 +31,33 @@ def last(query: StreamingQuery, side: str) -> dict[str, dict[str, Any]]:
     assert progress is not None
     found: dict[str, dict[str, Any]] = json.loads(getattr(progress.sources[0], side))
     return found
+
+
+def places(query: StreamingQuery, side: str, log: quorate.Log) -> list[int]:
+    """Offsets of ``log`` in the progress of each portion that had records."""
+    return [
+        json.loads(getattr(progress.sources[0], side))[log.name]["offset"]
+        for progress in query.recentProgress
+        if progress.numInputRows
+    ]
+
+
+@contextmanager
+def growing(log: quorate.Log) -> Iterator[None]:
+    """Somebody appends all the time."""
+    over = Event()
+
+    def append() -> None:
+        while not over.is_set():
+            log.append(b"one more")
+
+    thread = Thread(target=append)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def ended(place: Place, log: str, **options: object) -> str:
@@ -55,6 +89,79 @@ def test_it_takes_what_there_is_in_portions_and_goes_on_after_a_restart(place: P
     assert portions(query) == [], "there is nothing new, and it ends"
 
 
+def first_start(place: Place, log: quorate.Log) -> int:
+    """Where the first portion began, as its checkpoint has it."""
+    written = place.directory / "checkpoint" / "offsets" / "0"
+    start = json.loads(written.read_text(encoding="utf-8").splitlines()[-1])[log.name]["start"]
+    assert isinstance(start, int)
+    return start
+
+
+def test_a_log_that_grows_is_read_from_its_end_on(place: Place) -> None:
+    log = place.log(records=10)
+    with growing(log):
+        place.available(log.name)
+        place.available(log.name)
+    query = place.available(log.name)
+    assert place.rows(log) == list(range(first_start(place, log), log.end_offset()))
+    assert last(query, "endOffset")[log.name]["offset"] == log.end_offset()
+
+
+def test_a_query_that_runs_begins_where_the_log_ended(place: Place) -> None:
+    """Spark asks twice where that is."""
+    log = place.log(records=10)
+    with growing(log):
+        query = place.start(place.stream(log.name).load())
+        while not portions(query):
+            query.awaitTermination(1)
+    query.processAllAvailable()
+    query.stop()
+    assert place.rows(log) == list(range(first_start(place, log), log.end_offset()))
+
+
+def test_a_first_portion_that_failed_is_repeated_whatever_the_options_say_now(place: Place) -> None:
+    log = place.log(records=10)
+    taken: list[int] = []
+
+    def run(*, fail: bool, **options: object) -> None:
+        def take(frame: DataFrame, _number: int) -> None:
+            if fail:
+                raise RuntimeError("it dies in its first portion")
+            taken.extend(row.offset for row in frame.select("offset").collect())
+
+        stream = place.stream(log.name, maxOffsetsPerTrigger=8, **options).load()
+        writer = stream.writeStream.foreachBatch(take).trigger(availableNow=True)
+        writer.option(
+            "checkpointLocation", str(place.directory / "first")
+        ).start().awaitTermination()
+
+    for _ in range(2):
+        with pytest.raises(Exception, match="it dies in its first portion"):
+            run(fail=True, startingTimestamp="2020-01-01")
+    fill(log, 5)
+    run(fail=False, startingOffsets="latest")
+    assert taken == list(range(15))
+
+
+def test_a_sink_is_given_the_first_portion_as_it_was(place: Place) -> None:
+    source, target = place.log("source", 10), place.log("target")
+    checkpoint = place.directory / "copy"
+
+    def run(**options: object) -> None:
+        rows = place.stream(source.name, **options).load().select("value")
+        writer = rows.writeStream.format("quorate").option("log", target.name)
+        writer = writer.option("endpoints", place.cluster.endpoints).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
+
+    run(startingOffsets=3)
+    # As if the driver had died before it noted its first commit.
+    for noted in Path(checkpoint, "commits").glob("*0*"):
+        noted.unlink()
+    fill(source, 5)
+    run(startingOffsets=8)
+    assert [int(record.value) for record in target.read()] == list(range(3, 15))
+
+
 def test_the_target_is_frozen_when_it_begins(place: Place) -> None:
     log = place.log(records=200)
 
@@ -74,14 +181,18 @@ def test_the_target_is_frozen_when_it_begins(place: Place) -> None:
 
 def test_a_running_query_sees_growth_and_shows_its_lag(place: Place) -> None:
     log = place.log(records=5)
-    query = place.start(place.stream(log.name, startingOffsets="earliest").load())
+    stream = place.stream(log.name, startingOffsets="earliest", maxOffsetsPerTrigger=3)
+    query = place.start(stream.load())
     query.processAllAvailable()
     assert place.rows(log) == list(range(5))
-    fill(log, 7)
+    assert places(query, "endOffset", log) == [3, 5]
+    assert places(query, "latestOffset", log) == [5, 5], "it lags by two records, and by none"
+    log.append_batch([b"more"] * 7)
     query.processAllAvailable()
     query.stop()
     assert place.rows(log) == list(range(12))
-    assert last(query, "latestOffset")[log.name]["offset"] == 12
+    assert places(query, "endOffset", log) == [3, 5, 8, 11, 12]
+    assert places(query, "latestOffset", log) == [5, 5, 12, 12, 12]
 
 
 def test_a_pattern_takes_in_logs_that_are_made_later(place: Place) -> None:

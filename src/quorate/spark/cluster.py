@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.client.blocking import Client
 from quorate.client.ranges import ANY, LEADER, ends_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ClusterLog", "ClusterLogs"]
 
 # What is looked at to learn the size of records: so many places, at each so many bytes or batches.
+# A look for where a limit lies goes on from place to place, each twice as far away.
 SAMPLES = 3
 SAMPLE_BYTES = 256 << 10
 SAMPLE_BATCHES = 64
@@ -128,12 +129,47 @@ class ClusterLog:
         """By a look at a few places: replicas keep no sum."""
         records = size = 0
         for place in range(min(SAMPLES, stop - start)):
-            seen = 0
-            batches = self._log.read_arrow(start + (stop - start) * place // SAMPLES, stop)
-            for batch in islice(batches, SAMPLE_BATCHES):
-                records += batch.num_rows
-                seen += batch.nbytes
-                if seen >= SAMPLE_BYTES:
-                    break
-            size += seen
+            sample = self._sample(start + (stop - start) * place // SAMPLES, stop)
+            records += sample.records
+            size += sample.size
         return size / max(1, records)
+
+    def measure(self, start: int, stop: int, bytes_max: int) -> tuple[int, int]:
+        """About how many records from ``start`` on have ``bytes_max`` bytes, at least one, and how
+        many bytes they have.
+
+        What comes next is known best. Between two places that were looked at, all records count as
+        much as they do where they are larger.
+        """
+        seen = self._sample(start, stop)
+        place, size = start, 0.0
+        after, each, last = start + max(1, seen.records), seen.mean, seen.mean
+        while size + (after - place) * each <= bytes_max:
+            size += (after - place) * each
+            if after >= stop:
+                return stop - start, int(size)
+            place, after = after, min(stop, 2 * after - start)
+            beyond = self._sample(min(after, stop - 1), stop).mean
+            each, last = max(last, beyond), beyond
+        after = max(start + 1, place + int((bytes_max - size) / each))
+        return after - start, int(size + (after - place) * each)
+
+    def _sample(self, start: int, stop: int) -> _Sample:
+        records = size = 0
+        for batch in islice(self._log.read_arrow(start, stop), SAMPLE_BATCHES):
+            records += batch.num_rows
+            size += batch.nbytes
+            if size >= SAMPLE_BYTES:
+                break
+        return _Sample(records, size)
+
+
+class _Sample(NamedTuple):
+    """Some records that follow each other."""
+
+    records: int
+    size: int
+
+    @property
+    def mean(self) -> float:
+        return self.size / max(1, self.records)

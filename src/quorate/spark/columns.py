@@ -74,6 +74,9 @@ BYTES_MIN = 1 << 20
 
 def arrow_schema(asked: StructType) -> pa.Schema:
     """The columns that were asked for. Raises InvalidArgument for one that there is not."""
+    if not asked.fields:
+        # Arrow counts the rows of a batch by its columns: without any, all records were lost.
+        raise InvalidArgument(f"no column is asked for; there are {', '.join(_KNOWN)}")
     for field in asked:
         known = _KNOWN.get(field.name)
         if known is None:
@@ -81,13 +84,16 @@ def arrow_schema(asked: StructType) -> pa.Schema:
             meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(_KNOWN)}"
             raise InvalidArgument(f"the format quorate has no column {field.name}; {meant}")
         if field.dataType != known.dataType:
-            raise InvalidArgument(
-                f"column {field.name} is {known.dataType.simpleString()}, not "
-                f"{field.dataType.simpleString()}; cast it after reading"
-            )
+            raise _unlike(field.name, known.dataType.simpleString(), field.dataType.simpleString())
         if not field.nullable and field.name in OPTIONAL:
             raise InvalidArgument(f"column {field.name} may be null: not every record has one")
     return pa.schema([pa.field(one.name, _ARROW[one.name], one.nullable) for one in asked])
+
+
+def _unlike(name: str, known: str, asked: str) -> InvalidArgument:
+    if asked == known:
+        return InvalidArgument(f"write {name} {known}, without not null or a comment inside")
+    return InvalidArgument(f"column {name} is {known}, not {asked}; cast it after reading")
 
 
 class Shape:

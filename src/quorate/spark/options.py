@@ -44,6 +44,8 @@ NAMES = (
 
 _WORDS: dict[str, Word] = {"earliest": "earliest", "latest": "latest"}
 _TRUTHS = {"true": True, "false": False}
+# ISO 8601 has days without hyphens. As milliseconds they would all lie in the first of 1970.
+DAY_DIGITS = 8
 
 
 class Moment(NamedTuple):
@@ -198,6 +200,11 @@ def _place(name: str, text: str) -> int | Word:
 
 def _microseconds(name: str, text: str) -> int:
     """Milliseconds since 1970, or ISO 8601; without a zone it is UTC: the same everywhere."""
+    if text.isascii() and text.isdecimal() and len(text) == DAY_DIGITS:
+        raise InvalidArgument(
+            f"{name} = {text!r} may be a day or milliseconds: write "
+            f"{text[:4]}-{text[4:6]}-{text[6:]}, or 0{text} for so soon after 1970 began"
+        )
     if text.isascii() and text.isdecimal():
         return int(text) * 1000
     with suppress(ValueError):

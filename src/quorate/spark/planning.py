@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+from zlib import crc32
 
 from quorate.errors import InvalidArgument, LogRecreated, OffsetOutOfRange, Trimmed
 from quorate.spark.options import Moment
@@ -28,6 +29,7 @@ __all__ = [
     "offsets_of",
     "pin",
     "points_of",
+    "portion_start",
     "recreated",
     "shares",
     "split",
@@ -71,6 +73,17 @@ class Point(NamedTuple):
 
     incarnation: str
     offset: int
+    # Where the stream began with the log; known until it has gone a step further than its first.
+    start: int | None = None
+
+    def moved(self, offset: int) -> Point:
+        """Spark keeps the end of a portion and, of a first one, no beginning: so that end has it.
+
+        One that does not move stays equal, or Spark would find something new in it.
+        """
+        if offset == self.offset:
+            return self
+        return Point(self.incarnation, offset, self.start if self.start == self.offset else None)
 
 
 class Span(NamedTuple):
@@ -94,7 +107,8 @@ class Range(NamedTuple):
     incarnation: str
     start: int
     stop: int
-    # Of all tasks of the plan this is so many-th: they begin with different replicas.
+    # One more from task to task, and another one in the next plan: they begin with different
+    # replicas.
     turn: int
 
 
@@ -161,6 +175,7 @@ def split(spans: Sequence[Span], options: ReadOptions) -> list[Range]:
     total = sum(span.records for span in spans)
     size = sum(span.records * span.record_bytes for span in spans)
     part_bytes = min(max(size / PARTS, PART_BYTES), PART_BYTES_MAX)
+    turn = _first_turn(spans)
     ranges: list[Range] = []
     for span in spans:
         if not span.records:
@@ -174,8 +189,14 @@ def split(spans: Sequence[Span], options: ReadOptions) -> list[Range]:
         parts = min(parts, span.records)
         cuts = [span.start + span.records * part // parts for part in range(parts + 1)]
         for start, stop in pairwise(cuts):
-            ranges.append(Range(span.log, span.incarnation, start, stop, len(ranges)))
+            ranges.append(Range(span.log, span.incarnation, start, stop, turn + len(ranges)))
     return ranges
+
+
+def _first_turn(spans: Sequence[Span]) -> int:
+    """Most portions of a stream are one part: they are not all to begin with the same replica, nor
+    those whose size is a multiple of the number of replicas."""
+    return crc32(repr([(span.log, span.start, span.stop) for span in spans]).encode())
 
 
 # -- the offsets of a stream -------------------------------------------------------------------
@@ -184,7 +205,7 @@ def split(spans: Sequence[Span], options: ReadOptions) -> list[Range]:
 def offsets_of(points: Mapping[str, Point]) -> dict[str, dict[str, str | int]]:
     """As Spark keeps them. It compares their text, so the order is always the same."""
     return {
-        log: {"incarnation": points[log].incarnation, "offset": points[log].offset}
+        log: {name: value for name, value in points[log]._asdict().items() if value is not None}
         for log in sorted(points)
     }
 
@@ -193,7 +214,11 @@ def points_of(offsets: Mapping[str, Mapping[str, str | int]]) -> dict[str, Point
     """What :func:`offsets_of` made."""
     try:
         return {
-            log: Point(str(point["incarnation"]), int(point["offset"]))
+            log: Point(
+                str(point["incarnation"]),
+                int(point["offset"]),
+                int(point["start"]) if "start" in point else None,
+            )
             for log, point in offsets.items()
         }
     except (KeyError, TypeError, ValueError):
@@ -221,7 +246,7 @@ def advance(
     for log, seen in target.items():
         point = began.get(log)
         if point is None:
-            points[log] = Point(seen.incarnation, seen.first)
+            points[log] = Point(seen.incarnation, seen.first, seen.first)
             continue
         if point.incarnation != seen.incarnation:
             raise recreated(log, point.incarnation, seen.incarnation)
@@ -231,20 +256,45 @@ def advance(
                 f"{seen.end}: it was made with another cluster"
             )
         taken = seen.end - point.offset if most is None else most.get(log, 0)
-        points[log] = Point(seen.incarnation, min(seen.end, point.offset + taken))
+        points[log] = point.moved(min(seen.end, point.offset + taken))
     return points
 
 
-def shares(backlog: Mapping[str, int], most: int) -> dict[str, int]:
-    """``most`` records in all, divided by how many each log has waiting."""
-    total = sum(backlog.values())
-    if total <= most:
+def portion_start(log: str, began: Point | None, ended: Point) -> int | None:
+    """Where a portion begins that ends at ``ended``; None if it has nothing of the log.
+
+    ``began`` is what Spark takes for its beginning. Of a first portion that is repeated it is where
+    a stream would begin now.
+    """
+    if began == ended or ended.start == ended.offset:
+        return None
+    if ended.start is not None:
+        return ended.start
+    if began is None:
+        return None
+    if began.incarnation != ended.incarnation:
+        raise recreated(log, began.incarnation, ended.incarnation)
+    return began.offset
+
+
+def shares(backlog: Mapping[str, int], most: int, turn: int) -> dict[str, int]:
+    """``most`` records in all: one of each log, and the others by how many it has waiting.
+
+    If there are more logs than that they take turns: ``turn`` rises by ``most`` from one portion to
+    the next.
+    """
+    if sum(backlog.values()) <= most:
         return dict(backlog)
+    if most < len(backlog):
+        names = sorted(backlog)
+        chosen = {names[(turn + number) % len(names)] for number in range(most)}
+        return {log: int(log in chosen) for log in names}
     taken: dict[str, int] = {}
-    left = most
-    # The longest first: whoever gets nothing now waits until it is longer.
+    left = free = most - len(backlog)
+    others = sum(backlog.values()) - len(backlog)
+    # The longest first: they have room for what is rounded up.
     for log, waiting in sorted(backlog.items(), key=lambda item: -item[1]):
-        share = min(waiting, left, -(-most * waiting // total))
-        taken[log] = share
+        share = min(left, -(-free * (waiting - 1) // others))
+        taken[log] = 1 + share
         left -= share
     return taken

@@ -2,11 +2,16 @@
 
 Spark keeps the offsets in the checkpoint and repeats a portion after a failure with the ends that
 it had. They name the life of each log, so that a repeat never reads another log's records.
+
+Where a portion begins Spark knows from the one before it. For the first one it asks again where to
+begin, also after a restart, when the options, or the time, say something else: so its end has its
+start with it.
 """
 
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -21,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from quorate.errors import InvalidArgument, LogNotFound
 from quorate.spark.cluster import ClusterLogs
 from quorate.spark.columns import arrow_schema
-from quorate.spark.options import parse_read_options
+from quorate.spark.options import Moment, parse_read_options
 from quorate.spark.planning import (
     Point,
     Span,
@@ -29,7 +34,7 @@ from quorate.spark.planning import (
     begin,
     offsets_of,
     points_of,
-    recreated,
+    portion_start,
     shares,
     split,
     starting_point,
@@ -45,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from quorate.spark.options import ReadOptions
+    from quorate.spark.options import Places, ReadOptions
     from quorate.spark.planning import Seen
 
 __all__ = ["QuorateStreamReader"]
@@ -80,10 +85,11 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with codes_told():
             logs, options = self._cluster(), self._options
             starting = "latest" if options.starting is None else options.starting
+            _check_past(starting)
             points = {}
-            for name, seen in self._look().items():
+            for name, seen in self._ahead().items():
                 offset = starting_point(logs.find(name), seen, starting, options, default="latest")
-                points[name] = Point(seen.incarnation, offset)
+                points[name] = Point(seen.incarnation, offset, offset)
             if isinstance(starting, dict) and not points.keys() >= starting.keys():
                 strange = ", ".join(sorted(starting.keys() - points.keys()))
                 raise InvalidArgument(f"startingOffsets names {strange}, which is not read")
@@ -92,7 +98,7 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         with codes_told():
             began = points_of(start)
-            target = self._look() if self._target is None else self._target
+            target = self._ahead()
             self._check_kept(began, target)
             end = advance(began, target, self._most(began, target, limit))
         if end == began and self._target is None:
@@ -119,6 +125,11 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with codes_told():
             seen = self._look()
             return offsets_of({log: Point(one.incarnation, one.end) for log, one in seen.items()})
+
+    def _ahead(self) -> dict[str, Seen]:
+        """The logs, as far as they are to be read. Spark asks for a target before it asks where to
+        begin: what is appended in between, and logs that are made then, lie behind it."""
+        return self._look() if self._target is None else self._target
 
     def _look(self) -> dict[str, Seen]:
         """All logs that belong to it at this moment."""
@@ -162,24 +173,29 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         if isinstance(limit, ReadAllAvailable) or not backlog:
             return None
-        most = sum(backlog.values())
+        most = backlog
         if isinstance(limit, ReadMaxRows):
-            most = min(most, limit.max_rows)
+            turn = sum(point.offset for point in began.values())
+            most = shares(backlog, limit.max_rows, turn)
         # Spark passes on one limit, and both may be set.
         bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.bytes_max
-        if bytes_max is not None:
-            most = min(most, self._fitting(began, backlog, bytes_max))
-        return shares(backlog, most)
+        return most if bytes_max is None else self._fitting(began, most, bytes_max)
 
     def _fitting(
-        self, began: Mapping[str, Point], backlog: Mapping[str, int], bytes_max: int
-    ) -> int:
-        """About how many records have ``bytes_max`` bytes; at least one, or it would never end."""
-        size = 0.0
-        for name, records in backlog.items():
-            start = began[name].offset
-            size += records * self._cluster().find(name).record_bytes(start, start + records)
-        return max(1, int(sum(backlog.values()) * min(1.0, bytes_max / max(1.0, size))))
+        self, began: Mapping[str, Point], most: Mapping[str, int], bytes_max: int
+    ) -> dict[str, int]:
+        """Of ``most`` what has about ``bytes_max`` bytes; one record of each log at least, or it
+        would never end."""
+        fitting = {}
+        left, waiting = bytes_max, sum(most.values())
+        # Those with few records first: what they leave is for the others.
+        for name, records in sorted(most.items(), key=lambda item: item[1]):
+            if records:
+                start, share = began[name].offset, left * records // waiting
+                log = self._cluster().find(name)
+                fitting[name], size = log.measure(start, start + records, share)
+                left, waiting = max(0, left - size), waiting - records
+        return fitting
 
     # -- one portion ---------------------------------------------------------------------------
 
@@ -187,20 +203,18 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with codes_told():
             began = points_of(start)
             spans = [
-                self._span(name, began[name], point)
+                self._span(name, offset, point)
                 for name, point in points_of(end).items()
-                if name in began and began[name] != point
+                if (offset := portion_start(name, began.get(name), point)) is not None
             ]
             return [InputPartition(part) for part in split(spans, self._options)]
 
-    def _span(self, name: str, began: Point, point: Point) -> Span:
-        if began.incarnation != point.incarnation:
-            raise recreated(name, began.incarnation, point.incarnation)
+    def _span(self, name: str, start: int, end: Point) -> Span:
         log = self._cluster().find(name)
-        first = log.first_offset(began.incarnation)
-        offset = min(begin(name, began.offset, first, self._options), point.offset)
-        size = log.record_bytes(offset, point.offset)
-        return Span(name, began.incarnation, offset, point.offset, size)
+        first = log.first_offset(end.incarnation)
+        offset = min(begin(name, start, first, self._options), end.offset)
+        size = log.record_bytes(offset, end.offset)
+        return Span(name, end.incarnation, offset, end.offset, size)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with codes_told():
@@ -214,3 +228,14 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._logs is not None:
             self._logs.close()
             self._logs = None
+
+
+def _check_past(starting: Places) -> None:
+    """A stream begins at an offset. A time to come has none: all that is appended until then would
+    be read as well."""
+    now = datetime.now(UTC)
+    if isinstance(starting, Moment) and starting.us > now.timestamp() * 1_000_000:
+        raise InvalidArgument(
+            f"startingTimestamp = {starting.us // 1000} is later than now, which is "
+            f"{now.isoformat(timespec='seconds')}; to begin with what comes next, leave it out"
+        )
