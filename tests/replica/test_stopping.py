@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from replica_rig import LOG, Cluster, in_loop, quiet, read_all, until
+from replica_rig import (
+    CLUSTER,
+    LOG,
+    SMALL,
+    Cluster,
+    FaultyDirectory,
+    in_loop,
+    quiet,
+    read_all,
+    until,
+)
 
 from quorate.errors import NotLeader, OutcomeUnknown
+from quorate.replica.shell import Replica
+from quorate.replica.writer import Writer
 from quorate.storage.directory import LOGS, log_name
 from quorate.storage.layout import CLEAN
-from quorate.types import NodeId
+from quorate.types import GroupId, NodeId
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from quorate.replica.exchange import Receipt
-    from quorate.replica.shell import Replica
 
 N1 = NodeId("n1")
 
@@ -82,3 +94,33 @@ async def test_a_disk_that_fails_during_a_stop_leaves_no_mark(tmp_path: Path) ->
         await stop
         assert [name for name, _ in cluster.halts] == [N1]
         assert not (tmp_path / N1 / LOGS / log_name(LOG) / CLEAN).exists()
+
+
+def files_in(place: Path) -> list[str]:
+    """What this process has open there."""
+    found = map(os.path.realpath, Path("/proc/self/fd").iterdir())
+    return [one for one in found if one.startswith(str(place))]
+
+
+@in_loop
+async def test_a_log_that_is_open_too_late_for_a_stop_is_closed(tmp_path: Path) -> None:
+    writer, readers = Writer(1), ThreadPoolExecutor(1)
+    directory = FaultyDirectory.open(tmp_path, CLUSTER, N1)
+    assert isinstance(directory, FaultyDirectory)
+    directory.faults.may_sync.clear()
+    opening = asyncio.ensure_future(
+        Replica.open(
+            directory, GroupId(CLUSTER, LOG), (N1,), SMALL, writer, readers,
+            send=lambda _: None, halted=lambda _: None,
+        )
+    )  # fmt: skip
+    await until(lambda: directory.faults.syncs)
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+    assert opening.cancelled()
+    assert files_in(tmp_path / LOGS)
+    directory.faults.may_sync.set()
+    writer.close()
+    assert files_in(tmp_path / LOGS) == []
+    readers.shutdown()
+    directory.close()

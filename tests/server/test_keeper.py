@@ -20,15 +20,15 @@ from server_rig import (
 )
 
 from quorate.errors import LogNotFound, NotLeader, OutcomeUnknown
+from quorate.server import keeper as keeping
 from quorate.server.keeper import Keeper, _values
+from quorate.server.replicas import Replicas
 from quorate.storage.directory import LOGS, log_name
 from quorate.storage.layout import SPARE
-from quorate.wire.calls import CreateLog, DeleteLog, FindLog, ListLogs, Status
+from quorate.wire.calls import CreateLog, DeleteLog, FindLog, ListLogs, ReadEnds, Status
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from quorate.server.replicas import Replicas
 
 
 def replicas_of(cluster: Cluster, node: str) -> Replicas:
@@ -72,7 +72,7 @@ async def test_a_log_without_room_waits_and_what_comes_after_it_does_not(
                 assert (await client.call(FindLog("new"))).leader is None
                 with pytest.raises(NotLeader, match="no room for this log yet"):
                     await client.append(log, b"a")
-            assert not (tmp_path / full / LOGS / log_name(old)).exists()
+            await until(lambda: not (tmp_path / full / LOGS / log_name(old)).exists())
             # The next start finds it again.
             await cluster.stop(full)
             await cluster.start(full)
@@ -98,8 +98,8 @@ async def test_a_catalog_is_led_without_room(
                     await client.call(call)
                     await client.call(call)
             assert (await client.call(ListLogs())).logs == []
+            await until(lambda: len(list((tmp_path / leader / LOGS).iterdir())) == 1)
             assert (await client.call(Status())).logs == []
-        assert len(list((tmp_path / leader / LOGS).iterdir())) == 1
 
 
 @in_loop
@@ -143,7 +143,94 @@ async def test_what_a_deleted_log_took_ahead_is_room_for_the_manifest(
         assert not spare.parent.exists()
 
 
+@in_loop
+async def test_a_deletion_that_waits_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "MAKING_S", 0.05)
+    async with Cluster.started(tmp_path) as cluster:
+        old, well = [await create(cluster, name) for name in ("old", "well")]
+        leader = await catalog_leader(cluster)
+        full = next(node for node in cluster.nodes if node != leader)
+        with monkeypatch.context() as disk:
+            disk.setattr(cluster.nodes[full]._stored, "save", no_room)
+            await delete(cluster, "old", old)
+            new = await create(cluster, "new")
+            async with WireClient.to(cluster.address(full)) as client:
+                found = (await client.call(ListLogs())).logs
+                assert [one.name for one in found] == ["new", "well"]
+                assert found[0].leader is None
+                for ask in (
+                    client.append(new, b"a"),
+                    client.fetch(new, 0),
+                    client.call(ReadEnds(new.to_bytes(16, "little"))),
+                ):
+                    with pytest.raises(NotLeader, match=f"{full} has not made this log yet"):
+                        await ask
+                with pytest.raises(LogNotFound):
+                    await client.fetch(old, 0)
+                assert (await client.fetch(well, 0)).rows == []
+        await until(lambda: replicas_of(cluster, full).get(new))
+
+
+@in_loop
+async def test_what_is_deleted_next_makes_room_for_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        logs = {name: await create(cluster, name) for name in ("one", "two", "kept")}
+        place = tmp_path / "n1" / LOGS
+        spares = {name: place / log_name(log) / SPARE for name, log in logs.items()}
+        await until(lambda: all(spare.exists() for spare in spares.values()))
+        stored = cluster.nodes["n1"]._stored
+        save = stored.save
+
+        async def save_if_there_is_room() -> None:
+            await (no_room() if spares["two"].exists() else save())
+
+        monkeypatch.setattr(stored, "save", save_if_there_is_room)
+        await asyncio.gather(*(delete(cluster, name, logs[name]) for name in ("one", "two")))
+        assert not any((place / log_name(logs[name])).exists() for name in ("one", "two"))
+        assert spares["kept"].exists()
+
+
 # -- after a start -----------------------------------------------------------------------------
+
+
+@in_loop
+async def test_what_was_deleted_behind_a_log_without_room_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest does not count beyond the log that is put off; the table knows all the same."""
+    late, make, made = new_log(), Replicas.make_directory, list[tuple[str, int]]()
+
+    async def make_but_the_late_one(replicas: Replicas, incarnation: int) -> None:
+        if replicas.directory.identity.node == full and incarnation == number(late):
+            await no_room()
+        made.append((replicas.directory.identity.node, incarnation))
+        await make(replicas, incarnation)
+
+    async with Cluster.started(tmp_path) as cluster:
+        leader = await catalog_leader(cluster)
+        full = next(node for node in cluster.nodes if node != leader)
+        monkeypatch.setattr(Replicas, "make_directory", make_but_the_late_one)
+        await on_any(cluster, lambda client: client.call(CreateLog("late", late, 10_000)))
+        log = await create(cluster, "orders")
+        await until(lambda: (full, log) in made)
+        await delete(cluster, "orders", log)
+        await until(lambda: not replicas_of(cluster, full).get(log))
+        await cluster.stop(full)
+        made.clear()
+        # As far as a node gets that crashes before it writes its manifest.
+        left = tmp_path / full / LOGS / log_name(log)
+        left.mkdir()
+        await cluster.start(full)
+        keeper = cluster.nodes[full]._keeper
+        await until(lambda: keeper.carrier.is_late(number(late)) and keeper.carrier.carried == 3)
+        assert made == []
+        assert not left.exists()
+        monkeypatch.undo()
+        await until(lambda: replicas_of(cluster, full).get(number(late)))
 
 
 @in_loop

@@ -123,6 +123,9 @@ async def test_a_deleted_log_is_gone_everywhere_and_its_name_is_free(tmp_path: P
         delete = DeleteLog("orders", log.to_bytes(16, "little"), 10_000)
         for _ in range(2):
             await on_any(cluster, lambda client: client.call(delete))
+        await until(
+            lambda: not any(one.service.replicas.get(log) for one in cluster.nodes.values())
+        )
         for node in cluster.nodes:
             async with WireClient.to(cluster.address(node)) as client:
                 assert (await client.call(ListLogs())).logs == []
@@ -303,6 +306,7 @@ async def test_who_was_away_makes_up_for_it(tmp_path: Path) -> None:
             assert [one.name for one in listed.logs] == ["orders"]
             with pytest.raises(LogNotFound):
                 await client.call(FindLog("old"))
+            await until(lambda: cluster.nodes["n3"].service.replicas.get(log))
             assert (await client.call(ReadEnds(log.to_bytes(16, "little")))).end == 1
 
 
@@ -348,6 +352,7 @@ async def test_a_log_that_was_made_in_part_is_finished(tmp_path: Path) -> None:
         await cluster.start("n3")
         async with WireClient.to(cluster.address("n3")) as client:
             assert [one.name for one in (await client.call(ListLogs())).logs] == ["orders"]
+            await until(lambda: cluster.nodes["n3"].service.replicas.get(log))
             assert [one.name for one in (await client.call(Status())).logs] == ["orders"]
 
 

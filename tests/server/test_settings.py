@@ -142,7 +142,7 @@ def test_every_key_is_a_variable_and_a_flag(one: Key, tmp_path: Path) -> None:
     text = values.get(one.place, "127.0.0.1:77" if one.kind.noun == "a text" else "77")
     if one.place.endswith(" id"):
         text = "n77"
-    if one.name.endswith("_expiry_ms"):
+    if one.name.endswith(("_expiry_ms", "_idle_ms")):
         text = "7777"
     for flags, environment in (({one.place: text}, {}), ({}, {one.variable: text})):
         changed = load(tmp_path, LEAST, flags, environment)

@@ -277,3 +277,34 @@ def test_a_clean_stop_says_what_was_committed_since_the_last_block() -> None:
     assert log.segments[-1].end == end, "once is enough"
     log, _ = opened(disk)
     assert Recovered.of(log).committed == 3
+
+
+def test_a_restart_that_brings_nothing_new_takes_no_room() -> None:
+    disk = SimulatedDisk()
+    log, flusher = opened(disk)
+    fill(log, flusher, 2)
+    run(flusher.close(log.last.index))
+    end = log.segments[-1].end
+    for _ in range(3):
+        log, flusher = opened(disk)
+        run(flusher.close(log.last.index))
+        assert log.segments[-1].end == end
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_reserve_of_a_full_disk_is_not_for_saying_what_is_committed(full: bool) -> None:
+    """It is only on a full disk that there is nothing but the reserve."""
+    disk = SimulatedDisk()
+    identity, most = LogId(1, bytes(16)), 1 << 30
+    log, flusher = complete(
+        open_log(disk, identity, MOST, lambda: 1, least_bytes=LEAST, reserve_bytes=most)
+    )
+    run(flusher.plan(Flush(1, entries=grow(log.last, 10, 10))))
+    run(flusher.prove(Index(1)))
+    if full:
+        disk.capacity -= disk.space()[0] - PAGE  # the mark of a clean stop finds room
+    run(flusher.allocate_ahead())
+    assert bool(flusher.shortage) == full
+    end = log.segments[-1].end
+    run(flusher.close(Index(2)))
+    assert (log.segments[-1].end == end) == full

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from quorate.entry import COUNT_MAX
 from quorate.errors import Busy, DiskFull, EmptyBatch, NotLeader, QuorateError, TooLarge
 from quorate.replica.allowance import NAMES_BYTES
-from quorate.replica.exchange import Operate, Propose
+from quorate.replica.exchange import Operate, Propose, Stage
+from quorate.state.labels import Abort
 from quorate.storage.flusher import UNPROMISED_PAGES
 from quorate.storage.layout import PAGE
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from quorate.raft.core import Core
     from quorate.raft.leader import Leader
     from quorate.replica.allowance import Allowance
-    from quorate.replica.exchange import Request, Stage
+    from quorate.replica.exchange import Request
     from quorate.replica.proposals import Proposals
 
 __all__ = ["Gate"]
@@ -47,8 +48,7 @@ class Gate:
         problem = None
         if not isinstance(item, Operate):
             problem = self._refuse_batch(item)
-        names = 0 if isinstance(item, Propose) else NAMES_BYTES
-        return problem or self._refuse_proposal(item.size, names)
+        return problem or self._refuse_proposal(item)
 
     def _refuse_batch(self, item: Propose | Stage) -> QuorateError | None:
         """What is wrong with the batch as it is."""
@@ -67,17 +67,22 @@ class Gate:
             return NotLeader(f"term is {term}, expected {expected}; leader: {node}")
         return None
 
-    def _refuse_proposal(self, size: int, names: int) -> QuorateError | None:
+    def _refuse_proposal(self, item: Request) -> QuorateError | None:
         limits, proposals = self._config.limits, self._proposals
+        size, names = item.size, 0 if isinstance(item, Propose) else NAMES_BYTES
         node, leader = self._core.standing.node, self._core.leader
         if leader is None:
             known = self._core.standing.leader or "none"
             return NotLeader(f"{node} does not lead; leader: {known}")
         arrived, arrived_bytes = proposals.arrived
-        room = arrived_bytes + size + names + proposals.room
+        # What others staged is no concern of an append that comes alone.
+        beside = proposals.room if arrived or _drops(item) else 0
+        room = arrived_bytes + size + names + beside
         allowance = self._allowance
         takes = allowance.takes(room, arrived + 1)
-        alone = allowance.needs(size + names + proposals.room, 1)
+        # Without what the others of this turn take: that passes.
+        dropped = max(0, proposals.room - NAMES_BYTES * arrived) if _drops(item) else 0
+        alone = allowance.needs(size + names + dropped, 1)
         if not takes and alone > self._largest:
             return TooLarge(
                 f"{size} bytes and what goes along need {alone} of a segment, which takes "
@@ -109,3 +114,10 @@ class Gate:
             f"no room for {size} bytes on {', '.join(full)}; free some space there, or raise "
             f"storage.disk_usage_max"
         )
+
+
+def _drops(item: Request) -> bool:
+    """Whether ``item`` may bring about an entry that drops chunks, up to all that are staged."""
+    return isinstance(item, Stage) or (
+        isinstance(item, Operate) and isinstance(item.operation, Abort)
+    )

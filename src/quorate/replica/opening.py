@@ -55,6 +55,7 @@ def plan_opening(
             partial(secrets.randbits, 64),
             config.storage.disk_usage_max,
             config.least_segment_bytes,
+            config.storage.reserve_bytes,
         )
         node = directory.identity.node
         engine = Engine(group, node, voters, config, Recovered.of(log), Random(), now_ms)

@@ -14,7 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from quorate.errors import DiskFailed
 from quorate.replica.exchange import Flushed, FlushFailed, Room
@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["LogWriter", "Writer"]
 
 Result = TypeVar("Result")
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """What holds files until it is closed."""
+
+    def close(self) -> None: ...
+
 
 # More than cores: a thread that syncs only waits, and file systems sync several files at once.
 THREADS = 4
@@ -74,10 +82,17 @@ class Writer:
         self._others.put(work)
 
     async def carry_out(self, plan: Generator[str, None, Result]) -> Result:
-        """Run all of ``plan`` in a thread, when there is one; what it returns."""
+        """Run all of ``plan`` in a thread, when there is one; what it returns.
+
+        Who is cancelled cannot stop a plan under way: what it opens is closed when it ends.
+        """
         done: Future[Result] = Future()
         self.begin_later(partial(_complete, plan, done))
-        return await asyncio.wrap_future(done)
+        try:
+            return await asyncio.wrap_future(done)
+        except asyncio.CancelledError:
+            done.add_done_callback(_close_untaken)
+            raise
 
     def close(self) -> None:
         """End the threads; every log is closed by now."""
@@ -104,6 +119,13 @@ def _complete(plan: Generator[str, None, Result], done: Future[Result]) -> None:
         done.set_result(end.value)
     except BaseException as error:  # noqa: BLE001  # it is raised to whoever waits
         done.set_exception(error)
+
+
+def _close_untaken(done: Future[Result]) -> None:
+    """Nobody is going to have the result of a plan: give back the files that it holds."""
+    result = None if done.cancelled() or done.exception() is not None else done.result()
+    if isinstance(result, Closable):
+        result.close()
 
 
 class LogWriter:

@@ -88,7 +88,7 @@ class Calls:
         return self._found(await self._keeper.find(call.name))
 
     async def _list_logs(self, call: wire.ListLogs) -> Logs:
-        await self._keeper.refresh()
+        await self._keeper.learn()
         catalog = self._keeper.catalog
         # Two of one pass may have been promised different ends.
         return self._once(

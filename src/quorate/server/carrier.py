@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from quorate.errors import DiskFailed
 from quorate.server.manifest import PASSING, drop_spare, remove_log
@@ -41,11 +41,18 @@ class Carrier:
     """Carries out what it is given, in that order."""
 
     def __init__(
-        self, node: NodeId, replicas: Replicas, stored: ManifestFile, moved: Callable[[], None]
+        self,
+        node: NodeId,
+        replicas: Replicas,
+        stored: ManifestFile,
+        is_gone: Callable[[int], bool],
+        moved: Callable[[], None],
     ) -> None:
         self._node = node
         self._replicas = replicas
         self._stored = stored
+        # Whether a log is deleted by some record that is known, if not carried out yet.
+        self._is_gone = is_gone
         # Told each time that the number below moves.
         self._moved = moved
         # So many records were carried out or put off.
@@ -90,6 +97,8 @@ class Carrier:
             pass
         elif not change.made:
             await self._delete(change.log.incarnation)
+        elif self._is_gone(change.log.incarnation):
+            pass  # it would be made for nothing; and after a start, for the second time
         elif not await self._make(change.log, number + 1):
             self._late[change.log.incarnation] = number, change.log
         await self._count(number + 1)
@@ -148,19 +157,33 @@ class Carrier:
 
     async def _delete(self, incarnation: int) -> None:
         manifest = self._stored.manifest
-        late = self._late.pop(incarnation, None)
+        self._late.pop(incarnation, None)
         life = manifest.logs.get(incarnation)
         if life is not None:
-            await self._replicas.close(incarnation)
-            # On a full disk the manifest finds room where this was.
-            await self._with_files(drop_spare, incarnation)
+            await self._give_up(incarnation)
             manifest.logs[incarnation] = life._replace(state=LogState.DELETING)
-            await self._patiently(self._stored.save)
+            await self._patiently(self._save)
             await self.finish_deleting(incarnation)
             log.info("log deleted log=%s incarnation=%s", life.name, f"{incarnation:032x}")
-        elif late is not None:
+        else:
             # It may have got as far as a directory.
             await self._with_files(remove_log, incarnation)
+
+    async def _give_up(self, incarnation: int) -> None:
+        """Leave a log, with the room that it took ahead: on a full disk the manifest finds some
+        there."""
+        await self._replicas.close(incarnation)
+        await self._with_files(drop_spare, incarnation)
+
+    async def _save(self) -> None:
+        """Write the manifest, if need be where those were that are to be deleted next."""
+        try:
+            await self._stored.save()
+        except OSError:
+            next_ones = [change.log.incarnation for change in self._changes if _deletes(change)]
+            for incarnation in filter(self._replicas.get, next_ones):
+                await self._give_up(incarnation)
+            raise
 
     async def finish_deleting(self, incarnation: int) -> None:
         """Remove what is left of a log. Durable with the next manifest."""
@@ -197,3 +220,7 @@ class Carrier:
         if not isinstance(cause, OSError) or cause.errno not in PASSING:
             raise DiskFailed(f"{self._node}: the catalog: {error}") from cause
         return cause
+
+
+def _deletes(change: Change | None) -> TypeGuard[Change]:
+    return change is not None and not change.made

@@ -54,6 +54,9 @@ log = logging.getLogger(__name__)
 
 FETCH_BYTES = 1 << 20
 WAIT_S = 30.0
+# How long somebody waits for a log that is known and not made here: a full disk may hold up what
+# comes before it.
+MAKING_S = 1.0
 # How long a peer has to say whether its disk has room.
 ASK_S = 0.5
 
@@ -75,7 +78,7 @@ class Keeper:
         self._replicas = replicas
         self._stored = stored
         self._links = links
-        self.carrier = Carrier(node, replicas, stored, self._moved)
+        self.carrier = Carrier(node, replicas, stored, self.catalog.is_gone, self._moved)
         # Who waits until more is known or carried out.
         self._waiting: set[asyncio.Future[None]] = set()
 
@@ -125,9 +128,9 @@ class Keeper:
 
     async def refresh(self) -> None:
         """See, and have done, everything that the catalog acknowledged before this was called."""
-        await self.reach(await self._learn())
+        await self.reach(await self.learn())
 
-    async def _learn(self) -> int:
+    async def learn(self) -> int:
         """Know everything that the catalog acknowledged before this was called; where it ends."""
         answer = await self._replica.barrier()
         await self._know(answer.end_offset)
@@ -145,7 +148,7 @@ class Keeper:
         facts = self.catalog.named(name)
         # One that is not here may have been deleted: after a start the table is old for a while.
         if facts is None or self._replicas.get(facts.incarnation) is None:
-            await self._learn()
+            await self.learn()
             facts = self.catalog.named(name)
         if facts is None:
             raise LogNotFound(f"log {name} does not exist")
@@ -154,16 +157,20 @@ class Keeper:
     async def hosted(self, incarnation: int) -> Hosted:
         """The log with a replica here. Raises LogNotFound only behind a barrier."""
         found = self._replicas.get(incarnation)
-        if found is None:
-            await self._learn()
-            if self.catalog.find(incarnation) is not None:
-                await self.reach(self.catalog.applied)
-                found = self._replicas.get(incarnation)
-        if found is None and self.carrier.is_late(incarnation):
-            raise NotLeader(f"{self._node} has no room for this log yet; leader: none")
-        if found is None:
+        if found is not None:
+            return found
+        await self.learn()
+        if self.catalog.find(incarnation) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MAKING_S):
+                    await self.reach(self.catalog.applied)
+            found = self._replicas.get(incarnation)
+        if found is not None:
+            return found
+        if self.catalog.find(incarnation) is None:
             raise LogNotFound(f"no log has incarnation {incarnation:032x}")
-        return found
+        why = "no room for" if self.carrier.is_late(incarnation) else "not made"
+        raise NotLeader(f"{self._node} has {why} this log yet; leader: none")
 
     async def readable(self, incarnation: int) -> Replica:
         """A replica that has learnt since it was opened where its log ends.
@@ -249,7 +256,7 @@ class Keeper:
         leader = self._replica.leader
         if leader != self._node:
             raise NotLeader(f"{self._node} does not lead the catalog; leader: {leader or 'none'}")
-        return await self._learn()
+        return await self.learn()
 
     async def _append(self, change: Change, end: int, attempt: _Attempt) -> bool:
         """Whether it was appended: not if another change came in between."""

@@ -8,6 +8,7 @@ take turns, one frame each.
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -29,16 +30,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Service"]
 
+log = logging.getLogger(__name__)
+
 # What clients may have done in one pass of the loop: some milliseconds' work.
 PASS_FRAMES = 4096
 PASS_BYTES = 4 << 20
 # Appends of one connection that are proposed together.
 TOGETHER_BYTES = 256 << 10
-# Answers that wait in memory for clients that do not read; more reads are BUSY.
+# Answers that wait in memory for clients that do not read. Above the first, reads are BUSY for
+# whoever has more than his share of it; above the second, whoever has most is let go.
 UNSENT_BYTES_MAX = 256 << 20
+UNSENT_BYTES_END = 512 << 20
 # Of one connection: reads beyond that wait until it was read. Little enough that even over a slow
 # line nobody waits for an answer until it is given up.
 UNREAD_BYTES_MAX = 16 << 20
+# Calls without an answer that are longer than the first, in bytes; more is BUSY. One connection
+# gets half of them.
+SHORT_CALL_BYTES = 4 << 10
+CALL_BYTES_MAX = 64 << 20
 
 
 class Service:
@@ -68,11 +77,12 @@ class Service:
         # Appends of all sessions without an answer.
         self.pending_appends = 0
         self.pending_bytes = 0
+        # Bytes of their long calls without an answer.
+        self.call_bytes = 0
         self.sessions: set[Session] = set()
-        # Those that have so much to read that they are not read from, and what is about to be sent
-        # to anybody.
-        self.clogged: set[Session] = set()
-        self.queued_bytes = 0
+        # At most so many bytes of answers have not left: what had not when it was last counted, and
+        # all that was answered since.
+        self.unsent_most = 0
         # Far below where a connection ends because the other side does not read, and not below
         # where it is clogged: who waits for it to be clear again would wait for nothing.
         network = settings.network
@@ -95,7 +105,6 @@ class Service:
 
     def ended(self, session: Session) -> None:
         self.sessions.discard(session)
-        self.clogged.discard(session)
         self.wait_no_more(session)
 
     # -- fairness ------------------------------------------------------------------------------
@@ -192,11 +201,43 @@ class Service:
             raise TooLarge(f"record of {size} bytes, limit {limit} (limits.record_bytes)")
         return batch.count
 
-    def check_fetch(self) -> None:
+    def admit_call(self, session: Session, size: int) -> int:
+        """What a call of ``size`` bytes counts until it has its answer. Raises what it is refused
+        with before it is looked at."""
+        if size <= SHORT_CALL_BYTES:
+            return 0
+        if self.call_bytes + size > CALL_BYTES_MAX:
+            raise Busy(f"{self.call_bytes} bytes of calls wait already, limit {CALL_BYTES_MAX}")
+        # Nobody may keep all others out.
+        if session.call_bytes + size > CALL_BYTES_MAX // 2:
+            raise Busy(
+                f"{session.call_bytes} bytes of calls of this connection wait already, limit "
+                f"{CALL_BYTES_MAX // 2}"
+            )
+        return size
+
+    def check_fetch(self, session: Session) -> None:
         """Raises what a read is refused with before it is done."""
-        unsent = self.queued_bytes + sum(one.connection.buffered for one in self.clogged)
-        if unsent > UNSENT_BYTES_MAX:
-            raise Busy(f"{unsent} bytes wait for clients that read slowly")
+        if self.unsent_most <= UNSENT_BYTES_MAX:
+            return
+        self.unsent_most = sum(one.unsent for one in self.sessions)
+        if self.unsent_most <= UNSENT_BYTES_MAX:
+            return
+        if session.unsent * len(self.sessions) > UNSENT_BYTES_MAX:
+            raise Busy(
+                f"{self.unsent_most} bytes wait for clients that read slowly, {session.unsent} of "
+                f"them for this one"
+            )
+        # Who reads what he asked for does not wait for those who do not.
+        while self.unsent_most > UNSENT_BYTES_END:
+            self._let_go(max(self.sessions, key=lambda one: one.unsent))
+
+    def _let_go(self, session: Session) -> None:
+        connection, unsent = session.connection, session.unsent
+        log.warning("client reads too slowly address=%s bytes=%d", connection.address, unsent)
+        self.unsent_most -= unsent
+        self.ended(session)
+        connection.abort(Busy(f"{connection.address} reads too slowly: {unsent} bytes wait for it"))
 
     # -- answers -------------------------------------------------------------------------------
 

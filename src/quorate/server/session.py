@@ -10,13 +10,13 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
-from itertools import accumulate, repeat
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from quorate.entry import pack_runs
 from quorate.errors import Busy, InvalidArgument, QuorateError
 from quorate.replica.exchange import Receipt
+from quorate.server.appends import Appends
 from quorate.state.judge import PLAIN, AppendTerms, ProducerStamp, check_terms
 from quorate.wire.calls import StageChunk, decode_call, encode_result
 from quorate.wire.frames import FrameKind
@@ -24,11 +24,9 @@ from quorate.wire.plain import PLAIN_BYTES, split_plain
 from quorate.wire.requests import (
     Append,
     Fetch,
-    Receipts,
     decode_append,
     decode_fetch,
     encode_failure,
-    encode_receipts,
     encode_records,
     request_of,
 )
@@ -65,7 +63,8 @@ class Session:
 
     __slots__ = (
         "_handlers", "_moved", "_one_by_one", "_out", "_out_bytes", "_queue", "_receipts",
-        "_service", "_tasks", "_turn", "clogged", "connection", "pending_appends", "pending_bytes",
+        "_service", "_tasks", "_turn", "call_bytes", "clogged", "connection", "pending_appends",
+        "pending_bytes",
     )  # fmt: skip
 
     def __init__(self, service: Service, connection: Connection) -> None:
@@ -73,6 +72,8 @@ class Session:
         # Appends that are proposed and have no answer.
         self.pending_appends = 0
         self.pending_bytes = 0
+        # Of long calls that have none.
+        self.call_bytes = 0
         # So much is unsent that nothing more is taken.
         self.clogged = False
         self._service = service
@@ -82,7 +83,7 @@ class Session:
         # What the next write carries.
         self._out: list[Buffer] = []
         self._out_bytes = 0
-        self._receipts: list[tuple[_Appends, Receipt]] = []
+        self._receipts: list[tuple[Appends, Receipt]] = []
         # Held by the one read that waits until the others have left; done when that moves.
         self._turn = asyncio.Lock()
         self._moved: asyncio.Future[None] | None = None
@@ -124,10 +125,7 @@ class Session:
     def writable(self, yes: bool) -> None:
         self.clogged = not yes
         if yes:
-            self._service.clogged.discard(self)
             self._move()
-        else:
-            self._service.clogged.add(self)
         self._adjust()
 
     def _adjust(self) -> None:
@@ -206,7 +204,7 @@ class Session:
         terms: AppendTerms,
         rows: bytes = b"",
     ) -> None:
-        appends = _Appends(hosted, requests, counts, len(batch), perf_counter())
+        appends = Appends(hosted, requests, counts, len(batch), perf_counter())
         self._expect(len(requests), len(batch))
         callback = partial(self._appended, appends)
         hosted.replica.propose(batch, sum(counts), terms, callback, rows)
@@ -243,7 +241,7 @@ class Session:
             raise
         self._hand_in(hosted, [request], [count], batch, terms)
 
-    def _appended(self, appends: _Appends, result: Result) -> None:
+    def _appended(self, appends: Appends, result: Result) -> None:
         service = self._service
         self._settle(appends)
         if type(result) is Receipt:
@@ -258,7 +256,7 @@ class Session:
             for request in appends.requests:
                 self._fail(request, result)
 
-    def _settle(self, appends: _Appends) -> None:
+    def _settle(self, appends: Appends) -> None:
         """They have an answer, or need none any more."""
         self._expect(-len(appends.requests), -appends.size)
 
@@ -269,7 +267,7 @@ class Session:
     async def _fetch(self, fetch: Fetch) -> None:
         request, incarnation, offset, bytes_max, wait_ms, session_end = fetch
         replica = await self._service.keeper.readable(incarnation)
-        self._service.check_fetch()
+        self._service.check_fetch(self)
         bytes_max = min(bytes_max, FETCH_BYTES_MAX)
         wait_s = min(wait_ms, FETCH_WAIT_MS_MAX) / 1000
         fetched = await replica.fetch(offset, bytes_max, wait_s, session_end)
@@ -279,14 +277,14 @@ class Session:
             again = partial(replica.fetch, offset, bytes_max, 0.0, session_end)
             fetched = await self._in_turn(again)
         # A disk takes its time: others may have been given much meanwhile.
-        self._service.check_fetch()
+        self._service.check_fetch(self)
         first, end, rows, buffers = fetched
         self._send(encode_records(request, first, end, rows), *buffers)
 
     def _fits(self, fetched: Fetched) -> bool:
         """Whether so much more may wait for this connection; anything may if nothing else does.
         Nobody overtakes those who have read and wait for their turn."""
-        unsent, size = self._unsent, sum(map(len, fetched.buffers))
+        unsent, size = self.unsent, sum(map(len, fetched.buffers))
         fits = not unsent or unsent + size <= self._service.unread_bytes
         return fits and not self._turn.locked()
 
@@ -301,11 +299,11 @@ class Session:
         except TimeoutError:
             raise Busy(
                 f"a read waited {ROOM_WAIT_S:g} s for those before it on its connection, of which "
-                f"{self._unsent} bytes have not left: repeat it, or read over more connections"
+                f"{self.unsent} bytes have not left: repeat it, or read over more connections"
             ) from None
 
     @property
-    def _unsent(self) -> int:
+    def unsent(self) -> int:
         """Bytes of answers that have not left."""
         return self._out_bytes + self.connection.buffered
 
@@ -314,13 +312,22 @@ class Session:
             self._moved.set_result(None)
 
     def _on_call(self, frame: Frame) -> None:
+        size = self._service.admit_call(self, len(frame.control))
         request, call = decode_call(frame)
         if isinstance(call, StageChunk):
             count = self._count(frame.bulk)
             work = self._stage(request, call, frame.bulk, count)
-            self._begin(request, work, len(frame.bulk))
+            task = self._begin(request, work, len(frame.bulk))
         else:
-            self._begin(request, self._call(request, call))
+            task = self._begin(request, self._call(request, call))
+        if size:
+            self._hold(size)
+            task.add_done_callback(lambda _: self._hold(-size))
+
+    def _hold(self, size: int) -> None:
+        """So many more bytes of long calls have no answer yet."""
+        self.call_bytes += size
+        self._service.call_bytes += size
 
     async def _stage(self, request: int, call: StageChunk, batch: bytes, count: int) -> None:
         staged = await self._service.calls.stage(call, batch, count)
@@ -331,7 +338,7 @@ class Session:
 
     def _begin(
         self, request: int, work: Coroutine[Any, Any, None], batch_bytes: int | None = None
-    ) -> None:
+    ) -> asyncio.Task[None]:
         """Let a request go on by itself. One with a batch counts as an append until it ends."""
         if len(self._tasks) >= TASKS_MAX:
             work.close()
@@ -343,6 +350,7 @@ class Session:
             # Not in the task: one that is cancelled before its first step would not give it back.
             self._expect(1, batch_bytes)
             task.add_done_callback(lambda _: self._expect(-1, -batch_bytes))
+        return task
 
     async def _finish(self, request: int, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -365,47 +373,15 @@ class Session:
         size = sum(map(len, buffers))
         self._out += buffers
         self._out_bytes += size
-        self._service.queued_bytes += size
+        self._service.unsent_most += size
 
     def flush(self) -> None:
         """Write everything that was answered since the last time."""
-        buffers, self._out = self._out, []
-        self._service.queued_bytes -= self._out_bytes
-        self._out_bytes = 0
+        buffers, self._out, self._out_bytes = self._out, [], 0
         if self._receipts:
             receipts, self._receipts = self._receipts, []
-            buffers += [appends.answered(receipt) for appends, receipt in receipts]
+            answers = [appends.answered(receipt) for appends, receipt in receipts]
+            self._service.unsent_most += sum(map(len, answers))
+            buffers += answers
         self.connection.send(buffers)
         self._move()
-
-
-class _Appends:
-    """Appends of one connection to one log that are proposed together, so that a thousand of them
-    cost a turn as much as one."""
-
-    __slots__ = ("counts", "hosted", "requests", "size", "started")
-
-    def __init__(
-        self, hosted: Hosted, requests: list[int], counts: list[int], size: int, started: float
-    ) -> None:
-        self.hosted = hosted
-        self.requests = requests
-        # Records of each.
-        self.counts = counts
-        # Bytes of all.
-        self.size = size
-        self.started = started
-
-    def answered(self, receipt: Receipt) -> bytes:
-        """The frame that tells them where they went."""
-        offset, _, index, term, synced = receipt
-        return encode_receipts(Receipts(index, term, offset, synced, self._rows()))
-
-    def _rows(self) -> list[tuple[int, int, int, int]]:
-        requests, counts = self.requests, self.counts
-        first, each, many = requests[0], counts[0], len(requests)
-        if counts.count(each) == many and requests == list(range(first, first + many)):
-            return [(first, many, 0, each)]
-        starts = accumulate(counts, initial=0)
-        rows = zip(requests, repeat(1), starts, counts, strict=False)
-        return list(rows)

@@ -83,6 +83,7 @@ class Flusher:
         least_bytes: int | None = None,
         *,
         unproven: bool = False,
+        reserve_bytes: int = 0,
     ) -> None:
         self._log = log
         self._vfs = log.vfs
@@ -101,8 +102,10 @@ class Flusher:
         self.shortage = ""
         # Whether the newest block is durable and nothing that was written after it says so.
         self._unproven = unproven
-        # What the blocks of this life say to be committed.
-        self._claimed = Index(0)
+        # What this disk says to be committed.
+        self._claimed = max((one.claimed for one in log.segments), default=Index(0))
+        # Room on a full disk that is kept for what a group cannot do without.
+        self._reserve_bytes = reserve_bytes
 
     def plan(self, flush: Flush) -> Plan:
         """Vote first, then the log; what a crash leaves of it is a log that existed."""
@@ -150,13 +153,18 @@ class Flusher:
     def close(self, committed: Index) -> Plan:
         """Leave the mark of a clean stop."""
         segments = self._log.segments
-        # Also of what was committed since: whoever reads the files sees all that was.
-        if segments and (self._unproven or self._claimed < min(committed, self._log.last.index)):
+        if segments and (self._unproven or self._is_worth_a_claim(committed)):
             yield from self.prove(committed)
         mark = CleanMark(0, 0, self._log.last)
         if segments:
             mark = CleanMark(segments[-1].number, segments[-1].end, segments[-1].last)
         yield from self._publish(CLEAN, mark.encode())
+
+    def _is_worth_a_claim(self, committed: Index) -> bool:
+        """Whether more was committed than any block says: whoever reads the files of a stopped node
+        is to see it. The last pages of a full disk are for the next leader, not for this."""
+        scarce = bool(self.shortage) and self.room <= self._reserve_bytes
+        return not scarce and self._claimed < min(committed, self._log.last.index)
 
     def _publish(self, name: str, data: bytes) -> Plan:
         """A whole file or none: written aside, synced, then given its name."""

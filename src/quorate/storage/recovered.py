@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from quorate.entry import Entry
     from quorate.storage.log import SegmentLog
-    from quorate.storage.segment import Segment
 
 __all__ = ["Recovered", "SegmentArchive"]
 
@@ -112,7 +111,7 @@ class Recovered:
         refuse_lost(log)
         archive = SegmentArchive(log)
         checkpoint = _usable(read_checkpoint(log.vfs), log, archive)
-        committed = max((_committed(segment) for segment in log.segments), default=Index(0))
+        committed = max((segment.claimed for segment in log.segments), default=Index(0))
         if checkpoint is not None:
             committed = max(committed, checkpoint.position.index)
         committed = min(committed, log.last.index)
@@ -136,11 +135,6 @@ def _usable(
         return None
     same = archive.position(checkpoint.position.index) == checkpoint.position
     return checkpoint if same else None
-
-
-def _committed(segment: Segment) -> Index:
-    """What ``segment`` proves to be committed: only what is, is sealed."""
-    return segment.last.index if segment.footer is not None else segment.committed
 
 
 def _ended(log: SegmentLog, index: Index) -> tuple[int, int]:

@@ -44,10 +44,12 @@ def open_log(
     draw_nonce: Callable[[], int],
     usage_max: int = 100,
     least_bytes: int | None = None,
+    reserve_bytes: int = 0,
 ) -> Generator[str, None, tuple[SegmentLog, Flusher]]:
     """A plan like any other; what it returns at its end may be spoken with.
 
     A log begins with segments of ``least_bytes``; if that is not given, all have ``segment_bytes``.
+    On a full disk ``reserve_bytes`` are kept for what a group cannot do without.
     """
     votes = _read_votes(vfs)
     found = _newest(votes)
@@ -63,8 +65,9 @@ def open_log(
     yield from _remove(vfs, seen.leftovers)
     yield from _cut(seen)
     flusher = Flusher(
-        log, segment_bytes, draw_nonce, usage_max, least_bytes, unproven=seen.unproven
-    )
+        log, segment_bytes, draw_nonce, usage_max, least_bytes,
+        unproven=seen.unproven, reserve_bytes=reserve_bytes,
+    )  # fmt: skip
     if seen.segments:
         yield from end_cut(log)
     yield from flusher.adopt_spare()

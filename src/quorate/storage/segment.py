@@ -97,6 +97,11 @@ class Segment:
         self.hollow = found.hollow
 
     @property
+    def claimed(self) -> Index:
+        """What this proved to be committed when the log was opened: only what is, is sealed."""
+        return self.last.index if self.footer is not None else self.committed
+
+    @property
     def room(self) -> int:
         """Bytes that can still be written into it: whole pages, as every block is."""
         return 0 if self.footer is not None else max(0, self.capacity - self.end) // PAGE * PAGE
