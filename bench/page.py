@@ -98,8 +98,8 @@ def _closing(results: Results, pictures: Sequence[str]) -> Iterator[str]:
     yield ""
     yield "Microseconds of processor time for each record. The load, the leader and two followers"
     yield "share the cores: what all of them spend is what the speed comes to, unless a disk or a"
-    yield "turn-around is waited for. What they spend it on, and what was tried to spend less, is in"
-    yield "[Speed](internals/speed.md)."
+    yield "turn-around is waited for. What they spend it on, and what was tried to spend less,"
+    yield "[another page](internals/speed.md) says."
     yield ""
     yield _row(["", "system", *NAMES])
     yield "|---|---|---|---|---|"

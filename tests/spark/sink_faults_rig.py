@@ -6,6 +6,7 @@ This file is also the program of a driver that is a process of its own.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import time
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark import TaskContext
 from pyspark.cloudpickle import register_pickle_by_value
@@ -22,8 +23,14 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 
 import quorate
 import quorate.spark
+from quorate.client.requests import Requests
+from quorate.client.retries import Lost
+from quorate.client.session import Session
+from quorate.client.silence import unacknowledged
+from quorate.client.staging import abort
 from quorate.spark.source import QuorateDataSource
 from quorate.testing.spark_chaos.driver import processes_of
+from quorate.wire.calls import Publish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
+    from quorate.client.routing import Route
     from quorate.spark.sink import QuorateStreamWriter
     from quorate.testing import Cluster
 
@@ -47,6 +55,7 @@ __all__ = [
     "come_to",
     "driver_at",
     "go_on",
+    "node_of",
     "run_to_end",
     "start_query",
     "start_until_here",
@@ -76,13 +85,14 @@ class Run(NamedTuple):
     source: str
     target: str
     checkpoint: str
-    # none, task, pause, slow, before, after, raise, publish.
+    # none, task, pause, slow, before, after, raise, publish, taken, unanswered.
     fault: str = "none"
     # A directory where both sides say how far they are.
     marks: str = ""
     sink: str = "quorate_faults"
-    # What becomes of a value on its way.
+    # What becomes of a value on its way, and which records are left out.
     value: str = "value"
+    where: str = "true"
     master: str = "local[2]"
 
 
@@ -91,7 +101,7 @@ def start_query(spark: SparkSession, run: Run, **options: str) -> StreamingQuery
     reader = spark.readStream.format("quorate").option("endpoints", run.endpoints)
     reader = reader.option("log", run.source).option("startingOffsets", "earliest")
     rows = reader.option("maxOffsetsPerTrigger", str(PORTION)).option("minPartitions", "2").load()
-    rows = rows.selectExpr("key", f"{run.value} as value")
+    rows = rows.where(run.where).selectExpr("key", f"{run.value} as value")
     writer = rows.writeStream.format(run.sink).option("endpoints", run.endpoints)
     writer = writer.option("log", run.target).option("checkpointLocation", run.checkpoint)
     writer = writer.option("fault", run.fault).option("marks", run.marks).options(**options)
@@ -105,6 +115,11 @@ def come_to(marks: str, mark: str, over: Callable[[], object] = lambda: False) -
         if over() or time.monotonic() > deadline:
             raise TimeoutError(f"nobody came to {mark}")
         time.sleep(0.02)
+
+
+def node_of(run: Run) -> str:
+    """Where a publish that was disturbed went."""
+    return (Path(run.marks) / "node").read_text(encoding="utf-8")
 
 
 def go_on(run: Run) -> None:
@@ -250,7 +265,8 @@ class FaultyWriter(DataSourceStreamArrowWriter):
             self.stand_still("never")
         if self.fault == "publish":
             self.stand_still("go")
-        self.real.commit(messages, batchId)
+        with self.publishes():
+            self.real.commit(messages, batchId)
         if self.fault == "after":
             self.stand_still("never")
         if self.fault == "raise":
@@ -258,6 +274,58 @@ class FaultyWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.real.abort(messages, batchId)
+
+    @contextmanager
+    def publishes(self) -> Iterator[None]:
+        """What the client does with a publish."""
+        change, call = Session.change, Requests.call
+        if self.fault == "taken":
+            Session.change = self.taken(change)  # type: ignore[method-assign]  # that is the fault
+        if self.fault == "unanswered":
+            Requests.call = self.unanswered(call)  # type: ignore[method-assign]  # the same
+        try:
+            yield
+        finally:
+            Session.change, Requests.call = change, call  # type: ignore[method-assign]  # as it was
+
+    def taken(self, change: Callable[..., Any]) -> Callable[..., Any]:
+        """A publish stands still before it is sent, to a node that is connected; then it is told
+        when that node has it."""
+
+        async def disturbed(
+            session: Session, route: Route, what: str, call: object, *rest: Any, **more: Any
+        ) -> Any:
+            if not isinstance(call, Publish):
+                return await change(session, route, what, call, *rest, **more)
+            # There is no such attempt: whoever says so leads.
+            await abort(session, route, call.app, call.batch_id, attempt=bytes(16))
+            at = await session.pool.reach(session.routing.addresses(route.to_write()))
+            (Path(self.marks) / "node").write_text(at.node)
+            self.stand_still("go")
+            before = at._sent_bytes
+            answer = asyncio.ensure_future(change(session, route, what, call, *rest, **more))
+            line = at._connection
+            # Nobody tells when the other machine has it.
+            while at._sent_bytes == before or line.buffered or unacknowledged(line.descriptor):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            (Path(self.marks) / "taken").touch()
+            return await answer
+
+        return disturbed
+
+    def unanswered(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        """A publish took effect, and its answer is lost."""
+
+        async def disturbed(at: Requests, call: object, batch: bytes = b"") -> Any:
+            answer = await real(at, call, batch)
+            if isinstance(call, Publish) and not (Path(self.marks) / "go").exists():
+                (Path(self.marks) / "node").write_text(at.node)
+                # No other work goes on meanwhile: so nobody's time is up before it is lost.
+                self.stand_still("go")
+                raise Lost("the answer to the publish")
+            return answer
+
+        return disturbed
 
     def stand_still(self, until: str) -> None:
         """Until somebody says so, or kills it."""

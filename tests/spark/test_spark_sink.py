@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from quorate.client.blocking_staging import last_publication
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from spark_rig import Place
@@ -75,6 +77,18 @@ def test_a_null_value_fails_the_whole_write(place: Place) -> None:
     frame = place.spark.range(0, 10, 1, 2).selectExpr("if(id = 9, null, string(id)) as value")
     with pytest.raises(Exception, match="INVALID_ARGUMENT: column value is null in 1 of the rows"):
         save(place, frame, log=log.name)
+    assert log.end_offset() == 0
+
+
+def test_a_frame_without_partitions_is_written_by_a_task_all_the_same(place: Place) -> None:
+    log = place.log()
+    empty = place.spark.createDataFrame(place.spark.sparkContext.emptyRDD(), "value string")
+    assert empty.rdd.getNumPartitions() == 0
+    save(place, empty, log=log.name)
+    save(place, empty, log=log.name, txnAppId="etl", txnVersion="1")
+    last = last_publication(log, "etl")
+    assert last is not None
+    assert (last.batch_id, last.count) == (1, 0)
     assert log.end_offset() == 0
 
 

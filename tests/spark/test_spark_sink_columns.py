@@ -23,8 +23,16 @@ from pyspark.sql.types import (
 from quorate.batch import Batch
 from quorate.errors import InvalidArgument
 from quorate.spark import chunks
-from quorate.spark.chunks import by_log, encode_rows, joined, pieces, rows_of
-from quorate.spark.digest import LONG, NOTHING, Digest, digest_of
+from quorate.spark.chunks import (
+    by_log,
+    copied,
+    encode_rows,
+    joined,
+    pieces,
+    rows_of,
+    size_of,
+)
+from quorate.spark.digest import LONG, NOTHING, Digest, digest_of, digest_of_logs
 from quorate.spark.sink_columns import ACCEPTED, check_columns
 from quorate.spark.sink_options import NAMES, Transaction, WriteOptions, parse_write_options
 
@@ -40,6 +48,7 @@ TYPES = {
     "headers": pa.list_(PAIR),
 }
 Row = dict[str, Any]
+ROW: list[Row] = [{"value": b"v"}]
 
 ROWS = st.lists(
     st.fixed_dictionaries(
@@ -165,10 +174,37 @@ def test_pieces_are_small_unless_a_row_is_not(monkeypatch: pytest.MonkeyPatch) -
     values = [bytes([number]) * size for number, size in enumerate(sizes)]
     headers: list[Row] = [{"key": "h", "value": b""}]
     batch = frame([{"value": value, "headers": headers} for value in values], ("value", "headers"))
-    found = list(pieces(batch))
-    assert [piece.num_rows for piece in found] == [2, 1, 2, 2]
+    found = list(pieces(batch, 1 << 20))
+    assert [piece.num_rows for piece in found] == [2, 1, 1, 1, 2]
     assert joined(found).equals(batch)
-    assert list(pieces(batch.slice(0, 0))) == []
+    assert list(pieces(batch.slice(0, 0), 1 << 20)) == []
+    assert [piece.num_rows for piece in pieces(batch, 600)] == [2, 1, 1, 1, 1, 1]
+
+
+@given(ROWS, st.integers(1, 1500))
+@settings(deadline=None)
+def test_no_piece_is_larger_than_the_limit_unless_it_is_one_row(
+    rows: list[Row], limit: int
+) -> None:
+    batch = frame(rows)
+    found = list(pieces(batch, limit))
+    assert joined(found).equals(batch)
+    for piece in found:
+        size = len(encode_rows(rows_of(piece), NOW))
+        assert size <= limit or piece.num_rows == 1
+        assert size <= size_of(piece)
+
+
+def test_rows_of_a_log_do_not_keep_the_memory_of_others() -> None:
+    logs = ["common"] * 999 + ["rare"]
+    values = pa.array([bytes(1000)] * 1000)
+    batch = pa.RecordBatch.from_arrays([values, pa.array(logs)], ["value", "log"])
+    rare = dict(by_log(batch))["rare"]
+    assert rare.get_total_buffer_size() < 10_000
+    part = batch.slice(10, 1)
+    assert part.get_total_buffer_size() > 1_000_000
+    assert copied(part).equals(part)
+    assert copied(part).get_total_buffer_size() < 10_000
 
 
 def test_rows_of_several_logs_keep_their_order() -> None:
@@ -182,6 +218,24 @@ def test_rows_of_several_logs_keep_their_order() -> None:
     lost = batch.set_column(1, "log", pa.array(["a", None] * 3))
     with pytest.raises(InvalidArgument, match="column log is null in 3 of the rows"):
         list(by_log(lost))
+
+
+def test_the_digest_of_several_logs_knows_what_is_where() -> None:
+    one, two = digest(frame(ROW, ("value",))), digest(frame(2 * ROW, ("value",)))
+    assert digest_of_logs({"a": one}) == one.encode()
+    assert digest_of_logs({"a": one, "b": two}) == digest_of_logs({"b": two, "a": one})
+    others = [
+        {},
+        {"a": one},
+        {"a": two},
+        {"a": one, "b": two},
+        {"a": two, "b": one},
+        {"a": one, "c": two},
+        {"a": one, "b": two, "c": NOTHING},
+    ]
+    found = {digest_of_logs(digests) for digests in others}
+    assert len(found) == len(others)
+    assert {len(told) for told in found} == {32}
 
 
 # -- what is refused on the driver -----------------------------------------------------------------

@@ -17,6 +17,7 @@ from sink_faults_rig import (
     come_to,
     driver_at,
     go_on,
+    node_of,
     run_to_end,
     start_until_here,
 )
@@ -87,16 +88,33 @@ def test_the_leader_is_killed_while_rows_are_staged(pipe: Pipe, spark: SparkSess
     pipe.assert_once()
 
 
-def test_the_leader_is_killed_while_it_publishes(pipe: Pipe, spark: SparkSession) -> None:
-    run = pipe.marked("publish")
+def test_the_leader_is_killed_with_a_publish_that_it_did_not_read(
+    pipe: Pipe, spark: SparkSession
+) -> None:
+    run = pipe.marked("taken")
     query = start_until_here(spark, run)
     leader = pipe.cluster.wait_leader(pipe.target.name)
-    # It takes the publish and answers nobody.
+    assert node_of(run) == leader
+    # Its machine takes the publish, and it answers nobody.
     pipe.cluster.pause(leader)
     go_on(run)
+    come_to(run.marks, "taken", query.exception)
     pipe.cluster.kill(leader)
     query.awaitTermination()
     pipe.cluster.restart(leader)
+    pipe.assert_once()
+
+
+def test_the_leader_is_killed_when_it_has_published_and_nobody_knows(
+    pipe: Pipe, spark: SparkSession
+) -> None:
+    run = pipe.marked("unanswered")
+    query = start_until_here(spark, run)
+    assert len(pipe.numbers()) == RECORDS // 2
+    pipe.cluster.kill(node_of(run))
+    go_on(run)
+    query.awaitTermination()
+    pipe.cluster.restart(node_of(run))
     pipe.assert_once()
 
 

@@ -55,13 +55,38 @@ def test_a_sink_without_all_this_repeats_itself(pipe: Pipe, spark: SparkSession)
     assert len(numbers) > RECORDS
 
 
-def test_a_portion_that_is_repeated_with_other_rows(pipe: Pipe, spark: SparkSession) -> None:
-    run_to_end(spark, pipe.run)
-    # As if the driver had died before it noted the last commit, and come back as another program.
+def forget_the_last_commit(pipe: Pipe) -> None:
+    """As if the driver had died before it noted it."""
     for noted in Path(pipe.run.checkpoint, "commits").glob("*1*"):
         noted.unlink()
-    other = pipe.run._replace(value="concat('-', string(value))")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"value": "concat('-', string(value))"}, id="other rows"),
+        pytest.param({"where": "false"}, id="no rows"),
+    ],
+)
+def test_a_portion_that_is_repeated_with_other_rows(
+    pipe: Pipe, spark: SparkSession, changed: dict[str, str]
+) -> None:
+    run_to_end(spark, pipe.run)
+    forget_the_last_commit(pipe)
+    # It comes back as another program.
+    other = pipe.run._replace(**changed)
     with pytest.raises(Exception, match="REPLAY_MISMATCH"):
         run_to_end(spark, other)
     run_to_end(spark, other, replayMismatch="keepFirst")
     pipe.assert_once()
+
+
+def test_a_portion_without_rows_is_repeated(pipe: Pipe, spark: SparkSession) -> None:
+    nothing = pipe.run._replace(where="false")
+    run_to_end(spark, nothing)
+    forget_the_last_commit(pipe)
+    run_to_end(spark, nothing)
+    forget_the_last_commit(pipe)
+    with pytest.raises(Exception, match="REPLAY_MISMATCH"):
+        run_to_end(spark, pipe.run)
+    assert pipe.numbers() == []

@@ -1,143 +1,38 @@
-"""The writers as Spark calls them, on a real cluster and without a Java process in between."""
+"""The writers as Spark calls them, on a real cluster and without a Java process in between.
+
+What a repeat comes to is in ``test_spark_sink_repeats.py``.
+"""
 
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from pyspark import TaskContext
-from pyspark.sql.types import StructType
-from spark_rig import unused_name
+from sink_writers_rig import SCHEMA, Logs, Query, logs_of, rows, task, values
 
 import quorate.testing
-from dev_rig import delete_logs
-from quorate.client.staging import last_published
-from quorate.errors import (
-    Duplicate,
-    InvalidArgument,
-    LogNotFound,
-    ReplayMismatch,
-    StageExpired,
-    TooLarge,
-)
+from quorate.client.blocking_staging import last_publication
+from quorate.errors import InvalidArgument, LogNotFound, StageExpired, TooLarge
 from quorate.spark import chunks, writer
-from quorate.spark.source import QuorateDataSource
-from quorate.spark.writer import BATCH_ID, QUERY_ID, RUN_ID, Written
+from quorate.spark.writer import BATCH_ID, QUERY_ID, RUN_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from quorate.spark.sink import QuorateBatchWriter, QuorateStreamWriter
     from quorate.testing import Cluster
 
-SCHEMA = StructType().add("value", "binary")
 # A leader looks every ten seconds for what it may forget.
 PATIENCE_S = 120
-BY_COLUMN = StructType().add("value", "binary").add("log", "string")
-
-
-@contextmanager
-def task(partition: int = 0, /, **properties: str) -> Iterator[None]:
-    """What a worker of Spark sets before it runs a task."""
-    context = TaskContext._getOrCreate()
-    context._partitionId = partition
-    context._localProperties = properties
-    try:
-        yield
-    finally:
-        TaskContext._setTaskContext(None)
-
-
-def rows(*values: str, logs: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    columns = {"value": pa.array([value.encode() for value in values])}
-    if logs is not None:
-        columns["log"] = pa.array(logs)
-    yield pa.RecordBatch.from_pydict(columns)
-
-
-class Query:
-    """A streaming query that is known again by its id, in one of its runs."""
-
-    def __init__(self, logs: Logs, log: str | None, **options: str) -> None:
-        self._logs = logs
-        self._log = log
-        self._options = options
-        self._id = str(uuid4())
-        self.restart()
-
-    def restart(self, **options: str) -> None:
-        self._run = str(uuid4())
-        self._options |= options
-
-    def writer(self) -> QuorateStreamWriter:
-        """Made anew for each step, as Spark does."""
-        schema = SCHEMA if self._log is not None else BY_COLUMN
-        source = self._logs.source(self._log, **self._options)
-        return source.streamWriter(schema, overwrite=False)
-
-    def write(self, batch_id: int, *batches: Iterator[pa.RecordBatch]) -> list[Written]:
-        """By one task for each of ``batches``."""
-        messages = []
-        for partition, batch in enumerate(batches):
-            properties = {QUERY_ID: self._id, BATCH_ID: str(batch_id), RUN_ID: self._run}
-            with task(partition, **properties):
-                messages.append(self.writer().write(batch))
-        return messages
-
-    def commit(self, batch_id: int, messages: Sequence[Written | None]) -> None:
-        self.writer().commit(list(messages), batch_id)
-
-    def abort(self, batch_id: int, messages: Sequence[Written | None]) -> None:
-        self.writer().abort(list(messages), batch_id)
-
-
-class Logs:
-    """Logs of one test, and writers to them."""
-
-    def __init__(self, cluster: Cluster, prefix: str) -> None:
-        self.cluster = cluster
-        self.client = cluster.client()
-        self.prefix = prefix
-
-    def make(self, name: str = "log") -> quorate.Log:
-        return self.client.create_log(f"{self.prefix}-{name}")
-
-    def source(self, log: str | None, **options: str) -> QuorateDataSource:
-        given = {"endpoints": self.cluster.endpoints} | options
-        return QuorateDataSource(given if log is None else given | {"log": log})
-
-    def batch(self, log: str | None, **options: str) -> QuorateBatchWriter:
-        schema = SCHEMA if log is not None else BY_COLUMN
-        return self.source(log, **options).writer(schema, overwrite=False)
-
-    def save(self, log: str | None, *batches: Iterator[pa.RecordBatch], **options: str) -> None:
-        job = self.batch(log, **options)
-        messages = []
-        for partition, batch in enumerate(batches):
-            with task(partition):
-                messages.append(job.write(batch))
-        job.commit(list(messages))
-
-    def staged_bytes(self, log: quorate.Log) -> int:
-        [found] = [one for one in self.client.status()["logs"] if one["name"] == log.name]
-        return found["staged_bytes"]
 
 
 @pytest.fixture
 def logs(cluster: Cluster) -> Iterator[Logs]:
-    made = Logs(cluster, unused_name())
-    yield made
-    delete_logs(made.client, made.prefix)
-    made.client.close()
-
-
-def values(log: quorate.Log) -> list[str]:
-    end = log.end_offset()
-    return [record.value.decode() for record in log.read(0, end)]
+    with logs_of(cluster) as made:
+        yield made
 
 
 # -- batches ---------------------------------------------------------------------------------------
@@ -151,7 +46,7 @@ def test_a_batch_is_there_at_once_and_in_the_order_of_its_partitions(logs: Logs)
     with task(0):
         first = job.write(rows("a", "b"))
     assert values(log) == []
-    job.commit([second, None, first])
+    job.commit([second, first])
     assert values(log) == ["a", "b", "c"]
     assert len({record.append_time for record in log.read()}) == 1
 
@@ -195,18 +90,6 @@ def test_a_frame_without_rows_writes_nothing(logs: Logs) -> None:
     empty = pa.RecordBatch.from_pydict({"value": pa.array([], pa.binary())})
     logs.save(log.name, iter(()), iter([empty]))
     assert values(log) == []
-
-
-def test_a_transaction_is_written_once(logs: Logs) -> None:
-    log = logs.make()
-    logs.save(log.name, rows("a"), txnAppId="etl", txnVersion="3")
-    logs.save(log.name, rows("a"), txnAppId="etl", txnVersion="3")
-    logs.save(log.name, rows("other", "rows"), txnAppId="etl", txnVersion="3")
-    logs.save(log.name, rows("older"), txnAppId="etl", txnVersion="2")
-    assert values(log) == ["a"]
-    logs.save(log.name, rows("b"), txnAppId="etl", txnVersion="4")
-    logs.save(log.name, rows("c"), txnAppId="another", txnVersion="1")
-    assert values(log) == ["a", "b", "c"]
 
 
 def test_two_jobs_without_a_transaction_are_two(logs: Logs) -> None:
@@ -277,77 +160,109 @@ def test_in_a_query_a_batch_without_a_transaction_warns(logs: Logs) -> None:
     assert values(log) == ["a", "a"]
 
 
-# -- streams ---------------------------------------------------------------------------------------
-
-
-def test_a_portion_that_is_repeated_is_there_once(logs: Logs) -> None:
+def test_a_task_that_says_nothing_is_not_passed_over(logs: Logs) -> None:
     log = logs.make()
-    query = Query(logs, log.name)
-    staged = query.write(0, rows("a"), rows("b"))
-    query.restart()
-    query.commit(0, query.write(0, rows("b"), rows("a")))
-    query.restart()
-    query.commit(0, query.write(0, rows("a", "b")))
-    query.commit(0, staged)
-    query.commit(1, query.write(1, rows("c")))
-    assert values(log) == ["b", "a", "c"]
+    job, query = logs.batch(log.name), Query(logs, log.name)
+    with task():
+        message = job.write(rows("a"))
+    with pytest.raises(InvalidArgument, match="1 of 2 tasks said what they wrote: nothing is pub"):
+        job.commit([message, None])
+    with pytest.raises(InvalidArgument, match="1 of 2 tasks said what they wrote: nothing is pub"):
+        query.commit(0, [*query.write(0, rows("a")), None])
+    with pytest.raises(InvalidArgument, match="0 of 0 tasks"):
+        query.commit(0, [])
+    assert values(log) == []
+
+
+# -- limits and room -------------------------------------------------------------------------------
+
+
+def test_chunks_are_no_larger_than_the_nodes_allow() -> None:
+    limits = {"batch_bytes": 1 << 16}
+    with quorate.testing.cluster(1, settings={"limits": limits}, cuttable=False) as small:
+        logs = Logs(small, "limits")
+        log = logs.make()
+        many = [f"{number:04}".ljust(1000, ".") for number in range(300)]
+        logs.save(log.name, rows(*many))
+        assert values(log) == many
+        # The first one waits for more, and what comes is too much for one chunk with it.
+        pair = ["a" * 20_000, "b" * 60_000]
+        logs.save(log.name, iter([*rows(pair[0]), *rows(pair[1])]))
+        assert values(log) == many + pair
+        with task(), pytest.raises(TooLarge, match=r"TOO_LARGE: .*limits.batch_bytes of n1 is 655"):
+            logs.batch(log.name).write(rows("c" * (1 << 17)))
+        logs.client.close()
+
+
+class Taking:
+    """In place of a stager: it takes everything."""
+
+    def __init__(self, *_: object) -> None:
+        self.batches: list[bytes] = []
+
+    def send(self, batch: bytes) -> None:
+        self.batches.append(batch)
+
+
+def test_rows_that_wait_do_not_keep_those_that_were_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "Stager", Taking)
+    monkeypatch.setattr(writer, "largest_chunk", lambda _: 8 << 20)
+    lane = writer._Lane(Mock(), writer.Target("app", bytes(16), 0, 0), bytes(16), 0)
+    lane.add(next(rows(*["x" * 1000] * 2500)))
+    assert isinstance(lane.stager, Taking)
+    assert len(lane.stager.batches) == 1
+    [waiting] = lane._waiting
+    assert 0 < waiting.num_rows < 1000
+    assert waiting.get_total_buffer_size() < 1_000_000
+
+
+class Fault(Exception):
+    """Of the rows that a task is given."""
+
+
+def failing(
+    logs: Logs, log: quorate.Log, *batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield from batch
+    assert logs.staged_bytes(log) > 0
+    raise Fault
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+def test_a_task_that_fails_gives_back_its_room(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, by_column: bool
+) -> None:
+    monkeypatch.setattr(writer, "CHUNK_BYTES", 1)
+    log = logs.make()
+    name = None if by_column else log.name
+    # More than are under way at once.
+    batches = [rows(str(number), logs=[log.name] if by_column else None) for number in range(20)]
+    query = Query(logs, name)
+    others = query.write(0, rows("kept", logs=[log.name] if by_column else None))
+    with pytest.raises(Fault):
+        query.write(0, failing(logs, log, *batches))
+    query.commit(0, others)
+    assert values(log) == ["kept"]
+    batches = [rows(str(number), logs=[log.name] if by_column else None) for number in range(20)]
+    with task(), pytest.raises(Fault):
+        logs.batch(name).write(failing(logs, log, *batches))
     assert logs.staged_bytes(log) == 0
 
 
-def test_a_portion_before_the_last_one_cannot_be_compared(logs: Logs) -> None:
+def test_what_cannot_be_tidied_up_does_not_hide_why_a_task_failed(logs: Logs) -> None:
     log = logs.make()
-    query = Query(logs, log.name)
-    for batch_id in range(2):
-        query.commit(batch_id, query.write(batch_id, rows(str(batch_id))))
-    query.restart()
-    with pytest.raises(Duplicate, match=r"DUPLICATE: .*checkpoint was set back; to go on with"):
-        query.commit(0, query.write(0, rows("0")))
-    query.restart(replayMismatch="keepFirst")
-    query.commit(0, query.write(0, rows("0")))
-    assert values(log) == ["0", "1"]
+
+    def lost() -> Iterator[pa.RecordBatch]:
+        yield from rows("a" * chunks.PIECE_BYTES)
+        logs.client.delete_log(log.name)
+        raise Fault
+
+    with task(), pytest.raises(Fault):
+        logs.batch(log.name).write(lost())
 
 
-def test_a_portion_that_is_repeated_with_other_rows_is_told(logs: Logs) -> None:
-    log = logs.make()
-    query = Query(logs, log.name)
-    query.commit(0, query.write(0, rows("a", "b")))
-    for others in (["a", "c"], ["a"], ["a", "b", "b"]):
-        query.restart()
-        with pytest.raises(ReplayMismatch, match=r"REPLAY_MISMATCH: .*not deterministic"):
-            query.commit(0, query.write(0, rows(*others)))
-    query.restart(replayMismatch="keepFirst")
-    query.commit(0, query.write(0, rows("a", "c")))
-    query.commit(1, query.write(1, rows("d")))
-    assert values(log) == ["a", "b", "d"]
-
-
-def test_some_logs_of_a_portion_may_be_published_before_the_others(logs: Logs) -> None:
-    one, two = logs.make("one"), logs.make("two")
-    query = Query(logs, None)
-
-    def written() -> list[Written]:
-        return query.write(0, rows("1", "2", logs=[one.name, two.name]))
-
-    [message] = written()
-    query.commit(0, [Written(message.app, 0, {one.name: message.shares[one.name]})])
-    query.restart()
-    query.commit(0, written())
-    assert (values(one), values(two)) == (["1"], ["2"])
-
-
-def test_the_first_log_with_other_rows_ends_a_repeat_and_is_named(logs: Logs) -> None:
-    one, two, three = (logs.make(name) for name in ("one", "three", "two"))
-    names = [one.name, two.name, three.name]
-    query = Query(logs, None)
-    query.commit(0, query.write(0, rows("a", "b", logs=names[:2])))
-    query.restart()
-    again = query.write(0, rows("a", "other", "c", logs=names))
-    with pytest.raises(ReplayMismatch, match=f"log {two.name}: app .*keepFirst"):
-        query.commit(0, again)
-    assert [values(log) for log in (one, two, three)] == [["a"], ["b"], []]
-    query.restart(replayMismatch="keepFirst")
-    query.commit(0, query.write(0, rows("a", "other", "c", logs=names)))
-    assert [values(log) for log in (one, two, three)] == [["a"], ["b"], ["c"]]
+# -- streams ---------------------------------------------------------------------------------------
 
 
 def test_a_job_without_a_name_is_not_remembered_for_long() -> None:
@@ -367,7 +282,7 @@ def test_a_job_without_a_name_is_not_remembered_for_long() -> None:
 
 def last_batch(log: quorate.Log, app: str) -> int | None:
     """What ``app`` published last, as far as the log remembers."""
-    found = log._client._run(lambda session: last_published(session, log._route, app))
+    found = last_publication(log, app)
     return found.batch_id if found is not None else None
 
 
@@ -382,14 +297,6 @@ def test_an_aborted_portion_can_be_written_again(logs: Logs) -> None:
     query.commit(0, theirs)
     query.abort(0, theirs)
     assert values(log) == ["a"]
-
-
-def test_a_portion_without_rows_publishes_nothing(logs: Logs) -> None:
-    log = logs.make()
-    query = Query(logs, log.name)
-    query.commit(0, query.write(0, iter(())))
-    query.commit(1, [])
-    assert values(log) == []
 
 
 def test_messages_of_another_portion_are_refused(logs: Logs) -> None:

@@ -6,13 +6,15 @@ leader takes them in order, and one that overtook another is sent again.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from quorate.client.staging import abort, last_published, publish, stage
+from quorate.client.staging import abort, chunk_bytes_max, last_published, publish, stage
+from quorate.errors import QuorateError
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Sequence
 
     from quorate.client.blocking import Log
@@ -20,10 +22,20 @@ if TYPE_CHECKING:
     from quorate.client.session import Session
     from quorate.client.staging import Chunk, Part, Publication
 
-__all__ = ["Stager", "abort_staged", "last_publication", "publish_staged"]
+__all__ = [
+    "Stager",
+    "abandon_all",
+    "abort_staged",
+    "largest_chunk",
+    "last_publication",
+    "last_publications",
+    "publish_staged",
+]
 
 # Chunks on their way at once: enough to keep a leader busy, little beside its limits.
 DEPTH = 4
+# What failed is tidied up for so long at most: why it failed is to be told soon.
+ABANDON_S = 10.0
 
 
 class Stager:
@@ -36,6 +48,8 @@ class Stager:
         self.chunks = 0
         # The batch, or a later one, is published: what is given from then on is not sent.
         self.published = False
+        # The log took at least one.
+        self.accepted = False
         self._under_way: deque[asyncio.Task[bool]] = deque()
 
     def send(self, batch: bytes) -> None:
@@ -66,8 +80,37 @@ class Stager:
             while self._under_way:
                 self._under_way.pop().cancel()
             raise
-        if not staged:
+        if staged:
+            self.accepted = True
+        else:
             self.published = True
+
+    async def _abandon(self, session: Session) -> None:
+        """A chunk that came behind the abort would stay: so what is under way is waited for."""
+        with suppress(QuorateError):
+            await self._settle_all(session)
+        first = self._first
+        await abort(session, self._log._route, first.app, first.batch_id, first.attempt)
+
+
+def abandon_all(stagers: Sequence[Stager]) -> None:
+    """Give back the room of what these, of one client, have staged, as far as that can be done. It
+    expires in any case: so nothing is raised, which would hide why they are given up."""
+
+    async def abandon(session: Session) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ABANDON_S):
+                work = (stager._abandon(session) for stager in stagers)
+                await asyncio.gather(*work, return_exceptions=True)
+
+    with suppress(QuorateError):
+        if stagers:
+            stagers[0]._log._client._run(abandon)
+
+
+def largest_chunk(log: Log) -> int:
+    """As :func:`quorate.client.staging.chunk_bytes_max`."""
+    return log._client._run(lambda session: chunk_bytes_max(session, log._route))
 
 
 def publish_staged(
@@ -87,3 +130,12 @@ def abort_staged(log: Log, app: str, batch_id: int, attempt: bytes | None = None
 def last_publication(log: Log, app: str) -> Publication | None:
     """As :func:`quorate.client.staging.last_published`."""
     return log._client._run(lambda session: last_published(session, log._route, app))
+
+
+def last_publications(logs: Sequence[Log], app: str) -> list[Publication | None]:
+    """The same of several logs of one client, all asked at once."""
+
+    async def ask(session: Session) -> list[Publication | None]:
+        return await asyncio.gather(*(last_published(session, log._route, app) for log in logs))
+
+    return logs[0]._client._run(ask) if logs else []

@@ -11,15 +11,33 @@ from typing import TYPE_CHECKING, NamedTuple
 from quorate.client.results import Receipt
 from quorate.client.retries import Effect
 from quorate.errors import Duplicate, ReplayMismatch, StageExpired
-from quorate.wire.calls import AbortStaged, LastPublished, Publish, PublishPart, StageChunk
+from quorate.wire.calls import (
+    AbortStaged,
+    LastPublished,
+    Publish,
+    PublishPart,
+    ReadEnds,
+    StageChunk,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from quorate.client.requests import Requests
     from quorate.client.routing import Route
     from quorate.client.session import Session
+    from quorate.wire.calls import Ends
 
-__all__ = ["Chunk", "Part", "Publication", "abort", "last_published", "publish", "stage"]
+__all__ = [
+    "Chunk",
+    "Part",
+    "Publication",
+    "abort",
+    "chunk_bytes_max",
+    "last_published",
+    "publish",
+    "stage",
+]
 
 # After an attempt whose answer was lost these are as good as one: the batch was published by
 # somebody, or cannot be published with what was staged for it.
@@ -58,6 +76,17 @@ class Publication(NamedTuple):
     count: int  # type: ignore[assignment]  # nobody calls tuple's own
     index: int  # type: ignore[assignment]  # nobody calls tuple's own
     digest: bytes
+
+
+async def chunk_bytes_max(session: Session, route: Route) -> int:
+    """How large a chunk may be: limits.batch_bytes, which is the same on all nodes."""
+    found = []
+
+    def look(_: Ends, at: Requests) -> None:
+        found.append(at.welcome.batch_bytes)
+
+    await session.ask(route, f"limits of {route.name}", ReadEnds(route.wire, barrier=False), look)
+    return found[-1]
 
 
 async def stage(session: Session, route: Route, chunk: Chunk, batch: bytes) -> bool:

@@ -25,10 +25,23 @@ if TYPE_CHECKING:
     Offsets = npt.NDArray[np.int32]
     Truths = npt.NDArray[np.bool_]
 
-__all__ = ["Cells", "Pairs", "Rows", "by_log", "encode_rows", "joined", "pieces", "rows_of"]
+__all__ = [
+    "Cells",
+    "Pairs",
+    "Rows",
+    "by_log",
+    "copied",
+    "encode_rows",
+    "joined",
+    "pieces",
+    "rows_of",
+    "size_of",
+]
 
 # A piece of a frame has no more bytes than this, unless one row alone has.
 PIECE_BYTES = 2 << 20
+# What a batch has besides its rows: a head, the first offset of each column, and padding.
+HEAD_BYTES = 256
 
 
 class Cells(NamedTuple):
@@ -178,22 +191,32 @@ def by_log(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     # Stable, so the rows of a log stay in their order.
     order = pc.array_sort_indices(encoded.indices)
     codes = encoded.indices.take(order).to_numpy()
-    sorted_rows = rest.take(order)
     starts = np.searchsorted(codes, np.arange(len(names) + 1)).tolist()
     for name, start, stop in zip(names, starts, starts[1:], strict=False):
-        yield name, sorted_rows.slice(start, stop - start)
+        # Memory of its own: a few rows that wait for more would keep those of all logs.
+        yield name, rest.take(order.slice(start, stop - start))
 
 
-def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The same rows in pieces of at most PIECE_BYTES, or of one row."""
-    if batch.nbytes <= PIECE_BYTES or batch.num_rows == 1:
+def size_of(batch: pa.RecordBatch) -> int:
+    """The bytes of these rows as a batch, or a few more."""
+    # Arrow has no bit for each key if none is missing.
+    size: int = batch.nbytes + batch.num_rows // 8 + HEAD_BYTES
+    return size
+
+
+def pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in pieces that as batches have at most PIECE_BYTES and ``limit`` bytes, or are
+    of one row."""
+    most = min(PIECE_BYTES, limit)
+    if size_of(batch) <= most or batch.num_rows == 1:
         if batch.num_rows:
             yield batch
         return
     ends = _ends(rows_of(batch))
+    room = most - HEAD_BYTES
     start, before = 0, 0
     while start < len(ends):
-        stop = max(start + 1, int(np.searchsorted(ends, before + PIECE_BYTES, "right")))
+        stop = max(start + 1, int(np.searchsorted(ends, before + room, "right")))
         yield batch.slice(start, stop - start)
         start, before = stop, int(ends[stop - 1])
 
@@ -208,6 +231,11 @@ def _ends(rows: Rows) -> Numbers:
         offsets, names, contents = rows.headers
         ends += names.offsets[offsets[1:]] + contents.offsets[offsets[1:]] + 8 * offsets[1:]
     return ends
+
+
+def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows in memory of their own: a slice keeps all that it is a part of."""
+    return batch.take(pa.array(np.arange(batch.num_rows)))
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -11,6 +11,7 @@ has words, not as there are rows. Of a long cell it takes two checksums instead,
 from __future__ import annotations
 
 import struct
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -18,6 +19,8 @@ import numpy as np
 from crc32c import crc32c
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
     from quorate.spark.chunks import Cells, Pairs, Rows
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     Hashes = npt.NDArray[np.uint64]
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["NOTHING", "Digest", "digest_of"]
+__all__ = ["NOTHING", "Digest", "digest_of", "digest_of_logs"]
 
 _WORD = 8
 # A cell with more bytes than this is worth a step of Python of its own.
@@ -66,6 +69,22 @@ class Digest(NamedTuple):
 
 
 NOTHING = Digest(0, 0, 0, 0)
+
+
+def digest_of_logs(digests: Mapping[str, Digest]) -> bytes:
+    """The 32 bytes for each publish of a write to these logs.
+
+    Those of several stand for the rows of all of them: a log that has its own rows again still
+    knows that a row was added to another one, left out, or comes to another one than before.
+    """
+    if len(digests) == 1:
+        [digest] = digests.values()
+        return digest.encode()
+    whole = blake2b(digest_size=_DIGEST.size)
+    for name, digest in sorted(digests.items()):
+        encoded = name.encode()
+        whole.update(struct.pack("<I", len(encoded)) + encoded + digest.encode())
+    return whole.digest()
 
 
 def digest_of(rows: Rows) -> Digest:

@@ -1,7 +1,8 @@
 """Writing frames and streams to logs: tasks stage, the driver publishes, all of it or nothing.
 
 A log that gets several rows gets them at once. Of several logs each has its own publish: a failure
-in between is mended by the repeat, which finds some of them published.
+in between is mended by the repeat, which finds some of them published. How that is done, and what
+a repeat with other rows comes to, is in ``publishing``.
 
 Spark makes the writer of a stream anew for every commit: only what tasks tell gets there. It may
 call ``abort`` after a commit that took effect; so ``abort`` never undoes anything.
@@ -17,9 +18,15 @@ from uuid import uuid4
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
 from quorate.client.blocking import Client
-from quorate.client.blocking_staging import abort_staged, publish_staged
-from quorate.errors import Duplicate, InvalidArgument, QuorateError, ReplayMismatch
-from quorate.spark.digest import NOTHING
+from quorate.client.blocking_staging import abort_staged
+from quorate.errors import InvalidArgument, LogNotFound, QuorateError
+from quorate.spark.publishing import (
+    REPEATED,
+    gathered,
+    publish_job,
+    publish_portion,
+    publish_transaction,
+)
 from quorate.spark.sink_columns import check_columns
 from quorate.spark.sink_options import parse_write_options
 from quorate.spark.telling import codes_told
@@ -33,12 +40,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from quorate.spark.sink_options import WriteOptions
-    from quorate.spark.writer import Share
 
 __all__ = ["QuorateBatchWriter", "QuorateStreamWriter", "batch_writer", "stream_writer"]
 
-# A batch of that number is published, and not, or not known to be, with these rows.
-REPEATED = (Duplicate, ReplayMismatch)
 ADVICE = (
     "the query is not deterministic or was changed, or its checkpoint was set back; to go on with "
     'what is published, write .option("replayMismatch", "keepFirst")'
@@ -99,23 +103,31 @@ class QuorateBatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """With a transaction, what is published already stays as it is."""
         with codes_told():
-            found = _written(messages)
-            known = self._options.transaction is not None
-            if not known and any(message.in_query for message in found):
+            found = _all_written(messages)
+            if self._options.transaction is not None:
+                write = gathered(found, self._app, self._batch_id, self._options.log)
+                publish_transaction(write, self._options.endpoints)
+                return
+            if any(message.in_query for message in found):
                 warnings.warn(
                     "quorate: rows were written in foreachBatch without txnAppId and txnVersion: "
                     "when Spark repeats the batch after a failure, they are written twice",
                     stacklevel=2,
                 )
-            # A job without a name is never known again: the log need not remember it for long.
-            _publish(found, self._options, REPEATED if known else (), once=not known)
+            # Nobody will ask whether there were rows.
+            write = gathered(found, self._app, self._batch_id, log=None)
+            publish_job(write, self._options.endpoints)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Tasks that failed have staged, too, and said nothing."""
-        logs = {log for message in _written(messages) for log in message.shares}
-        if self._options.log is not None:
-            logs.add(self._options.log)
-        staged = ((log, None) for log in sorted(logs))
+        """Of a job without a name everything is dropped: tasks that were killed have said nothing.
+        Another run may be at work on the same transaction: what it staged is left to it."""
+        found = _written(messages)
+        staged = _attempts(found)
+        if self._options.transaction is None:
+            logs = {log for log, _ in staged}
+            if self._options.log is not None:
+                logs.add(self._options.log)
+            staged = [(log, None) for log in sorted(logs)]
         _drop(staged, self._app, self._batch_id, self._options.endpoints)
 
 
@@ -133,15 +145,14 @@ class QuorateStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         with codes_told():
-            found = _written(messages)
+            found = _all_written(messages)
             strange = {message.batch_id for message in found} - {batchId}
             if strange:
                 raise InvalidArgument(f"portion {batchId} has rows of portion {strange.pop()}")
-            if self._options.mismatch == "keepFirst":
-                _publish(found, self._options, REPEATED)
-                return
+            write = gathered(found, found[0].app, batchId, self._options.log)
+            keep_first = self._options.mismatch == "keepFirst"
             try:
-                _publish(found, self._options, ())
+                publish_portion(write, self._options.endpoints, keep_first=keep_first)
             except REPEATED as error:
                 # An earlier portion than the last one cannot be compared any more: a checkpoint
                 # that was set back may have put other rows into it.
@@ -150,11 +161,8 @@ class QuorateStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Another driver may be at work on the same portion: what it staged is left to it."""
         found = _written(messages)
-        staged = [
-            (log, share.part.attempt) for message in found for log, share in message.shares.items()
-        ]
-        if staged:
-            _drop(staged, found[0].app, found[0].batch_id, self._options.endpoints)
+        if found:
+            _drop(_attempts(found), found[0].app, found[0].batch_id, self._options.endpoints)
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
@@ -162,37 +170,22 @@ def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
     return [message for message in messages if isinstance(message, Written)]
 
 
-def _publish(
-    found: Sequence[Written],
-    options: WriteOptions,
-    harmless: tuple[type[QuorateError], ...],
-    *,
-    once: bool = False,
-) -> None:
-    """One publish for each log, in the order of their names, of partitions in their order.
+def _all_written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    """Every task has said what it wrote, or what is published would not be all of it. Spark has at
+    least one task, also for a frame without partitions."""
+    found = _written(messages)
+    if len(found) < len(messages) or not found:
+        raise InvalidArgument(
+            f"{len(found)} of {len(messages)} tasks said what they wrote: nothing is published"
+        )
+    return found
 
-    The same batch again, with the same rows, is answered as the first time. ``harmless`` says what
-    else is taken for success. The first log that refuses it ends it: those before have their rows.
-    """
-    by_log: dict[str, list[Share]] = {}
-    for message in found:
-        for log, share in message.shares.items():
-            by_log.setdefault(log, []).append(share)
-    if not by_log:
-        return
-    app, batch_id = found[0].app, found[0].batch_id
-    with Client(options.endpoints) as client:
-        for log, shares in sorted(by_log.items()):
-            shares.sort(key=lambda share: share.part.partition)
-            digest = NOTHING
-            for share in shares:
-                digest = digest.plus(share.digest)
-            parts = [share.part for share in shares]
-            try:
-                publish_staged(client.log(log), app, batch_id, parts, digest.encode(), once=once)
-            except REPEATED as error:
-                if not isinstance(error, harmless):
-                    raise type(error)(f"log {log}: {error}") from None
+
+def _attempts(written: Iterable[Written]) -> list[tuple[str, bytes | None]]:
+    """The logs that they staged in, and as whom."""
+    return [
+        (log, share.part.attempt) for message in written for log, share in message.shares.items()
+    ]
 
 
 def _drop(staged: Iterable[tuple[str, bytes | None]], app: str, batch_id: int, at: str) -> None:
@@ -200,4 +193,5 @@ def _drop(staged: Iterable[tuple[str, bytes | None]], app: str, batch_id: int, a
     end it expires: so what goes wrong here is not to hide why the write failed."""
     with suppress(QuorateError), Client(at) as client:
         for log, attempt in staged:
-            abort_staged(client.log(log), app, batch_id, attempt)
+            with suppress(LogNotFound):
+                abort_staged(client.log(log), app, batch_id, attempt)

@@ -15,10 +15,18 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from quorate.client.blocking import Client
-from quorate.client.blocking_staging import Stager
+from quorate.client.blocking_staging import Stager, abandon_all, largest_chunk
 from quorate.client.staging import Chunk, Part
 from quorate.errors import InvalidArgument
-from quorate.spark.chunks import by_log, encode_rows, joined, pieces, rows_of
+from quorate.spark.chunks import (
+    by_log,
+    copied,
+    encode_rows,
+    joined,
+    pieces,
+    rows_of,
+    size_of,
+)
 from quorate.spark.digest import NOTHING, digest_of
 from quorate.spark.workers import begin_task
 
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Share", "Target", "Written", "in_query", "stage_rows", "task_context", "task_of_query"]
 
-# A chunk has at least so many bytes, but for the last.
+# A chunk has at least so many bytes, but for the last, and where the next row is a large one.
 CHUNK_BYTES = 1 << 20
 
 # What Spark tells tasks about their query. It is written down nowhere but in Spark's source.
@@ -57,6 +65,8 @@ class Share(NamedTuple):
 
     part: Part
     digest: Digest
+    # The log took some of it. Otherwise it said at once that this or a later batch is published.
+    accepted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +116,25 @@ def task_of_query(context: TaskContext) -> Target:
 def stage_rows(
     batches: Iterator[pa.RecordBatch], options: WriteOptions, target: Target
 ) -> dict[str, Share]:
-    """What was staged in each log. A log that is not there is an error: none is created."""
+    """What was staged in each log. A log that is not there is an error: none is created.
+
+    Of a try that fails nothing is left: the next one needs the room.
+    """
     begin_task()
     attempt = uuid4().bytes
     now_us = time.time_ns() // 1000
     lanes: dict[str, _Lane] = {}
     with Client(options.endpoints) as client:
-        for batch in batches:
-            for name, rows in _addressed(batch, options.log):
-                if name not in lanes:
-                    lanes[name] = _Lane(client.log(name), target, attempt, now_us)
-                lanes[name].add(rows)
-        return {name: lane.finish() for name, lane in lanes.items()}
+        try:
+            for batch in batches:
+                for name, rows in _addressed(batch, options.log):
+                    if name not in lanes:
+                        lanes[name] = _Lane(client.log(name), target, attempt, now_us)
+                    lanes[name].add(rows)
+            return {name: lane.finish() for name, lane in lanes.items()}
+        except Exception:
+            abandon_all([lane.stager for lane in lanes.values()])
+            raise
 
 
 def _addressed(batch: pa.RecordBatch, log: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -133,7 +150,9 @@ class _Lane:
     """The rows of one task for one log, on their way there."""
 
     def __init__(self, log: Log, target: Target, attempt: bytes, now_us: int) -> None:
-        self._stager = Stager(log, Chunk(*target, attempt, 0))
+        self.stager = Stager(log, Chunk(*target, attempt, 0))
+        # A larger chunk is refused.
+        self._limit = largest_chunk(log)
         self._partition = target.partition
         self._attempt = attempt
         # For rows that have no time.
@@ -144,22 +163,27 @@ class _Lane:
         self._waiting_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        for piece in pieces(batch):
+        for piece in pieces(batch, self._limit):
+            size = size_of(piece)
+            if self._waiting and self._waiting_bytes + size > self._limit:
+                self._send()
             self._waiting.append(piece)
-            self._waiting_bytes += piece.nbytes
+            self._waiting_bytes += size
             if self._waiting_bytes >= CHUNK_BYTES:
                 self._send()
+        if self._waiting and self._waiting[-1].num_rows < batch.num_rows:
+            self._waiting[-1] = copied(self._waiting[-1])
 
     def finish(self) -> Share:
         """There was at least one row."""
         if self._waiting:
             self._send()
-        self._stager.finish()
-        part = Part(self._partition, self._attempt, self._stager.chunks, self._digest.records)
-        return Share(part, self._digest)
+        self.stager.finish()
+        part = Part(self._partition, self._attempt, self.stager.chunks, self._digest.records)
+        return Share(part, self._digest, self.stager.accepted)
 
     def _send(self) -> None:
         rows = rows_of(joined(self._waiting))
         self._waiting, self._waiting_bytes = [], 0
         self._digest = self._digest.plus(digest_of(rows))
-        self._stager.send(encode_rows(rows, self._now_us))
+        self.stager.send(encode_rows(rows, self._now_us))
