@@ -48,7 +48,7 @@ LAYERS: dict[str, set[str]] = {
     "replica": _NODE,
     "net": _BASE | {"wire", "metrics", "raft.messages"},
     "server": _NODE | {"replica", "net"},
-    "client": _BASE | {"wire", "net.connection", "batch", "entry", "arrow"},
+    "client": _BASE | {"wire", "net.connection", "net.dialling", "batch", "entry", "arrow"},
     "spark": _BASE | {"client", "batch", "entry", "arrow", "storage"},
     "pipeline": {"errors", "batch", "arrow", "client", "spark", "wire.shapes"},
     "demo": {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from quorate.batch import encode_batch
 from quorate.client.results import Receipt
 from quorate.errors import OutcomeUnknown, QuorateError
-from quorate.net.connection import parse_address
+from quorate.net.dialling import parse_address
 from quorate.wire.calls import FindLog, decode_result, encode_call
 from quorate.wire.frames import FrameKind, FrameLimits, Framer
 from quorate.wire.handshake import Hello, encode_hello, open_welcome

@@ -9,7 +9,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
-from quorate.net.connection import Connection, dial, parse_address
+from quorate.net.dialling import dial, parse_address
 from quorate.net.limits import NetworkLimits
 from quorate.net.links import PeerLinks
 from quorate.net.listener import Listener
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from quorate.errors import QuorateError
+    from quorate.net.connection import Connection
 
 CLIENT = Hello("client")
 PEER = NodeId("n2")

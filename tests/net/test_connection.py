@@ -20,7 +20,7 @@ from net_rig import (
 )
 
 from quorate.errors import InvalidArgument, TooLarge
-from quorate.net.connection import format_address, parse_address
+from quorate.net.dialling import format_address, parse_address
 from quorate.wire.frames import Frame, FrameKind, FrameLimits, encode_frame
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from net_rig import CLIENT, PATIENT, ROOM, Door, Recorder, free_address, listening, welcome
 
 from quorate.errors import Busy, InvalidArgument, WrongCluster
-from quorate.net.connection import _Greeting, dial, parse_address
+from quorate.net.dialling import _Greeting, dial, parse_address
 from quorate.wire.frames import FrameKind, encode_frame
 from quorate.wire.handshake import Hello, encode_hello, encode_welcome
 

@@ -26,7 +26,7 @@ from net_rig import (
 )
 
 from quorate.errors import Busy, InvalidArgument, QuorateError, Timeout, Unauthorized
-from quorate.net.connection import dial, parse_address
+from quorate.net.dialling import dial, parse_address
 from quorate.net.limits import NetworkLimits
 from quorate.net.listener import Listener
 from quorate.wire.frames import FrameKind, encode_frame

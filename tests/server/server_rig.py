@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from quorate.batch import encode_batch
 from quorate.config import KIB, Config, Limits, Storage, Timing
 from quorate.errors import NoQuorum, NotLeader, QuorateError
-from quorate.net.connection import Connection, dial
+from quorate.net.dialling import dial
 from quorate.net.limits import NetworkLimits
 from quorate.server.node import Node
 from quorate.server.settings import Settings
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
+    from quorate.net.connection import Connection
     from quorate.wire.calls import Call, LogFound
 
 ResultT = TypeVar("ResultT")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from server_rig import free_address, in_loop
 
-from quorate.net.connection import parse_address
+from quorate.net.dialling import parse_address
 from quorate.server import http
 from quorate.server.http import CONNECTIONS_MAX, REQUEST_BYTES_MAX, HttpServer, Page
 

@@ -20,7 +20,7 @@ from server_rig import (
 )
 
 from quorate.errors import InvalidArgument, WrongCluster, WrongDirectory
-from quorate.net.connection import dial
+from quorate.net.dialling import dial
 from quorate.types import NodeId
 from quorate.wire.calls import Status
 from quorate.wire.handshake import Hello

@@ -10,7 +10,7 @@ import pytest
 from server_rig import CLUSTER, ROOM, Cluster, WireClient, in_loop
 
 from quorate.errors import Busy, Timeout
-from quorate.net.connection import dial
+from quorate.net.dialling import dial
 from quorate.raft.messages import Envelope, Heartbeat
 from quorate.server.peers import TASKS_MAX
 from quorate.types import ORIGIN, BootId, GroupId, NodeId, Term

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from quorate.client.requests import Requests
 from quorate.client.retries import Unreachable
 from quorate.errors import InvalidArgument, QuorateError
-from quorate.net.connection import dial
+from quorate.net.dialling import dial
 from quorate.wire.frames import FrameLimits
 from quorate.wire.handshake import Hello
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from quorate.client.retries import Lost, Unreachable
 from quorate.errors import InvalidArgument, LogRecreated, NoQuorum, NotLeader
-from quorate.net.connection import parse_address
+from quorate.net.dialling import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from quorate.errors import InvalidArgument, QuorateError, ReplicaHalted
-from quorate.net.connection import DEFAULT, Connection, dial, report_halt
+from quorate.net.connection import DEFAULT, Connection, report_halt
+from quorate.net.dialling import dial
 from quorate.raft.messages import Append, Envelope
 from quorate.wire.calls import Call, ResultT, decode_result, encode_call
 from quorate.wire.frames import Frame, FrameKind, FrameLimits

@@ -15,7 +15,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quorate.errors import Busy, InvalidArgument, QuorateError, Timeout
-from quorate.net.connection import DEFAULT, Connection, format_address, parse_address
+from quorate.net.connection import DEFAULT, Connection
+from quorate.net.dialling import format_address, parse_address
 from quorate.net.limits import open_files_max
 from quorate.wire.handshake import Hello, Welcome, decode_hello, encode_refusal, encode_welcome
 

@@ -10,7 +10,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.net.connection import parse_address
+from quorate.net.dialling import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quorate.config import MIB, Config, Limits, Storage, Timing
 from quorate.errors import InvalidArgument
-from quorate.net.connection import parse_address
+from quorate.net.dialling import parse_address
 from quorate.net.limits import NetworkLimits
 from quorate.raft.core import VOTERS_MAX
 from quorate.storage.layout import VOTE_NAME_MAX

@@ -1,0 +1,134 @@
+"""Where a node is, and how to get a connection to it: dial, say HELLO, wait for WELCOME."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from typing import TYPE_CHECKING
+
+from quorate.errors import InvalidArgument, QuorateError
+from quorate.net.connection import DEFAULT, Connection
+from quorate.wire.handshake import Hello, Welcome, encode_hello, judge_welcome, open_welcome
+
+if TYPE_CHECKING:
+    from quorate.net.limits import NetworkLimits
+    from quorate.wire.frames import Frame, FrameLimits
+
+__all__ = ["dial", "format_address", "parse_address"]
+
+PORT_MAX = 65_535
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of ``host:port``; an IPv6 address stands in brackets."""
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise InvalidArgument(f"address {address!r}: an IPv6 address stands in brackets")
+    digits = port.isascii() and port.isdigit() and len(port) <= len(str(PORT_MAX))
+    if not (colon and host and digits and int(port) <= PORT_MAX):
+        raise InvalidArgument(f"address {address!r} is not HOST:PORT with a port up to {PORT_MAX}")
+    try:
+        host.encode("idna")  # as whoever resolves it will
+    except UnicodeError:
+        raise InvalidArgument(
+            f"address {address!r}: {host!a} is not the name of a host: parts of 1 to 63 characters "
+            f"between dots"
+        ) from None
+    return host, int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """What :func:`parse_address` takes apart."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def dial(
+    address: str,
+    hello: Hello,
+    *,
+    timeout: float,  # noqa: ASYNC109  # callers have deadlines; asyncio.timeout keeps this one
+    limits: FrameLimits,
+    network: NetworkLimits = DEFAULT,
+) -> tuple[Connection, Welcome]:
+    """Connect, say HELLO and wait for WELCOME. The caller sets the handler before it sends.
+
+    Raises what the other side refused with, or why it is not the one who was meant. Raises OSError
+    if it cannot be reached: ConnectionRefusedError if nobody listens there, TimeoutError if the
+    time was up.
+    """
+    host, port = parse_address(address)
+    greeting = _Greeting(address, network)
+    try:
+        async with asyncio.timeout(timeout):
+            await _connect(greeting.connection, host, port)
+            welcome = await greeting.say(hello)
+    except TimeoutError:
+        raise TimeoutError(f"{address} did not say WELCOME in {timeout:g} s") from None
+    greeting.connection.limits = limits
+    return greeting.connection, welcome
+
+
+class _Greeting:
+    """Waits for the first frame of the one who was dialled."""
+
+    def __init__(self, address: str, network: NetworkLimits) -> None:
+        self.connection = Connection(address, self, network)
+        self._answer: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
+
+    async def say(self, hello: Hello) -> Welcome:
+        try:
+            self.connection.send([encode_hello(hello)])
+            welcome = await self._answer
+            error = judge_welcome(welcome, hello, bound=None)
+            if error is not None:
+                raise error
+        except BaseException:
+            self.connection.abort()
+            raise
+        return welcome
+
+    def frame_received(self, frame: Frame) -> None:
+        if self._answer.done():
+            raise InvalidArgument(f"{frame.kind.name} came before anything was asked")
+        try:
+            self._answer.set_result(open_welcome(frame))
+        except QuorateError as error:
+            self._answer.set_exception(error)
+
+    def closed(self, error: Exception | None) -> None:
+        if not self._answer.done():
+            ended = f"{self.connection.address} closed before it said WELCOME"
+            self._answer.set_exception(error or ConnectionResetError(ended))
+            # Whoever gave up dialling does not ask: it is no loss then.
+            self._answer.exception()
+
+    def writable(self, yes: bool) -> None:
+        """A HELLO is too short to fill anything."""
+
+
+async def _connect(connection: Connection, host: str, port: int) -> None:
+    """Try every address of ``host``. Refused is only what all of them refuse."""
+    loop = asyncio.get_running_loop()
+    failed: OSError = ConnectionRefusedError(f"{host} has no address")
+    for numeric in await _resolve(host, port):
+        try:
+            await loop.create_connection(lambda: connection, numeric, port)
+        except OSError as error:
+            if isinstance(failed, ConnectionRefusedError):
+                failed = error
+        else:
+            return
+    raise failed
+
+
+async def _resolve(host: str, port: int) -> list[str]:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [str(address[0]) for *_, address in found]
+    return [host]
