@@ -33,7 +33,9 @@ from quorate.errors import (
     OffsetOutOfRange,
     QuorateError,
 )
+from quorate.replica.reader import PEEK_BYTES
 from quorate.storage.directory import LOGS, log_name
+from quorate.storage.log import SegmentLog
 from quorate.storage.vfs import RealVfs
 from quorate.types import Index, NodeId
 
@@ -92,6 +94,28 @@ async def test_as_much_as_was_asked_for_and_at_least_one_entry(
             assert size <= bytes_max or len(fetched.rows) == 1
             assert size == sum(map(len, fetched.buffers))
         assert len(fetched.rows) > 1
+
+
+@in_loop
+async def test_of_a_disk_nothing_is_read_that_is_not_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[memoryview] = []
+    frames = SegmentLog.frames
+
+    def counted(log: SegmentLog, start: Index, stop: Index, bytes_max: int) -> list[memoryview]:
+        found = frames(log, start, stop, bytes_max)
+        read.extend(found)
+        return found
+
+    async with Cluster(tmp_path, 1, SMALL) as cluster:
+        leader = await filled(cluster)
+        monkeypatch.setattr(SegmentLog, "frames", counted)
+        for bytes_max in (100 * KIB, 150 * KIB, 200 * KIB):
+            read.clear()
+            fetched = await leader.fetch(1000, bytes_max)
+            assert sum(map(len, fetched.buffers)) > PEEK_BYTES
+            assert sum(map(len, read)) == sum(map(len, fetched.buffers))
 
 
 @in_loop

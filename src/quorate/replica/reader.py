@@ -274,24 +274,25 @@ class Reader:
 class _Found:
     """Frames that hold the records from an offset on, as many as may be given at once."""
 
-    __slots__ = ("_room", "buffers", "full", "offset", "rows")
+    __slots__ = ("buffers", "full", "offset", "room", "rows")
 
     def __init__(self, offset: int, bytes_max: int) -> None:
         # Of the next record that is wanted.
         self.offset = offset
         self.rows: Rows = []
         self.buffers: list[Buffer] = []
-        self._room = bytes_max
-        # Nothing more is taken.
+        # Bytes that may still be taken.
+        self.room = bytes_max
+        # Nothing more is.
         self.full = False
 
     def takes(self, offset: int, count: int, size: int, append_time: int) -> bool:
         """Whether a frame goes with the others: its bytes must follow. The first always does."""
         if self.full or offset + count <= self.offset:
             return False
-        self._room -= size
-        self.full = self._room <= 0
-        if self._room < 0 and self.rows:
+        self.room -= size
+        self.full = self.room <= 0
+        if self.room < 0 and self.rows:
             return False
         self.rows.append((offset, count, size, append_time))
         self.offset = offset + count
@@ -334,6 +335,8 @@ def _read_disk(
     found = _Found(offset, bytes_max)
     index, step = log.index_at_offset(offset), min(bytes_max, PEEK_BYTES)
     while index <= last and not found.full:
+        if found.rows and log.frame_bytes(index) > found.room:
+            break  # it would be read for nothing
         for frame in log.frames(index, Index(last + 1), step):
             index = Index(index + 1)
             header = parse_header(frame)
@@ -349,7 +352,7 @@ def _read_disk(
                 # Go on where the next record is: much may have been staged before it.
                 index = max(index, log.index_at_offset(found.offset))
                 break
-        step = bytes_max
+        step = found.room
     return found
 
 

@@ -84,6 +84,14 @@ class SegmentLog:
 
     # -- reading -------------------------------------------------------------------------------
 
+    def frame_bytes(self, index: Index) -> int:
+        """How long a stored frame is; 0 if it is lost."""
+        rows = self.segment(index).rows
+        if index > rows.last:
+            return 0
+        start, end = rows.frame(index)
+        return end - start
+
     def frames(self, start: Index, stop: Index, bytes_max: int) -> list[memoryview]:
         """The stored frames of entries start..stop-1, up to ``bytes_max`` and at least one.
 
