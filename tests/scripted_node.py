@@ -54,6 +54,8 @@ class Found(msgspec.Struct):
     first: int
     end: int
     entries: Sequence[Entry]
+    # Half of its bytes come at once; the rest when this is done, or if that fails never.
+    rest: asyncio.Future[None] | None = None
 
 
 class ScriptedNode:
@@ -74,6 +76,8 @@ class ScriptedNode:
         self._script: dict[type, deque[Answer]] = {}
         self._writers: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None]] = set()
+        # What the other half of the last answer waits for.
+        self._rest: asyncio.Future[None] | None = None
         self._came = asyncio.Event()
         self._server: asyncio.Server
 
@@ -144,7 +148,25 @@ class ScriptedNode:
         if answer is DROP:
             writer.transport.abort()
         elif answer is not SILENCE:
-            writer.write(_encode(number, answer))
+            data = _encode(number, answer)
+            if isinstance(answer, Found) and answer.rest is not None:
+                writer.write(data[: len(data) // 2])
+                self._rest, data = answer.rest, data[len(data) // 2 :]
+            self._write(writer, data)
+
+    def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        """Not before the rest of what is half written."""
+        if self._rest is None or self._rest.done():
+            writer.write(data)
+            return
+
+        def go_on(rest: asyncio.Future[None]) -> None:
+            if rest.exception() is None:
+                writer.write(data)
+            else:
+                writer.transport.abort()
+
+        self._rest.add_done_callback(go_on)
 
     def _greeting(self) -> bytes:
         if self.refusal is not None:

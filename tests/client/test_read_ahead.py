@@ -12,13 +12,17 @@ from session_rig import all_of, cluster, log_of, on_loop
 from dev_rig import wait_until
 from quorate import Client
 from quorate.client.prefetch import Prefetch
-from quorate.client.reading import Reader, records_of
+from quorate.client.reading import FETCH_BYTES, Reader, records_of
 from quorate.errors import Behind, Busy, Corrupt, InvalidArgument, Trimmed
 from quorate.wire.calls import Ends, FindLog, ReadEnds
 from quorate.wire.requests import Fetch
 from scripted_node import DROP, SILENCE, Found, ScriptedNode, entries, found, in_a_thread
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from quorate.client.results import Record
+    from quorate.client.session import Session
     from quorate.entry import Entry
 
 STORED = entries(*([b"%d" % number] for number in range(10)))
@@ -158,6 +162,110 @@ def test_a_reader_that_is_dropped_ends_by_itself(arrow: bool) -> None:
             del records
             gc.collect()
             wait_until(lambda: not worker._session._ahead, "nothing is under way")
+
+
+# -- while a long answer comes -------------------------------------------------------------------
+
+# Half of one is more than a read of a connection takes.
+LONG = entries(*([b"%d" % number * 700_000] for number in range(10)))
+LONG_VALUES = [b"%d" % number * 700_000 for number in range(10)]
+
+
+async def grown(
+    session: Session, node: ScriptedNode, rest: asyncio.Future[None], then: object
+) -> AsyncIterator[Record]:
+    """A read of which two answers were given, after which they are long. Of the third one half
+    comes until ``rest`` is done; what is asked meanwhile is answered by ``then``."""
+    first = [Found(0, 10, LONG[number : number + 1]) for number in range(2)]
+    node.will(Fetch, *first, Found(0, 10, LONG[2:3], rest), then)
+    records = (await log_of(session)).read()
+    assert [(await anext(records)).value for _ in range(2)] == LONG_VALUES[:2]
+    return records
+
+
+@on_loop
+async def test_the_answer_behind_a_long_one_is_asked_for_when_that_begins_to_come() -> None:
+    async with cluster("n1") as (session, [node]):
+        rest = asyncio.get_running_loop().create_future()
+        records = await grown(session, node, rest, one_by_one(LONG))
+        await node.until(Fetch, 4)
+        assert [one.offset for one in node.asked if isinstance(one, Fetch)] == [0, 1, 2, 3]
+        rest.set_result(None)
+        assert [record.value async for record in records] == LONG_VALUES[2:]
+        assert node.count(Fetch) == 10
+
+
+@on_loop
+async def test_no_more_than_two_long_answers_wait_for_a_caller_who_takes_his_time() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(ReadEnds, Ends(0, 10, 11))
+        rest = asyncio.get_running_loop().create_future()
+        records = await grown(session, node, rest, one_by_one(LONG))
+        await node.until(Fetch, 4)
+        rest.set_result(None)
+        # What it brings has come when a request that was sent after it is answered.
+        log = await log_of(session)
+        await session.ends(log._route, barrier=False)
+        assert node.count(Fetch) == 4
+        # From now on it is known where the fourth ends.
+        assert (await anext(records)).value == LONG_VALUES[2]
+        await node.until(Fetch, 5)
+        assert [record.value async for record in records] == LONG_VALUES[3:]
+
+
+@on_loop
+async def test_what_stood_behind_an_answer_that_came_shorter_in_the_end_is_asked_for_anew() -> None:
+    """Its replica went away half-way, and another one gives less."""
+    async with cluster("n1", "n2") as (session, nodes):
+        rest = asyncio.get_running_loop().create_future()
+        log = await log_of(session)
+        nodes[0].will(Fetch, one_by_one(LONG))
+        reader = Reader(log._route)
+        reader._bytes, reader._more, reader._replica = FETCH_BYTES, True, "n2"
+        nodes[1].will(Fetch, Found(0, 10, LONG[:3], rest), SILENCE, one_by_one(LONG))
+        prefetch = Prefetch(reader)
+        values: list[bytes] = []
+        first = asyncio.create_task(prefetch.next(session))
+        await nodes[1].until(Fetch, 2)
+        assert [one.offset for one in nodes[1].asked if isinstance(one, Fetch)] == [0, 3]
+        rest.set_exception(ConnectionResetError())
+        pieces = await first
+        while pieces is not None:
+            values += [record.value for record in records_of(pieces)]
+            pieces = await prefetch.next(session)
+        assert values == LONG_VALUES
+
+
+@on_loop
+async def test_who_leaves_while_a_long_answer_comes_leaves_nothing_behind() -> None:
+    async with cluster("n1") as (session, [node]):
+        rest = asyncio.get_running_loop().create_future()
+        records = await grown(session, node, rest, SILENCE)
+        await node.until(Fetch, 4)
+        await records.aclose()  # type: ignore[attr-defined]  # it has one
+        if session._ahead:
+            await asyncio.wait(session._ahead)
+        rest.set_result(None)
+        assert not session._ahead
+
+
+@on_loop
+async def test_nothing_is_asked_behind_the_stop() -> None:
+    async with cluster("n1") as (session, [node]):
+        rest = asyncio.get_running_loop().create_future()
+        log = await log_of(session)
+        node.will(Fetch, Found(0, 10, LONG[:3], rest))
+        reader = Reader(log._route, 0, 2)
+        reader._bytes = FETCH_BYTES
+        prefetch = Prefetch(reader)
+        first = asyncio.create_task(prefetch.next(session))
+        await node.until(Fetch, 1)
+        rest.set_result(None)
+        pieces = await first
+        assert pieces is not None
+        assert [record.value for record in records_of(pieces)] == LONG_VALUES[:2]
+        assert await prefetch.next(session) is None
+        assert node.count(Fetch) == 1
 
 
 # -- replicas ------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,7 @@ from net_rig import (
 )
 
 from quorate.errors import InvalidArgument, TooLarge
+from quorate.net.connection import READ_BYTES
 from quorate.net.dialling import format_address, parse_address
 from quorate.wire.frames import Frame, FrameKind, FrameLimits, encode_frame
 
@@ -90,6 +92,40 @@ def test_a_frame_may_come_byte_by_byte(run: Run) -> None:
                 await stranger.send(bytes([byte]))
             [frame] = await guest.received(1)
             assert (number_of(frame), frame.bulk) == (7, b"bulk")
+
+    run(main())
+
+
+@pytest.mark.parametrize("size", [1000, 4 * MIB])
+def test_a_frame_that_comes_in_pieces_is_told_of_once_before_it_is_whole(
+    run: Run, size: int
+) -> None:
+    head, bulk = numbered(7, bytes(size))
+
+    def has(begun: list[Frame], count: int) -> bool:
+        return len(begun) == count
+
+    async def main() -> None:
+        async with intruded() as (stranger, guest):
+            begun: list[Frame] = []
+
+            def tell(frame: Frame) -> None:
+                assert len(guest.frames) == len(begun)
+                begun.append(frame)
+                guest.change()
+
+            guest.connection.tell_begun(tell)
+            for number in range(1, 4):
+                await stranger.send(head + bulk[: size // 2])
+                await guest.until(partial(has, begun, number))
+                await stranger.send(bulk[size // 2 : -1])
+                await stranger.send(bulk[-1:])
+                await guest.received(number)
+            assert [(number_of(frame), frame.bulk) for frame in begun] == [(7, b"")] * 3
+            assert [frame.bulk for frame in guest.frames] == [bulk] * 3
+            await stranger.send(head + bulk)
+            await guest.received(4)
+            assert len(begun) == (4 if size > READ_BYTES else 3)
 
     run(main())
 

@@ -13,9 +13,10 @@ from quorate.entry import decode_entry
 from quorate.errors import InvalidArgument, NotLeader, QuorateError, error_for
 from quorate.testing.wire_samples import frames
 from quorate.types import Index, Term
-from quorate.wire.frames import Frame, FrameKind
+from quorate.wire.frames import Frame, FrameKind, FrameLimits, Framer
 from quorate.wire.requests import (
     Append,
+    Extent,
     Fetch,
     Receipts,
     Stamp,
@@ -29,6 +30,7 @@ from quorate.wire.requests import (
     encode_fetch,
     encode_receipts,
     encode_records,
+    extent_of,
     pack_request,
 )
 
@@ -99,6 +101,27 @@ def test_records_come_back_as_they_were(
     assert found[:3] == (request, first, end)
     assert [(*row[:2], row[2].append_time) for row in found.rows] == facts
     assert [decode_entry(bytes(entry.frame)) for *_, entry in found.rows] == list(entries)
+
+
+def test_what_records_bring_is_known_before_they_are_there() -> None:
+    entries = chain(3, 3, 3)
+    rows = [(40 + 5 * place, 5, entry.size, 9) for place, entry in enumerate(entries)]
+    bulk = b"".join(entry.header + entry.body for entry in entries)
+    framer = Framer(FrameLimits(1 << 20, 1 << 20))
+    data = encode_records(7, 10, 90, rows) + bulk
+    assert list(framer.feed(data[:-1])) == []
+    assert framer.begun is not None
+    extent = extent_of(framer.begun)
+    assert extent == Extent(40, 55, len(bulk), 90)
+    [whole] = framer.feed(data[-1:])
+    assert decode_records(whole).extent == extent
+
+
+@pytest.mark.parametrize("rows", [[], [(40, 0, 100, 9)]])
+def test_records_without_a_record_have_no_extent(rows: list[tuple[int, int, int, int]]) -> None:
+    frame = only(encode_records(7, 10, 90, rows) + bytes(sum(row[2] for row in rows)))
+    with pytest.raises(InvalidArgument, match="without a record"):
+        extent_of(frame)
 
 
 @FUZZ

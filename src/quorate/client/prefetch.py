@@ -1,10 +1,12 @@
-"""Asking for the next answer while the caller works on the one before."""
+"""Asking for the next answers while the caller works on the one before."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from quorate.errors import InvalidArgument
@@ -20,8 +22,25 @@ __all__ = ["AsyncItems", "Prefetch"]
 Item = TypeVar("Item")
 
 
+# Answers that are asked for and not given to the caller.
+AHEAD_MAX = 2
+
+
+class _Asked:
+    """An answer that was asked for, from ``start`` on; None is where the reader begins."""
+
+    __slots__ = ("end", "start", "task")
+
+    def __init__(self, start: int | None) -> None:
+        self.start = start
+        # Known once it begins to come, if it is long.
+        self.end: int | None = None
+        self.task: asyncio.Task[list[Piece] | None]
+
+
 class Prefetch:
-    """A reader that is one answer ahead: never more, however long its caller takes.
+    """A reader that is one answer ahead, however long its caller takes; while a long one is on its
+    way also the one behind it, so that its replica does not stand by.
 
     All of it happens on the loop of one session. A process that was forked comes with another
     session: it goes on after what its caller was given, and leaves to the parent what the parent
@@ -31,19 +50,21 @@ class Prefetch:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._session: Session | None = None
-        # What was asked for and not yet given to the caller.
-        self._task: asyncio.Task[list[Piece] | None] | None = None
+        # What was asked for and not yet given to the caller. What stands behind another was asked
+        # for when that began to come, and is of use only if that ends where it said.
+        self._asked: deque[_Asked] = deque()
         # The offset after all that the caller was given; None before the first.
         self._given: int | None = None
 
     async def next(self, session: Session) -> list[Piece] | None:
         """The next pieces; None at the end."""
         if session is not self._session:
-            self._session, self._task = session, None
-            self._reader.resume(self._given)
-        task = self._task or session.ahead(self._reader.next(session))
+            self._session = session
+            self._asked.clear()
+        if not self._asked:
+            self._ask(session, self._given)
         # Whoever is cancelled while waiting may ask again, and misses nothing.
-        self._task = task
+        task = self._asked[0].task
         try:
             pieces = await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -53,18 +74,47 @@ class Prefetch:
                 raise InvalidArgument("the client is closed") from None
             raise
         except BaseException:
-            self._task = None
+            self._forget()
             raise
-        self._task = None
-        if pieces is not None:
-            self._given = pieces[-1].stop
-            self._task = session.ahead(self._reader.next(session))
+        self._asked.popleft()
+        if pieces is None:
+            return None
+        self._given = pieces[-1].stop
+        if self._asked and self._asked[0].start != self._given:
+            # Another replica gave the one before, and less of it.
+            self._forget()
+        if not self._asked:
+            self._ask(session, self._given)
+        else:
+            self._ask_behind(session)
         return pieces
+
+    def _ask(self, session: Session, start: int | None) -> None:
+        asked = _Asked(start)
+        begun = partial(self._began, session, asked)
+        asked.task = session.ahead(self._reader.next(session, start, begun))
+        self._asked.append(asked)
+
+    def _began(self, session: Session, asked: _Asked, end: int) -> None:
+        asked.end = end
+        if self._asked and self._asked[-1] is asked:
+            self._ask_behind(session)
+
+    def _ask_behind(self, session: Session) -> None:
+        """Ask for what follows the last, if it is known where that is."""
+        end = self._asked[-1].end
+        if end is not None and len(self._asked) < AHEAD_MAX:
+            self._ask(session, end)
+
+    def _forget(self) -> None:
+        for asked in self._asked:
+            asked.task.cancel()
+        self._asked.clear()
 
     def stop(self, session: Session) -> None:
         """The caller wants no more."""
-        if session is self._session and self._task is not None:
-            self._task.cancel()
+        if session is self._session:
+            self._forget()
 
 
 class AsyncItems(AsyncIterator[Item], Generic[Item]):

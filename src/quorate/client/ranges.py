@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from quorate.client.blocking import Log
+    from quorate.client.requests import Begun
     from quorate.client.routing import Route
     from quorate.client.session import Session
     from quorate.wire.requests import Records
@@ -70,24 +71,27 @@ class _RangeReader(Reader):
         if read_from == ANY:
             self._node = sorted(route.nodes)[turn % len(route.nodes)]
 
-    async def _fetch(self, session: Session, offset: int) -> Records:
+    async def _fetch(self, session: Session, offset: int, begun: Begun | None) -> Records:
         if self._only is not None:
-            return await self._fetch_only(session, self._only, offset)
+            return await self._fetch_only(session, self._only, offset, begun)
         left_s = session.timeout
         if self._node is not None:
             began = session.clock()
-            records = await session.fetch_from(self._node, self._route, offset, self._bytes)
+            ask = partial(session.fetch_from, self._node, self._route)
+            records = await ask(offset, self._bytes, begun)
             if records is not None:
                 return records
             self._node = None
             left_s -= session.clock() - began
-        return await session.fetch(self._route, offset, self._bytes, timeout=left_s)
+        return await session.fetch(self._route, offset, self._bytes, begun=begun, timeout=left_s)
 
-    async def _fetch_only(self, session: Session, node: str, offset: int) -> Records:
+    async def _fetch_only(
+        self, session: Session, node: str, offset: int, begun: Begun | None
+    ) -> Records:
         """Of that replica: wait while it is behind, or down."""
         name, clock = self._route.name, asyncio.get_running_loop().time
         deadline = clock() + session.timeout
-        ask = partial(session.fetch_from, node, self._route, offset, self._bytes)
+        ask = partial(session.fetch_from, node, self._route, offset, self._bytes, begun)
         while (records := await ask()) is None:
             # What no waiting changes, such as a log that is gone, everybody knows.
             ends = await session.ends(self._route, barrier=False)

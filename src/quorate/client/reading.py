@@ -6,6 +6,7 @@ came, and Arrow takes it as it is.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -15,12 +16,13 @@ from quorate.client.session import FIRST_BYTES, GROWTH
 from quorate.errors import Corrupt, InvalidArgument, OffsetOutOfRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from quorate.client.requests import Begun
     from quorate.client.routing import Route
     from quorate.client.session import Session
     from quorate.entry import EntryView
-    from quorate.wire.requests import Records
+    from quorate.wire.requests import Extent, Records
 
     Start = int | Literal["earliest", "latest"]
 
@@ -127,7 +129,7 @@ def _is_offset(given: object) -> bool:
 
 
 class Reader:
-    """Goes through a log from one offset to another. Nothing but data: it outlives a fork.
+    """Gives what lies between two offsets of a log. Nothing but data: it outlives a fork.
 
     What comes first is asked of the leader, which knows best where the log ends. Once there is more
     than one answer holds, any replica has it, and every reader takes another one.
@@ -151,8 +153,6 @@ class Reader:
         self._stop = stop
         self._follow = follow
         self._linearizable = linearizable
-        # The next offset; None before the first piece.
-        self._offset: int | None = None
         # Whom to ask while there is more than one answer holds; None before that.
         self._replica: str | None = None
         # Whether the last answer did not bring all that its replica had.
@@ -160,22 +160,27 @@ class Reader:
         # What the next answer is to bring.
         self._bytes = FIRST_BYTES
 
-    async def next(self, session: Session) -> list[Piece] | None:
-        """The next pieces; None at the end."""
-        if self._offset is None:
-            self._offset = await self._begin(session)
-        while self._stop is None or self._offset < self._stop:
+    async def next(
+        self,
+        session: Session,
+        offset: int | None,
+        begun: Callable[[int], None] | None = None,
+    ) -> list[Piece] | None:
+        """The pieces from ``offset`` on; None at the end. None as offset is where it begins.
+
+        If they are long, ``begun`` is told where they end before they are there. It is told again
+        if another replica is asked in the end, and may give less.
+        """
+        if offset is None:
+            offset = await self._begin(session)
+        while self._stop is None or offset < self._stop:
             began = session.clock()
-            records = await self._fetch(session, self._offset)
+            told = partial(self._tell, begun) if self._bytes == FETCH_BYTES and begun else None
+            records = await self._fetch(session, offset, told)
             self._adapt(session.clock() - began)
             if records.rows:
-                return self._pieces(records, self._offset)
+                return self._pieces(records, offset)
         return None
-
-    def resume(self, offset: int | None) -> None:
-        """Go on from there, whatever was asked for before; None is where it began."""
-        self._offset = offset
-        self._more = False
 
     async def _begin(self, session: Session) -> int:
         start = self._start
@@ -193,19 +198,22 @@ class Reader:
             raise OffsetOutOfRange(f"offset {start}; {self._route.name} ends at {ends.end}")
         return start
 
-    async def _fetch(self, session: Session, offset: int) -> Records:
+    async def _fetch(self, session: Session, offset: int, begun: Begun | None) -> Records:
         left_s = session.timeout
         if self._more and len(self._route.nodes) > 1:
             began = session.clock()
             if self._replica is None:
                 self._replica = self._route.next_replica()
-            records = await session.fetch_from(self._replica, self._route, offset, self._bytes)
+            ask = partial(session.fetch_from, self._replica, self._route)
+            records = await ask(offset, self._bytes, begun)
             if records is not None:
                 return records
             self._replica = self._route.next_replica()
             left_s -= session.clock() - began
         wait_s = session.patience.follow_s if self._follow else 0.0
-        records = await session.fetch(self._route, offset, self._bytes, wait_s, timeout=left_s)
+        records = await session.fetch(
+            self._route, offset, self._bytes, wait_s, begun=begun, timeout=left_s
+        )
         self._end_at(records.end_offset)
         return records
 
@@ -221,17 +229,24 @@ class Reader:
         if not self._follow:
             self._stop = end if self._stop is None else min(end, self._stop)
 
-    def _pieces(self, records: Records, start: int) -> list[Piece]:
-        last, count, _ = records.rows[-1]
-        end = last + count
-        stop = end if self._stop is None else min(end, self._stop)
-        self._more = end < records.end_offset
+    def _tell(self, begun: Callable[[int], None], extent: Extent) -> None:
+        self._learn(extent)
+        begun(self._wanted(extent.end))
+
+    def _wanted(self, end: int) -> int:
+        return end if self._stop is None else min(end, self._stop)
+
+    def _learn(self, extent: Extent) -> None:
+        """Whom to ask for what comes behind it, and for how much."""
+        self._more = extent.end < extent.end_offset
         if self._stop is not None:
             # As long as the records before: what lies behind the stop is not wanted.
-            size = sum(len(entry.frame) for _, _, entry in records.rows)
-            left = (self._stop - stop) * size // (end - records.rows[0][0])
+            left = (self._stop - extent.end) * extent.size // (extent.end - extent.offset)
             self._bytes = min(self._bytes, max(left, FIRST_BYTES))
-        self._offset = stop
+
+    def _pieces(self, records: Records, start: int) -> list[Piece]:
+        self._learn(records.extent)
+        stop = self._wanted(records.extent.end)
         return [
             Piece(entry, offset, offset + count, start, stop)
             for offset, count, entry in records.rows

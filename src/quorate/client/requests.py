@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from quorate.client.results import Receipt
@@ -18,12 +19,14 @@ from quorate.wire.frames import FrameKind
 from quorate.wire.plain import PLAIN_BYTES, encode_plain
 from quorate.wire.requests import (
     Append,
+    Extent,
     Fetch,
     decode_failure,
     decode_receipts,
     decode_records,
     encode_append,
     encode_fetch,
+    extent_of,
     request_of,
 )
 
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from quorate.wire.handshake import Welcome
     from quorate.wire.requests import Records
 
-__all__ = ["Requests"]
+__all__ = ["Begun", "Requests"]
 
 NUMBERS = 1 << 32
 # So much is written without waiting for more.
@@ -46,6 +49,8 @@ TOGETHER_S = 0.001
 EXPIRY_LOOK_S = 0.05
 Result = TypeVar("Result")
 _Decode = Callable[["Frame"], Any]
+# Told what a long answer will bring when it begins to come.
+Begun = Callable[[Extent], None]
 
 
 class _Waiting(NamedTuple):
@@ -53,6 +58,7 @@ class _Waiting(NamedTuple):
     # Of the frame that answers it; RECEIPTS and FAILURE are read by themselves.
     kind: FrameKind
     decode: _Decode
+    begun: Begun | None
 
 
 def _nothing(_: Frame) -> None:
@@ -90,6 +96,7 @@ class Requests:
         # Done when the connection takes more; None while it does.
         self._room: asyncio.Future[None] | None = None
         connection.handler = self
+        connection.tell_begun(self._frame_begun)
 
     @property
     def node(self) -> str:
@@ -161,10 +168,11 @@ class Requests:
         if size > limit:
             raise TooLarge(f"a batch of {size} bytes; limits.batch_bytes of {self.node} is {limit}")
 
-    async def fetch(self, fetch: Fetch) -> Records:
+    async def fetch(self, fetch: Fetch, begun: Begun | None = None) -> Records:
+        """``begun`` may be told what will come, before it is here."""
         number = self._next_number()
         control = encode_fetch(fetch._replace(request=number))
-        future = self._expect(number, FrameKind.RECORDS, decode_records)
+        future = self._expect(number, FrameKind.RECORDS, decode_records, begun)
         self._send(control)
         records: Records = await self._answered(number, future)
         return records
@@ -260,9 +268,11 @@ class Requests:
         self._number = (number + 1) % NUMBERS
         return number
 
-    def _expect(self, number: int, kind: FrameKind, decode: _Decode) -> asyncio.Future[Any]:
+    def _expect(
+        self, number: int, kind: FrameKind, decode: _Decode, begun: Begun | None = None
+    ) -> asyncio.Future[Any]:
         future = self._loop.create_future()
-        self._waiting[number] = _Waiting(future, kind, decode)
+        self._waiting[number] = _Waiting(future, kind, decode, begun)
         return future
 
     def _send(self, *buffers: bytes) -> None:
@@ -307,6 +317,14 @@ class Requests:
                 self._answer(failure.request, failure.error)
         else:
             self._result(frame)
+
+    def _frame_begun(self, frame: Frame) -> None:
+        """What is wrong with it is said once it is whole."""
+        if frame.kind is FrameKind.RECORDS:
+            with suppress(InvalidArgument):
+                waiting = self._waiting.get(request_of(frame))
+                if waiting is not None and waiting.begun is not None:
+                    waiting.begun(extent_of(frame))
 
     def closed(self, error: Exception | None) -> None:
         # Nothing leaves any more: whoever was about to is lost with the others.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any
 
-    from quorate.client.requests import Requests
+    from quorate.client.requests import Begun, Requests
     from quorate.client.results import Receipt
     from quorate.client.retries import Settling
     from quorate.client.routing import Route, Routing
@@ -84,9 +84,10 @@ class Session:
         for sender in list(self.senders):
             sender.client_closed()
         await self.submitter.close()
-        for task in self._ahead:
-            task.cancel()
-        await asyncio.gather(*self._ahead, return_exceptions=True)
+        while self._ahead:  # what is under way may ask for more until it is told
+            for task in self._ahead:
+                task.cancel()
+            await asyncio.gather(*self._ahead, return_exceptions=True)
         await self.pool.close()
 
     def ahead(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
@@ -207,14 +208,16 @@ class Session:
         bytes_max: int,
         wait_s: float = 0.0,
         *,
+        begun: Begun | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # kept by the attempts
     ) -> Records:
         """Stored entries from ``offset`` on, up to so many bytes, and at least one unless the log
         ends there.
 
-        At the end of the log a replica waits for ``wait_s`` before it says so.
+        At the end of the log a replica waits for ``wait_s`` before it says so. ``begun`` may be
+        told what will come, for each node that is asked.
         """
-        ask = _fetch(route, offset, bytes_max, int(1000 * wait_s), route.session_end)
+        ask = _fetch(route, offset, bytes_max, int(1000 * wait_s), route.session_end, begun)
         what = f"read of {route.name}"
         attempts = self._attempts(route, what, Effect.NONE, wait_s=wait_s, timeout=timeout)
         records = await self._carry_out(attempts, route, ask)
@@ -222,7 +225,7 @@ class Session:
         return records
 
     async def fetch_from(
-        self, node: str, route: Route, offset: int, bytes_max: int
+        self, node: str, route: Route, offset: int, bytes_max: int, begun: Begun | None = None
     ) -> Records | None:
         """The same of one replica, which may lag; None unless it has the record at ``offset``,
         whole, and answers. If it says nothing, half of the time is left for another."""
@@ -234,7 +237,7 @@ class Session:
                     at = await self.pool.reach(self.routing.addresses([node]))
                 if at.node != node:
                     return None
-                ask = _fetch(route, offset, bytes_max, 0, offset + 1)
+                ask = _fetch(route, offset, bytes_max, 0, offset + 1, begun)
                 records = await self._answer(attempts, route, at, ask)
         except (Lost, Unreachable, QuorateError, TimeoutError):
             return None
@@ -367,7 +370,12 @@ class Session:
 
 
 def _fetch(
-    route: Route, offset: int, bytes_max: int, wait_ms: int, session_end: int
+    route: Route,
+    offset: int,
+    bytes_max: int,
+    wait_ms: int,
+    session_end: int,
+    begun: Begun | None,
 ) -> Callable[[Requests], Awaitable[Records]]:
     size = bytes_max
 
@@ -376,7 +384,7 @@ def _fetch(
         fetch = Fetch(0, route.incarnation, offset, size, wait_ms, session_end)
         # If it has to be asked again, the answer may have been too long for the time it had.
         size = max(size // GROWTH, FIRST_BYTES)
-        records = await at.fetch(fetch)
+        records = await at.fetch(fetch, begun)
         if not _dense(records, offset):
             raise Corrupt(f"{at.node}: what it gave from offset {offset} on has a gap")
         return records

@@ -61,9 +61,9 @@ class Connection(asyncio.BufferedProtocol):
     """One socket with whole frames. Made by whoever dials, or by a listener."""
 
     __slots__ = (
-        "_closing", "_ended", "_error", "_framer", "_handler", "_heard", "_late", "_loop",
-        "_lost", "_network", "_read", "_silence", "_stranger", "_timer", "_transport", "_unsent",
-        "_whole", "address", "received",
+        "_begun", "_closing", "_ended", "_error", "_framer", "_handler", "_heard", "_late", "_loop",
+        "_lost", "_network", "_read", "_silence", "_stranger", "_timer", "_told", "_transport",
+        "_unsent", "_whole", "address", "received",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +87,9 @@ class Connection(asyncio.BufferedProtocol):
         # there is gets every frame, PINGs too.
         self._stranger = stranger
         self._framer = Framer(STRANGER)
+        self._begun: Callable[[Frame], None] | None = None
+        # The last one that was.
+        self._told: Frame | None = None
         self._loop: asyncio.AbstractEventLoop
         self._read: memoryview
         self._transport: asyncio.Transport
@@ -129,6 +132,11 @@ class Connection(asyncio.BufferedProtocol):
     def take_short(self, shortcut: Callable[[bytes, int], int]) -> None:
         """Let ``shortcut`` deal with frames that lie whole in a read; see :class:`Framer`."""
         self._framer.shortcut = partial(self._guarded, shortcut)
+
+    def tell_begun(self, begun: Callable[[Frame], None]) -> None:
+        """Let ``begun`` know of a frame whose bulk part is on its way: it is empty there. Of one
+        that came in one piece it is not told."""
+        self._begun = begun
 
     @property
     def buffered(self) -> int:
@@ -252,6 +260,10 @@ class Connection(asyncio.BufferedProtocol):
                 break
         if asked:
             self.send(_PONG_FRAME)
+        begun = self._framer.begun
+        if begun is not None and begun is not self._told and self._begun is not None:
+            self._told = begun
+            self._begun(begun)
 
     def _fill(self, size: int) -> None:
         frame = self._framer.filled(size)

@@ -153,7 +153,7 @@ class Framer:
     """
 
     __slots__ = (
-        "_begun", "_failure", "_missing", "_pieces", "_place", "gap", "limits", "shortcut",
+        "_failure", "_missing", "_pieces", "_place", "begun", "gap", "limits", "shortcut",
     )  # fmt: skip
 
     def __init__(self, limits: FrameLimits = STRANGER) -> None:
@@ -162,8 +162,8 @@ class Framer:
         self.shortcut: Callable[[bytes, int], int] | None = None
         # May be raised once the other side has said who it is: holds from the next frame on.
         self.limits = limits
-        # Kind and control part of a frame whose bulk part is being gathered.
-        self._begun: tuple[FrameKind, bytes] | None = None
+        # A frame whose bulk part has not come as a whole: it is empty here.
+        self.begun: Frame | None = None
         # Of that bulk part, or of a head with its control part.
         self._pieces = _Pieces()
         # Bytes without which it makes no sense to look at the pieces; 0 if nothing is gathered.
@@ -177,20 +177,20 @@ class Framer:
     @property
     def waiting(self) -> int:
         """Bytes of a frame that is not complete."""
-        front = FRAME_BYTES + len(self._begun[1]) if self._begun is not None else 0
+        front = self.begun.size if self.begun is not None else 0
         placed = len(self._place) - len(self.gap) if self.gap is not None else 0
         return front + self._pieces.size + placed
 
     def filled(self, size: int) -> Frame | None:
         """``size`` bytes were received into the gap; the frame, if it is complete with them."""
-        assert self.gap is not None and self._begun is not None, "only a gap is filled"
+        assert self.gap is not None and self.begun is not None, "only a gap is filled"
         if size < len(self.gap):
             self.gap = self.gap[size:]
             return None
-        (kind, control), place = self._begun, self._place
-        self._begun, self._place, self.gap = None, bytearray(), None
+        begun, place = self.begun, self._place
+        self.begun, self._place, self.gap = None, bytearray(), None
         # Nobody changes it from now on, and to read it is the same: a copy would be for nothing.
-        return Frame(kind, control, cast("bytes", place))
+        return Frame(begun.kind, begun.control, cast("bytes", place))
 
     def feed(self, data: Buffer) -> Iterator[Frame]:
         """Take ``data`` and give every frame that is complete with it; to be gone through at once.
@@ -212,11 +212,10 @@ class Framer:
         if self._missing > len(chunk):
             self._missing -= self._pieces.add(chunk)
             return
-        if self._begun is not None:
+        if self.begun is not None:
             start = self._missing
             self._pieces.add(memoryview(chunk)[:start])
-            kind, control = self._begun
-            yield Frame(kind, control, self._gathered())
+            yield Frame(self.begun.kind, self.begun.control, self._gathered())
         elif self._missing:
             self._pieces.add(chunk)
             chunk = self._gathered()
@@ -246,7 +245,7 @@ class Framer:
                 raise self._failed(InvalidArgument(f"frame {kind.name}: CRC does not match"))
             start = middle + bulk_bytes
             if start > len(chunk):
-                self._begun = kind, control
+                self.begun = Frame(kind, control, b"")
                 had = len(chunk) - middle
                 if had >= PLACED_BYTES and bulk_bytes <= had * PLACED_TIMES:
                     self._place = bytearray(bulk_bytes)
@@ -265,7 +264,7 @@ class Framer:
 
     def _gathered(self) -> bytes:
         data = self._pieces.joined()
-        self._begun, self._pieces, self._missing = None, _Pieces(), 0
+        self.begun, self._pieces, self._missing = None, _Pieces(), 0
         return data
 
     def _failed(self, failure: QuorateError) -> QuorateError:

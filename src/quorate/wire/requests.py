@@ -139,6 +139,25 @@ class Records(NamedTuple):
     # (offset, records, entry), over the memory of the one frame that brought them
     rows: list[tuple[int, int, EntryView]]
 
+    @property
+    def extent(self) -> Extent:
+        """There must be a row."""
+        offset, records, _ = self.rows[-1]
+        size = sum(len(entry.frame) for _, _, entry in self.rows)
+        return Extent(self.rows[0][0], offset + records, size, self.end_offset)
+
+
+class Extent(NamedTuple):
+    """What RECORDS bring: known before their entries are there."""
+
+    # Of the first record, and after the last one.
+    offset: int
+    end: int
+    # Of the entries.
+    size: int
+    # Of the log.
+    end_offset: int
+
 
 class Failure(NamedTuple):
     request: int
@@ -267,6 +286,16 @@ def decode_records(frame: Frame) -> Records:
     request, first, end, count = _unpack(_RECORDS, frame, FrameKind.RECORDS)
     rows = _rows(frame, _RECORDS.size, _ROW, count)
     return Records(request, first, end, list(_entries(memoryview(frame.bulk), rows)))
+
+
+def extent_of(frame: Frame) -> Extent:
+    """Of RECORDS that have at least one row; their bulk part need not be there."""
+    _, _, end_offset, count = _unpack(_RECORDS, frame, FrameKind.RECORDS)
+    rows = list(_ROW.iter_unpack(_rows(frame, _RECORDS.size, _ROW, count)))
+    if not rows or not rows[-1][1]:
+        raise InvalidArgument("RECORDS: a bulk part without a record")
+    offset, records, _, _ = rows[-1]
+    return Extent(rows[0][0], offset + records, sum(row[2] for row in rows), end_offset)
 
 
 def _entries(bulk: memoryview, rows: bytes) -> Iterator[tuple[int, int, EntryView]]:
