@@ -150,7 +150,7 @@ class ScriptedNode:
         elif answer is not SILENCE:
             data = _encode(number, answer)
             if isinstance(answer, Found) and answer.rest is not None:
-                writer.write(data[: len(data) // 2])
+                self._write(writer, data[: len(data) // 2])
                 self._rest, data = answer.rest, data[len(data) // 2 :]
             self._write(writer, data)
 

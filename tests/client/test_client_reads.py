@@ -74,7 +74,7 @@ async def test_answers_that_take_long_grow_shorter() -> None:
         reader = Reader((await log_of(session))._route)
         node.will(Fetch, *(Found(0, 1 << 30, [one]) for one in stored))
         for offset in range(len(stored)):
-            await reader.next(session, offset)
+            await reader.next(session, offset, session.timeout)
         assert [size >> 10 for size in sizes(node)] == [64, 512, 4096, 512, 512, 64, 64, 512]
 
 
@@ -85,7 +85,7 @@ async def test_an_answer_that_did_not_come_is_asked_for_shorter() -> None:
         reader = Reader(log._route)
         reader._bytes = 4 << 20
         node.will(Fetch, SILENCE, Found(0, 1, entries([b"a"])))
-        assert await reader.next(session, 0) is not None
+        assert await reader.next(session, 0, session.timeout) is not None
         assert sizes(node) == [4 << 20, 512 << 10]
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from session_rig import all_of, cluster, log_of, on_loop
+from session_rig import LATER, all_of, cluster, log_of, on_loop
 
 from dev_rig import wait_until
 from quorate import Client
@@ -246,6 +247,47 @@ async def test_who_leaves_while_a_long_answer_comes_leaves_nothing_behind() -> N
         if session._ahead:
             await asyncio.wait(session._ahead)
         rest.set_result(None)
+        assert not session._ahead
+
+
+@on_loop
+async def test_an_answer_has_its_time_behind_the_one_before_it() -> None:
+    """Over a slow line each takes more than half of the client's time."""
+    async with cluster("n1") as (session, [node]):
+        session.timeout = 2.0
+        # Not what is tested here: on a line something moves all the time.
+        session.patience = replace(session.patience, answer_s=LATER)
+        loop = asyncio.get_running_loop()
+        rests = [loop.create_future() for _ in range(2)]
+        log = await log_of(session)
+        halves = [Found(0, 2, LONG[number : number + 1], rests[number]) for number in range(2)]
+        node.will(Fetch, *halves)
+        reader = Reader(log._route, 0, 2)
+        reader._bytes = FETCH_BYTES
+        prefetch = Prefetch(reader)
+        first = asyncio.create_task(prefetch.next(session))
+        await node.until(Fetch, 2)
+        for number, rest in enumerate(rests, start=1):
+            loop.call_later(1.3 * number, rest.set_result, None)
+        values: list[bytes] = []
+        pieces = await first
+        while pieces is not None:
+            values += [record.value for record in records_of(pieces)]
+            pieces = await prefetch.next(session)
+        assert values == LONG_VALUES[:2]
+
+
+@on_loop
+async def test_who_leaves_when_the_answer_has_just_come_is_given_it() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(Fetch, one_by_one())
+        records = (await log_of(session)).read()
+        await anext(records)
+        waiting: asyncio.Task[Record] = asyncio.create_task(anext(records))  # type: ignore[arg-type]
+        [ahead] = session._ahead
+        # Before whoever waits for the answer is awake.
+        ahead.add_done_callback(lambda _: records._end())  # type: ignore[attr-defined]
+        assert (await waiting).value == b"1"
         assert not session._ahead
 
 

@@ -190,3 +190,16 @@ async def test_chunks_that_left_memory_before_their_publish_are_read_from_disk(
         assert PARTITIONS * CHUNKS // 2 < in_memory <= receipt.index
         for bytes_max in (1, 64 * KIB):
             assert await read(leader, bytes_max) == published(0, 0)
+
+
+@in_loop
+async def test_what_is_staged_between_records_does_not_end_an_answer(tmp_path: Path) -> None:
+    """It is passed over, however long it is."""
+    async with Cluster(tmp_path, 1, SMALL) as cluster:
+        leader = await cluster.leader()
+        for number in range(20):
+            await leader.append(b"%d" % number, 1)
+            label = Label("app", uuid(1), 0, 0, uuid(1), number)
+            await leader.stage(label, b"x" * 6 * KIB, 1)
+        fetched = await leader.fetch(0, 5 * KIB)
+        assert [batch for batch, _, _ in placed(fetched)] == [b"%d" % one for one in range(20)]

@@ -117,10 +117,10 @@ def test_what_records_bring_is_known_before_they_are_there() -> None:
     assert decode_records(whole).extent == extent
 
 
-@pytest.mark.parametrize("rows", [[], [(40, 0, 100, 9)]])
-def test_records_without_a_record_have_no_extent(rows: list[tuple[int, int, int, int]]) -> None:
+@pytest.mark.parametrize("rows", [[], [(40, 0, 100, 9)], [(40, 5, 100, 9), (0, 5, 100, 9)]])
+def test_records_that_cannot_be_have_no_extent(rows: list[tuple[int, int, int, int]]) -> None:
     frame = only(encode_records(7, 10, 90, rows) + bytes(sum(row[2] for row in rows)))
-    with pytest.raises(InvalidArgument, match="without a record"):
+    with pytest.raises(InvalidArgument, match="without records, or out of order"):
         extent_of(frame)
 
 

@@ -76,6 +76,8 @@ class Prefetch:
         except BaseException:
             self._forget()
             raise
+        if not self._asked:
+            return pieces  # the caller left meanwhile
         self._asked.popleft()
         if pieces is None:
             return None
@@ -92,7 +94,9 @@ class Prefetch:
     def _ask(self, session: Session, start: int | None) -> None:
         asked = _Asked(start)
         begun = partial(self._began, session, asked)
-        asked.task = session.ahead(self._reader.next(session, start, begun))
+        # It comes behind those before it, each of which has its time.
+        timeout = session.timeout * (1 + len(self._asked))
+        asked.task = session.ahead(self._reader.next(session, start, timeout, begun))
         self._asked.append(asked)
 
     def _began(self, session: Session, asked: _Asked, end: int) -> None:

@@ -71,14 +71,16 @@ class _RangeReader(Reader):
         if read_from == ANY:
             self._node = sorted(route.nodes)[turn % len(route.nodes)]
 
-    async def _fetch(self, session: Session, offset: int, begun: Begun | None) -> Records:
+    async def _fetch(
+        self, session: Session, offset: int, left_s: float, begun: Begun | None
+    ) -> Records:
         if self._only is not None:
-            return await self._fetch_only(session, self._only, offset, begun)
-        left_s = session.timeout
+            return await self._fetch_only(session, self._only, offset, left_s, begun)
         if self._node is not None:
             began = session.clock()
-            ask = partial(session.fetch_from, self._node, self._route)
-            records = await ask(offset, self._bytes, begun)
+            records = await session.fetch_from(
+                self._node, self._route, offset, self._bytes, begun=begun, timeout=left_s
+            )
             if records is not None:
                 return records
             self._node = None
@@ -86,12 +88,14 @@ class _RangeReader(Reader):
         return await session.fetch(self._route, offset, self._bytes, begun=begun, timeout=left_s)
 
     async def _fetch_only(
-        self, session: Session, node: str, offset: int, begun: Begun | None
+        self, session: Session, node: str, offset: int, left_s: float, begun: Begun | None
     ) -> Records:
         """Of that replica: wait while it is behind, or down."""
         name, clock = self._route.name, asyncio.get_running_loop().time
-        deadline = clock() + session.timeout
-        ask = partial(session.fetch_from, node, self._route, offset, self._bytes, begun)
+        deadline = clock() + left_s
+        ask = partial(
+            session.fetch_from, node, self._route, offset, self._bytes, begun=begun, timeout=left_s
+        )
         while (records := await ask()) is None:
             # What no waiting changes, such as a log that is gone, everybody knows.
             ends = await session.ends(self._route, barrier=False)

@@ -164,9 +164,11 @@ class Reader:
         self,
         session: Session,
         offset: int | None,
+        timeout: float,  # noqa: ASYNC109  # kept by the attempts
         begun: Callable[[int], None] | None = None,
     ) -> list[Piece] | None:
         """The pieces from ``offset`` on; None at the end. None as offset is where it begins.
+        ``timeout`` is for each answer that is waited for.
 
         If they are long, ``begun`` is told where they end before they are there. It is told again
         if another replica is asked in the end, and may give less.
@@ -176,7 +178,7 @@ class Reader:
         while self._stop is None or offset < self._stop:
             began = session.clock()
             told = partial(self._tell, begun) if self._bytes == FETCH_BYTES and begun else None
-            records = await self._fetch(session, offset, told)
+            records = await self._fetch(session, offset, timeout, told)
             self._adapt(session.clock() - began)
             if records.rows:
                 return self._pieces(records, offset)
@@ -198,14 +200,16 @@ class Reader:
             raise OffsetOutOfRange(f"offset {start}; {self._route.name} ends at {ends.end}")
         return start
 
-    async def _fetch(self, session: Session, offset: int, begun: Begun | None) -> Records:
-        left_s = session.timeout
+    async def _fetch(
+        self, session: Session, offset: int, left_s: float, begun: Begun | None
+    ) -> Records:
         if self._more and len(self._route.nodes) > 1:
             began = session.clock()
             if self._replica is None:
                 self._replica = self._route.next_replica()
-            ask = partial(session.fetch_from, self._replica, self._route)
-            records = await ask(offset, self._bytes, begun)
+            records = await session.fetch_from(
+                self._replica, self._route, offset, self._bytes, begun=begun, timeout=left_s
+            )
             if records is not None:
                 return records
             self._replica = self._route.next_replica()

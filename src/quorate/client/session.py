@@ -225,14 +225,22 @@ class Session:
         return records
 
     async def fetch_from(
-        self, node: str, route: Route, offset: int, bytes_max: int, begun: Begun | None = None
+        self,
+        node: str,
+        route: Route,
+        offset: int,
+        bytes_max: int,
+        *,
+        begun: Begun | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # of the client unless it is given
     ) -> Records | None:
         """The same of one replica, which may lag; None unless it has the record at ``offset``,
         whole, and answers. If it says nothing, half of the time is left for another."""
         attempts = self._attempts(route, f"read of {route.name}", Effect.NONE)
-        attempts.answer_s = min(self.patience.answer_s, self.timeout / 2)
+        timeout = self.timeout if timeout is None else timeout
+        attempts.answer_s = min(self.patience.answer_s, timeout / 2)
         try:
-            async with asyncio.timeout(self.timeout):
+            async with asyncio.timeout(timeout):
                 async with asyncio.timeout(attempts.answer_s):
                     at = await self.pool.reach(self.routing.addresses([node]))
                 if at.node != node:

@@ -333,10 +333,12 @@ def _read_disk(
 ) -> _Found:
     """Frames of entries up to ``last``. Those that take no offset are passed over."""
     found = _Found(offset, bytes_max)
-    index, step = log.index_at_offset(offset), min(bytes_max, PEEK_BYTES)
-    while index <= last and not found.full:
-        if found.rows and log.frame_bytes(index) > found.room:
-            break  # it would be read for nothing
+    index, step = Index(0), min(bytes_max, PEEK_BYTES)
+    while not found.full:
+        # Where the next record is: much may have been staged before it.
+        index = max(index, log.index_at_offset(found.offset))
+        if index > last or (found.rows and log.frame_bytes(index) > found.room):
+            break  # what does not fit would be read for nothing
         for frame in log.frames(index, Index(last + 1), step):
             index = Index(index + 1)
             header = parse_header(frame)
@@ -349,8 +351,6 @@ def _read_disk(
                 if header.kind == EntryKind.PUBLISH:
                     for chunk in found.chunks(published.of(decode_entry(frame))):
                         found.buffers += _read_frames(log, [chunk.index])
-                # Go on where the next record is: much may have been staged before it.
-                index = max(index, log.index_at_offset(found.offset))
                 break
         step = found.room
     return found

@@ -292,9 +292,9 @@ def extent_of(frame: Frame) -> Extent:
     """Of RECORDS that have at least one row; their bulk part need not be there."""
     _, _, end_offset, count = _unpack(_RECORDS, frame, FrameKind.RECORDS)
     rows = list(_ROW.iter_unpack(_rows(frame, _RECORDS.size, _ROW, count)))
-    if not rows or not rows[-1][1]:
-        raise InvalidArgument("RECORDS: a bulk part without a record")
-    offset, records, _, _ = rows[-1]
+    offset, records, _, _ = rows[-1] if rows else (0, 0, 0, 0)
+    if not rows or offset + records <= rows[0][0]:
+        raise InvalidArgument("RECORDS: a bulk part without records, or out of order")
     return Extent(rows[0][0], offset + records, sum(row[2] for row in rows), end_offset)
 
 
