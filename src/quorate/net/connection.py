@@ -167,7 +167,8 @@ class Connection(asyncio.BufferedProtocol):
             limit = self._network.write_buffer_bytes
             self.abort(Busy(f"{self.address} does not read: {unsent} bytes wait, limit {limit}"))
         elif not transport.is_closing():
-            transport.writelines(buffers)
+            # Not an empty one: the loop of Python 3.12 and later would try to send it for ever.
+            transport.writelines([buffer for buffer in buffers if len(buffer)])
 
     def close(self) -> None:
         """Send what is queued, then close. Nothing is received any more."""
