@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quorate.errors import InvalidArgument
+from quorate.spark.connecting import Cluster
 from quorate.spark.options import Moment, ReadOptions, check_names, parse_read_options
 
 BASE = {"endpoints": "127.0.0.1:7401", "log": "orders"}
@@ -17,7 +18,7 @@ def parsed(streaming: bool | None = None, /, **given: str) -> ReadOptions:
 
 
 def test_defaults() -> None:
-    assert parsed() == ReadOptions(("orders",), "127.0.0.1:7401")
+    assert parsed() == ReadOptions(("orders",), Cluster("127.0.0.1:7401", 30.0))
     assert parsed(False) == parsed(True) == parsed()
 
 
@@ -32,10 +33,11 @@ def test_every_option() -> None:
         maxRecordsPerPartition="7",
         failOnDataLoss="FALSE",
         readFrom="n2",
+        timeout=" 2.5 ",
     )
     assert options == ReadOptions(
         ("orders", "items"),
-        "127.0.0.1:7401",
+        Cluster("127.0.0.1:7401", 2.5),
         starting="earliest",
         ending={"orders": 42, "items": "latest"},
         offsets_max=10,
@@ -99,7 +101,16 @@ def test_load_names_the_log_if_there_are_endpoints() -> None:
         ({"minPartitions": "0"}, "minPartitions = '0' is not a number above 0"),
         ({"maxRecordsPerPartition": "1.5"}, "maxRecordsPerPartition = '1.5' is not a number"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss = 'no' is neither true nor false"),
-        ({"endpoints": ""}, "at least one host:port is needed"),
+        (
+            {"timeout": "soon"},
+            "timeout = 'soon' is not a number of seconds above 0 and up to 86400",
+        ),
+        ({"timeout": "0"}, "timeout = 0.0 is not a number of seconds above 0"),
+        ({"timeout": "-1"}, "timeout = -1.0 is not a number of seconds above 0"),
+        ({"timeout": "nan"}, "timeout = nan is not a number of seconds above 0"),
+        ({"timeout": "86401"}, "timeout = 86401.0 is not a number of seconds above 0 and up to"),
+        ({"timeout": ""}, "timeout = '' is not a number of seconds above 0"),
+        ({"endpoints": ""}, "endpoints is missing"),
         ({"endpoints": "nohost"}, "nohost"),
         ({"log": " , "}, "log is missing"),
         ({"path": "/data"}, "a cluster is read or a data directory"),
@@ -138,6 +149,7 @@ def test_what_only_the_other_takes_is_refused(
         ({"log": "orders"}, "endpoints is missing"),
         ({"endpoints": "h:1"}, "log is missing"),
         ({"path": "/d", "log": "a", "readfrom": "n1"}, "readFrom: a data directory is one replica"),
+        ({"path": "/d", "log": "a", "timeout": "1"}, "timeout: a data directory is read in place"),
     ],
 )
 def test_where_is_asked_for(given: dict[str, str], message: str) -> None:

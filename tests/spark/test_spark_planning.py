@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from quorate.errors import InvalidArgument, LogRecreated, OffsetOutOfRange, Trimmed
+from quorate.spark.connecting import Cluster
 from quorate.spark.options import Moment, Places, ReadOptions
 from quorate.spark.planning import (
     PART_BYTES,
@@ -25,6 +26,7 @@ from quorate.spark.planning import (
 )
 
 ONE, TWO = "1" * 32, "2" * 32
+ANYWHERE = Cluster("h:1")
 
 
 @dataclass
@@ -52,7 +54,7 @@ def options(
     starting: Places | None = None, ending: Places | None = None, *, fail_on_data_loss: bool = True
 ) -> ReadOptions:
     return ReadOptions(
-        ("orders",), "h:1", starting=starting, ending=ending, fail_on_data_loss=fail_on_data_loss
+        ("orders",), ANYWHERE, starting=starting, ending=ending, fail_on_data_loss=fail_on_data_loss
     )
 
 
@@ -136,7 +138,7 @@ def test_parts_are_few_and_neither_small_nor_large(parts: float, expected: int) 
 
 def test_options_ask_for_more_parts() -> None:
     spans = [Span("a", ONE, 0, 90, 1.0), Span("b", ONE, 0, 10, 1.0)]
-    few = ReadOptions(("*",), "h:1", partitions_min=4)
+    few = ReadOptions(("*",), ANYWHERE, partitions_min=4)
     assert cuts(split(spans, few)) == [
         ("a", 0, 22),
         ("a", 22, 45),
@@ -144,9 +146,9 @@ def test_options_ask_for_more_parts() -> None:
         ("a", 67, 90),
         ("b", 0, 10),
     ]
-    small = ReadOptions(("*",), "h:1", records_max=40)
+    small = ReadOptions(("*",), ANYWHERE, records_max=40)
     assert cuts(split(spans, small)) == [("a", 0, 30), ("a", 30, 60), ("a", 60, 90), ("b", 0, 10)]
-    many = ReadOptions(("*",), "h:1", partitions_min=1000)
+    many = ReadOptions(("*",), ANYWHERE, partitions_min=1000)
     assert len(split(spans, many)) == 100, "no part is empty"
 
 

@@ -32,6 +32,7 @@ from quorate.spark.chunks import (
     rows_of,
     size_of,
 )
+from quorate.spark.connecting import Cluster
 from quorate.spark.digest import LONG, NOTHING, Digest, digest_of, digest_of_logs
 from quorate.spark.sink_columns import ACCEPTED, check_columns
 from quorate.spark.sink_options import NAMES, Transaction, WriteOptions, parse_write_options
@@ -310,11 +311,14 @@ def test_options() -> None:
         lowered = {name.lower(): text for name, text in given.items()}
         return parse_write_options(BASE | lowered, streaming=streaming)
 
-    place = BASE["endpoints"]
+    place = Cluster(BASE["endpoints"], 30.0)
     assert parsed(True) == parsed(False) == WriteOptions(place, None)
     assert parsed(False, log="a") == parsed(False, path="a") == WriteOptions(place, "a")
     known = parsed(False, log="a", txnAppId="etl", txnVersion="7")
     assert known.transaction == Transaction("etl", 7)
+    for streaming in (True, False):
+        patient = parsed(streaming, log="a", timeout="90")
+        assert patient == WriteOptions(Cluster(BASE["endpoints"], 90.0), "a")
     assert parsed(True, replayMismatch="keepFirst").mismatch == "keepFirst"
     assert parsed(True, checkpointLocation="/c", queryName="q") == WriteOptions(place, None)
 
@@ -332,6 +336,12 @@ def test_options() -> None:
         (False, {"txnAppid2": "a"}, r"did you mean txnAppId\?"),
         (False, {"checkpointLocation": "/c"}, "has no option checkpointLocation"),
         (False, {"endpoints": ""}, "endpoints is missing"),
+        (
+            False,
+            {"timeout": "x"},
+            "timeout = 'x' is not a number of seconds above 0 and up to 86400",
+        ),
+        (True, {"timeout": "0"}, "timeout = 0.0 is not a number of seconds"),
     ],
 )
 def test_options_that_are_refused(streaming: bool, given: dict[str, str], text: str) -> None:

@@ -164,7 +164,7 @@ def _wanted(
         raise click.UsageError('--decode json needs --schema "id long, amount double"')
     if decode == "raw" and schema is not None:
         raise click.UsageError("--decode raw has no --schema")
-    chosen = range_options(options.endpoints, source.name, {**starting, **ending})
+    chosen = range_options(options.cluster, source.name, {**starting, **ending})
     if isinstance(chosen.ending, Moment) and chosen.ending.us > time.time_ns() // 1000:
         raise InvalidArgument("--to lies in the future: leave it out, and the archive grows")
     range_ = pinned(source, chosen)
@@ -220,7 +220,7 @@ def _extend(
         tell(f"{before.log} is archived until Ctrl-C")
     began = time.monotonic()
     with ProgressLine(before.log) as line:
-        after, done, ended = extend(spark, options.endpoints, source, before, dest, pace, line)
+        after, done, ended = extend(spark, options.cluster, source, before, dest, pace, line)
     interrupted = ended is not None and ended.interrupted
     print_summary(
         {
@@ -246,7 +246,7 @@ def _verify(options: JobOptions, spark: SparkSession, archive: Archive, dest: st
     from quorate.pipeline.comparing import compare
 
     with ProgressLine(f"verify {archive.log}") as line:
-        compared = run_batch(spark, lambda: compare(spark, options.endpoints, archive, dest), line)
+        compared = run_batch(spark, lambda: compare(spark, options.cluster, archive, dest), line)
     _show(options, archive, compared)
     if compared.differences:
         raise Corrupt(f"{dest} is not what {archive.log} has: {'; '.join(compared.differences)}")

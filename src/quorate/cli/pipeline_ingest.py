@@ -177,7 +177,7 @@ def _run(
     with ProgressLine(log.name) as line:
         done, ended = append_files(
             spark,
-            options.endpoints,
+            options.cluster,
             source,
             log,
             columns,

@@ -14,6 +14,7 @@ from quorate.cli.options import client_options
 from quorate.cli.output import tell
 from quorate.errors import QuorateError
 from quorate.pipeline.jobs import opened_session
+from quorate.spark.connecting import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,9 +35,8 @@ class JobOptions(NamedTuple):
     verbose: bool
 
     @property
-    def endpoints(self) -> str:
-        """As the format takes them."""
-        return ",".join(self.client.endpoints)
+    def cluster(self) -> Cluster:
+        return Cluster(",".join(self.client.endpoints), self.client.timeout)
 
     @property
     def as_json(self) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from quorate.client.blocking import Client, Log
+    from quorate.spark.connecting import Cluster
     from quorate.spark.options import ReadOptions
     from quorate.spark.planning import Span
 
@@ -72,9 +73,9 @@ def _check_time(given: str) -> None:
         ) from None
 
 
-def range_options(endpoints: str, log: str, ends: Mapping[str, str]) -> ReadOptions:
+def range_options(cluster: Cluster, log: str, ends: Mapping[str, str]) -> ReadOptions:
     """A batch of the ends that :func:`range_end` gave."""
-    return parse_read_options({"endpoints": endpoints, "log": log, **ends}, streaming=False)
+    return parse_read_options({**cluster.options, "log": log, **ends}, streaming=False)
 
 
 def pinned(log: Log, chosen: ReadOptions) -> Span:

@@ -48,7 +48,7 @@ def replay(options: JobOptions, log: str, target: str, where: str | None) -> Non
             from quorate.pipeline.replaying import replay as append_letters
 
             with ProgressLine(log) as line:
-                done = append_letters(spark, options.endpoints, letters, to, where, line)
+                done = append_letters(spark, options.cluster, letters, to, where, line)
     print_summary(
         {
             "letters": log,

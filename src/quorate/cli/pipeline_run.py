@@ -113,7 +113,7 @@ def run(
         from quorate.pipeline.running import Run
 
         pipeline, span = prepared or _prepared(options, file, ends, checkpoint)
-        made = Run(spark, pipeline.seen_from(file.absolute().parent), options.endpoints)
+        made = Run(spark, pipeline.seen_from(file.absolute().parent), options.cluster)
         kept = None
         if not ends:
             default = default_checkpoint(file, pipeline.name)
@@ -143,7 +143,7 @@ def _prepared(
 
 def _look(options: JobOptions, pipeline: Pipeline, ends: Mapping[str, str]) -> Span:
     """The range of the source as it is now. All logs have to be there: nobody else makes them."""
-    chosen = range_options(options.endpoints, pipeline.source.name, ends)
+    chosen = range_options(options.cluster, pipeline.source.name, ends)
     with options.client.client() as client:
         source = existing_log(client, pipeline.source.name)
         for place in (pipeline.sink, pipeline.dead_letter):

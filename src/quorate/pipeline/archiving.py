@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from quorate.pipeline.archive import Archive
     from quorate.pipeline.jobs import Ended, Watch
     from quorate.pipeline.parquet import Placed
+    from quorate.spark.connecting import Cluster
 
 __all__ = ["Archived", "Pace", "extend"]
 
@@ -68,7 +69,7 @@ class Archived:
 
 def extend(
     spark: SparkSession,
-    endpoints: str,
+    cluster: Cluster,
     source: Log,
     archive: Archive,
     dest: str,
@@ -86,7 +87,7 @@ def extend(
         return archive, job.done, None
     reader = (
         spark.readStream.format("quorate")
-        .option("endpoints", endpoints)
+        .options(**cluster.options)
         .option("log", archive.log)
         .option("startingOffsets", archive.start)
         .schema(READ_COLUMNS)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from quorate.pipeline.archive import Archive
+    from quorate.spark.connecting import Cluster
 
 __all__ = ["Compared", "Side", "compare"]
 
@@ -46,12 +47,12 @@ class Compared(NamedTuple):
     differences: list[str]
 
 
-def compare(spark: SparkSession, endpoints: str, archive: Archive, root: str) -> Compared:
+def compare(spark: SparkSession, cluster: Cluster, archive: Archive, root: str) -> Compared:
     """All that the archive in ``root`` says it has, with what the log has there."""
     layout = Layout(archive)
     records = (
         spark.read.format("quorate")
-        .option("endpoints", endpoints)
+        .options(**cluster.options)
         .option("log", archive.log)
         .option("startingOffsets", archive.start)
         .option("endingOffsets", archive.stop)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from quorate.client.staging import Publication
     from quorate.pipeline.jobs import Ended, Progress, Watch
     from quorate.pipeline.sources import Source
+    from quorate.spark.connecting import Cluster
 
 __all__ = ["Columns", "Ingested", "ingest"]
 
@@ -73,7 +74,7 @@ class Ingested:
 
 def ingest(
     spark: SparkSession,
-    endpoints: str,
+    cluster: Cluster,
     source: Source,
     log: Log,
     columns: Columns,
@@ -85,7 +86,7 @@ def ingest(
 ) -> tuple[Ingested, Ended]:
     """Append what was not taken yet; with ``every_s`` go on, with a look so often."""
     rows = rows_of(source.stream(spark), source, columns)
-    job = _Job(spark, endpoints, log, checkpoint, bad)
+    job = _Job(spark, cluster, log, checkpoint, bad)
     writer = rows.writeStream.foreachBatch(job.take).option("checkpointLocation", checkpoint)
     if every_s is None:
         writer = writer.trigger(availableNow=True)
@@ -102,10 +103,10 @@ class _Job:
     """What is done with each portion."""
 
     def __init__(
-        self, spark: SparkSession, endpoints: str, log: Log, checkpoint: str, bad: str | None
+        self, spark: SparkSession, cluster: Cluster, log: Log, checkpoint: str, bad: str | None
     ) -> None:
         self._spark = spark
-        self._endpoints = endpoints
+        self._cluster = cluster
         self._log = log
         self._files = Files(spark, checkpoint)
         self._bad = bad
@@ -162,7 +163,7 @@ class _Job:
         (
             rows.select("value", "key", "timestamp")
             .write.format("quorate")
-            .option("endpoints", self._endpoints)
+            .options(**self._cluster.options)
             .option("log", self._log.name)
             .option("txnAppId", app)
             .option("txnVersion", portion)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from quorate.client.blocking import Log
     from quorate.pipeline.jobs import Watch
+    from quorate.spark.connecting import Cluster
     from quorate.spark.planning import Seen
 
 __all__ = ["COLUMNS", "Replayed", "replay"]
@@ -77,7 +78,7 @@ class Replayed(NamedTuple):
 
 
 def replay(
-    spark: SparkSession, endpoints: str, letters: Log, to: Log, where: str | None, watch: Watch
+    spark: SparkSession, cluster: Cluster, letters: Log, to: Log, where: str | None, watch: Watch
 ) -> Replayed:
     """Append the letters that fit ``where`` to the log ``to``, but for those of earlier runs."""
     if letters.name == to.name:
@@ -89,14 +90,14 @@ def replay(
     start = seen.first if last is None else max(seen.first, last.batch_id)
     replayed = 0
     for begin, end in _portions(source, seen, start):
-        rows = _letters(spark, endpoints, letters.name, begin, end)
+        rows = _letters(spark, cluster, letters.name, begin, end)
         rows = rows if where is None else _fitting(rows, where)
         writer = rows.selectExpr(
             "_key as key", "_value as value", "_headers as headers", "timestamp"
         )
         save = (
             writer.write.format("quorate")
-            .option("endpoints", endpoints)
+            .options(**cluster.options)
             .option("log", to.name)
             .option("txnAppId", app)
             .option("txnVersion", end)
@@ -125,9 +126,9 @@ def _portions(source: ClusterLog, seen: Seen, start: int) -> Iterator[tuple[int,
         yield begin, min(begin + most, seen.end)
 
 
-def _letters(spark: SparkSession, endpoints: str, log: str, start: int, stop: int) -> DataFrame:
+def _letters(spark: SparkSession, cluster: Cluster, log: str, start: int, stop: int) -> DataFrame:
     """What a condition sees, and behind it what is appended."""
-    reader = spark.read.format("quorate").option("endpoints", endpoints).option("log", log)
+    reader = spark.read.format("quorate").options(**cluster.options).option("log", log)
     frame = reader.option("startingOffsets", start).option("endingOffsets", stop).load()
     columns = [f"{made} as {name}" for name, made in COLUMNS.items()]
     return frame.selectExpr(*columns, "key as _key", "value as _value", f"{_ORIGINAL} as _headers")

@@ -10,7 +10,6 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructType
 
-from quorate.client.blocking import Client
 from quorate.client.blocking_staging import last_publication
 from quorate.pipeline.building import LETTER, ROW, build, for_log, paired
 from quorate.pipeline.decoding import SOURCE, SOURCE_COLUMNS
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from quorate.pipeline.building import Built
     from quorate.pipeline.definition import Pipeline
+    from quorate.spark.connecting import Cluster
     from quorate.spark.planning import Span
 
 __all__ = ["Backfilled", "Run", "Sample"]
@@ -64,7 +64,7 @@ class Run:
 
     spark: SparkSession
     pipeline: Pipeline
-    endpoints: str
+    cluster: Cluster
 
     def __post_init__(self) -> None:
         # Functions of the file go to workers as a whole: there is no such file for them.
@@ -82,7 +82,7 @@ class Run:
         It goes on for ever, with a portion every so often; or, without that, takes what there is.
         """
         reader = self.spark.readStream.format("quorate").schema(SOURCE_COLUMNS)
-        reader = reader.option("endpoints", self.endpoints).option("log", self.pipeline.source.name)
+        reader = reader.options(**self.cluster.options).option("log", self.pipeline.source.name)
         reader = reader.option("startingOffsets", "earliest")
         reader = reader.option("maxBytesPerTrigger", PORTION_BYTES)
         # Decoding is most of the work: a portion that one task could read is still divided.
@@ -92,7 +92,7 @@ class Run:
         built = build(self.pipeline, reader.load())
         if self.pipeline.sink.kind == "log":
             writer = for_log(self.pipeline, built).writeStream.format("quorate")
-            writer = writer.option("endpoints", self.endpoints)
+            writer = writer.options(**self.cluster.options)
         else:
             writer = paired(built).writeStream.foreachBatch(self._write_portion(built))
         writer = writer.outputMode("append").queryName(self.pipeline.name)
@@ -122,7 +122,7 @@ class Run:
             frame.unpersist()
 
     def _save(self, frame: DataFrame, app: str, version: int) -> None:
-        writer = frame.write.format("quorate").option("endpoints", self.endpoints)
+        writer = frame.write.format("quorate").options(**self.cluster.options)
         writer = writer.option("txnAppId", app).option("txnVersion", version)
         writer.mode("append").save()
 
@@ -130,7 +130,7 @@ class Run:
 
     def _read(self, start: int, stop: int) -> DataFrame:
         reader = self.spark.read.format("quorate").schema(SOURCE_COLUMNS)
-        reader = reader.option("endpoints", self.endpoints).option("log", self.pipeline.source.name)
+        reader = reader.options(**self.cluster.options).option("log", self.pipeline.source.name)
         return reader.option("startingOffsets", start).option("endingOffsets", stop).load()
 
     def backfill(self, span: Span) -> Backfilled:
@@ -150,7 +150,7 @@ class Run:
     def _published(self, app: str) -> dict[str, int]:
         """How many records ``app`` has published, by place."""
         found = {}
-        with Client(self.endpoints) as client:
+        with self.cluster.client() as client:
             for one in (self.pipeline.sink, self.pipeline.dead_letter):
                 if one is None or one.kind != "log":
                     continue

@@ -11,7 +11,6 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.client.blocking import Client
 from quorate.client.ranges import ANY, LEADER, ends_of
 from quorate.errors import InvalidArgument, LogNotFound
 from quorate.spark.options import is_pattern
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from quorate.client.blocking import Log
+    from quorate.spark.connecting import Cluster
 
 __all__ = ["ClusterLog", "ClusterLogs"]
 
@@ -36,8 +36,8 @@ SAMPLE_BATCHES = 64
 class ClusterLogs:
     """The logs of a cluster, found by name or pattern."""
 
-    def __init__(self, endpoints: str) -> None:
-        self._client = Client(endpoints)
+    def __init__(self, cluster: Cluster) -> None:
+        self._client = cluster.client()
         self._met: dict[str, ClusterLog] = {}
 
     def __enter__(self) -> Self:

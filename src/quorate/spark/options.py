@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from quorate.client.ranges import ANY
-from quorate.client.routing import parse_endpoints
 from quorate.errors import InvalidArgument
+from quorate.spark.connecting import CLUSTER_NAMES, Cluster, parse_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ ENDINGS = ("endingOffsets", "endingTimestamp")
 # Only for a stream: a batch takes all at once.
 PACES = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
 NAMES = (
-    "endpoints",
+    *CLUSTER_NAMES,
     "path",
     "log",
     "startingOffsets",
@@ -65,8 +65,8 @@ class ReadOptions:
 
     # Names or patterns, at least one.
     logs: tuple[str, ...]
-    # Where a node of the cluster is, or the data directory of a node: exactly one of them.
-    endpoints: str | None = None
+    # A cluster, or the data directory of a node: exactly one of them.
+    cluster: Cluster | None = None
     path: str | None = None
     # None is the default, which a batch and a stream have each their own.
     starting: Places | None = None
@@ -92,8 +92,9 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool | None = Non
     check_names(given, NAMES)
     lowered = {name.lower(): value.strip() for name, value in given.items()}
     options = {name: lowered[name.lower()] for name in NAMES if name.lower() in lowered}
-    endpoints, path, logs = _whereabouts(options)
+    cluster, path, logs = _whereabouts(options)
     if path is not None:
+        _refuse(options, ["timeout"], "a data directory is read in place, and nobody is waited for")
         _refuse(options, ["readFrom"], "a data directory is one replica and has no others")
     if streaming is True:
         if path is not None:
@@ -103,7 +104,7 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool | None = Non
         _refuse(options, PACES, "it is for streams; a batch reads the whole range")
     return ReadOptions(
         logs,
-        endpoints,
+        cluster,
         path,
         starting=_places(options, "starting", logs),
         ending=_places(options, "ending", logs),
@@ -127,31 +128,28 @@ def check_names(given: Iterable[str], names: Iterable[str]) -> None:
             raise InvalidArgument(f"the format quorate has no option {name}; {meant}")
 
 
-def _whereabouts(options: Mapping[str, str]) -> tuple[str | None, str | None, tuple[str, ...]]:
-    """Endpoints or a path, and the names of logs. ``.load("orders")`` sets the path."""
-    endpoints, path, log = (options.get(name) for name in ("endpoints", "path", "log"))
-    if endpoints is not None:
+def _whereabouts(options: Mapping[str, str]) -> tuple[Cluster | None, str | None, tuple[str, ...]]:
+    """A cluster or a path, and the names of logs. ``.load("orders")`` sets the path."""
+    path, log = options.get("path"), options.get("log")
+    cluster = None
+    if path is None or "endpoints" in options:
         if path is not None and log is not None:
             raise InvalidArgument(
                 f"endpoints and path = {path!r}: a cluster is read or a data directory; "
                 f"leave one of them out"
             )
         log, path = log or path, None
-        parse_endpoints(endpoints)
-    elif path is not None and log is None:
+        cluster = parse_cluster(options)
+    elif log is None:
         raise InvalidArgument(
             f'load({path!r}) does not say where: write .option("endpoints", "host:port,…")'
             f'.option("log", {path!r}).load(); or, for the data directory of a node, '
             f'.option("path", {path!r}).option("log", NAME).load()'
         )
-    elif path is None:
-        raise InvalidArgument(
-            'endpoints is missing: write .option("endpoints", "host:port,…").option("log", NAME)'
-        )
     names = tuple(name.strip() for name in (log or "").split(",") if name.strip())
     if not names:
         raise InvalidArgument('log is missing: write .option("log", NAME), a list or a pattern')
-    return endpoints, path, names
+    return cluster, path, names
 
 
 def _refuse(options: Mapping[str, str], names: Iterable[str], why: str) -> None:

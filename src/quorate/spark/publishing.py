@@ -10,7 +10,6 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.client.blocking import Client
 from quorate.client.blocking_staging import last_publication, last_publications, publish_staged
 from quorate.errors import Duplicate, ReplayMismatch
 from quorate.spark.digest import NOTHING, digest_of_logs
@@ -18,8 +17,9 @@ from quorate.spark.digest import NOTHING, digest_of_logs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from quorate.client.blocking import Log
+    from quorate.client.blocking import Client, Log
     from quorate.client.staging import Part, Publication
+    from quorate.spark.connecting import Cluster
     from quorate.spark.digest import Digest
     from quorate.spark.writer import Share, Written
 
@@ -84,18 +84,18 @@ def _sum_of(digests: Iterator[Digest]) -> Digest:
 # -- the three ways to publish ---------------------------------------------------------------------
 
 
-def publish_job(write: Write, endpoints: str) -> None:
+def publish_job(write: Write, cluster: Cluster) -> None:
     """Of a job without a name. It is never known again, so the logs need not remember it for
     long."""
-    with Client(endpoints) as client:
+    with cluster.client() as client:
         for refusal in _refusals(write, _logs(client, write), once=True):
             raise refusal.error
 
 
-def publish_portion(write: Write, endpoints: str, *, keep_first: bool) -> None:
+def publish_portion(write: Write, cluster: Cluster, *, keep_first: bool) -> None:
     """Of a stream. A log that has other rows keeps them; unless that is what was asked for, it is
     told, and no log gets anything."""
-    with Client(endpoints) as client:
+    with cluster.client() as client:
         logs = _logs(client, write)
         if not keep_first and len(logs) > 1:
             for refusal in _judged_ahead(write, logs).values():
@@ -106,10 +106,10 @@ def publish_portion(write: Write, endpoints: str, *, keep_first: bool) -> None:
                 raise refusal.error
 
 
-def publish_transaction(write: Write, endpoints: str) -> None:
+def publish_transaction(write: Write, cluster: Cluster) -> None:
     """A version that all logs have, or a later one, is passed over with a warning. What only some
     of them have is completed, if it is the same."""
-    with Client(endpoints) as client:
+    with cluster.client() as client:
         logs = _logs(client, write)
         if len(logs) > 1:
             _refuse_half_a_repeat(write, logs)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quorate.client.blocking import Client
 from quorate.client.ranges import read_range
 from quorate.errors import Corrupt
 from quorate.spark.columns import Shape, gathered
@@ -30,9 +29,9 @@ def read_replicated(
     part: Range, options: ReadOptions, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The records of ``part``, all of them: a task that cannot have them fails."""
-    assert options.endpoints is not None  # for the type checker: it is no data directory
+    assert options.cluster is not None  # for the type checker: it is no data directory
     begin_task()
-    with Client(options.endpoints) as client:
+    with options.cluster.client() as client:
         log = client.log(part.log)
         if log.incarnation != part.incarnation:
             raise recreated(part.log, part.incarnation, log.incarnation)

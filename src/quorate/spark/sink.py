@@ -17,7 +17,6 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
-from quorate.client.blocking import Client
 from quorate.client.blocking_staging import abort_staged
 from quorate.errors import InvalidArgument, LogNotFound, QuorateError
 from quorate.spark.publishing import (
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import WriterCommitMessage
     from pyspark.sql.types import StructType
 
+    from quorate.spark.connecting import Cluster
     from quorate.spark.sink_options import WriteOptions
 
 __all__ = ["QuorateBatchWriter", "QuorateStreamWriter", "batch_writer", "stream_writer"]
@@ -62,7 +62,7 @@ def batch_writer(
         options = parse_write_options(given, streaming=False)
         check_columns(schema, options.log)
         if options.log is not None:
-            with Client(options.endpoints) as client:
+            with options.cluster.client() as client:
                 client.log(options.log)
         return QuorateBatchWriter(options)
 
@@ -106,7 +106,7 @@ class QuorateBatchWriter(DataSourceArrowWriter):
             found = _all_written(messages)
             if self._options.transaction is not None:
                 write = gathered(found, self._app, self._batch_id, self._options.log)
-                publish_transaction(write, self._options.endpoints)
+                publish_transaction(write, self._options.cluster)
                 return
             if any(message.in_query for message in found):
                 warnings.warn(
@@ -116,7 +116,7 @@ class QuorateBatchWriter(DataSourceArrowWriter):
                 )
             # Nobody will ask whether there were rows.
             write = gathered(found, self._app, self._batch_id, log=None)
-            publish_job(write, self._options.endpoints)
+            publish_job(write, self._options.cluster)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Of a job without a name everything is dropped: tasks that were killed have said nothing.
@@ -128,7 +128,7 @@ class QuorateBatchWriter(DataSourceArrowWriter):
             if self._options.log is not None:
                 logs.add(self._options.log)
             staged = [(log, None) for log in sorted(logs)]
-        _drop(staged, self._app, self._batch_id, self._options.endpoints)
+        _drop(staged, self._app, self._batch_id, self._options.cluster)
 
 
 class QuorateStreamWriter(DataSourceStreamArrowWriter):
@@ -152,7 +152,7 @@ class QuorateStreamWriter(DataSourceStreamArrowWriter):
             write = gathered(found, found[0].app, batchId, self._options.log)
             keep_first = self._options.mismatch == "keepFirst"
             try:
-                publish_portion(write, self._options.endpoints, keep_first=keep_first)
+                publish_portion(write, self._options.cluster, keep_first=keep_first)
             except REPEATED as error:
                 # An earlier portion than the last one cannot be compared any more: a checkpoint
                 # that was set back may have put other rows into it.
@@ -162,7 +162,7 @@ class QuorateStreamWriter(DataSourceStreamArrowWriter):
         """Another driver may be at work on the same portion: what it staged is left to it."""
         found = _written(messages)
         if found:
-            _drop(_attempts(found), found[0].app, found[0].batch_id, self._options.endpoints)
+            _drop(_attempts(found), found[0].app, found[0].batch_id, self._options.cluster)
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
@@ -188,10 +188,12 @@ def _attempts(written: Iterable[Written]) -> list[tuple[str, bytes | None]]:
     ]
 
 
-def _drop(staged: Iterable[tuple[str, bytes | None]], app: str, batch_id: int, at: str) -> None:
+def _drop(
+    staged: Iterable[tuple[str, bytes | None]], app: str, batch_id: int, cluster: Cluster
+) -> None:
     """Give back the room of what was staged, by one attempt or by all. Nobody sees it, and in the
     end it expires: so what goes wrong here is not to hide why the write failed."""
-    with suppress(QuorateError), Client(at) as client:
+    with suppress(QuorateError), cluster.client() as client:
         for log, attempt in staged:
             with suppress(LogNotFound):
                 abort_staged(client.log(log), app, batch_id, attempt)

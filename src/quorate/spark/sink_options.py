@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from quorate.client.routing import parse_endpoints
 from quorate.errors import InvalidArgument
+from quorate.spark.connecting import CLUSTER_NAMES, parse_cluster
 from quorate.spark.options import check_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from quorate.spark.connecting import Cluster
+
 __all__ = ["Transaction", "WriteOptions", "parse_write_options"]
 
 TRANSACTION = ("txnAppId", "txnVersion")
 MISMATCH = "replayMismatch"
-NAMES = ("endpoints", "log", "path", *TRANSACTION, MISMATCH)
+NAMES = (*CLUSTER_NAMES, "log", "path", *TRANSACTION, MISMATCH)
 # Spark's own, which it passes on.
 STREAM_NAMES = ("checkpointLocation", "queryName")
 
@@ -34,7 +36,7 @@ class Transaction(NamedTuple):
 class WriteOptions:
     """Where rows go, and what a repeat does."""
 
-    endpoints: str
+    cluster: Cluster
     # None: every row says so itself, in its column log.
     log: str | None
     transaction: Transaction | None = None
@@ -47,12 +49,7 @@ def parse_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOp
     check_names(given, (*NAMES, *STREAM_NAMES) if streaming else NAMES)
     lowered = {name.lower(): value.strip() for name, value in given.items()}
     options = {name: lowered[name.lower()] for name in NAMES if name.lower() in lowered}
-    endpoints = options.get("endpoints")
-    if not endpoints:
-        raise InvalidArgument(
-            'endpoints is missing: write .option("endpoints", "host:port,…").option("log", NAME)'
-        )
-    parse_endpoints(endpoints)
+    cluster = parse_cluster(options)
     if streaming and any(name in options for name in TRANSACTION):
         raise InvalidArgument(
             f"{' and '.join(TRANSACTION)} are for batches: a stream is known again by its "
@@ -63,7 +60,7 @@ def parse_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOp
             f"{MISMATCH} is for streams: a batch is known again only by "
             f"{' and '.join(TRANSACTION)}, and then it is not written"
         )
-    return WriteOptions(endpoints, _log(options), _transaction(options), _mismatch(options))
+    return WriteOptions(cluster, _log(options), _transaction(options), _mismatch(options))
 
 
 def _log(options: Mapping[str, str]) -> str | None:

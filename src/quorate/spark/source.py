@@ -91,8 +91,8 @@ class QuorateBatchReader(DataSourceReader):
         if options.path is not None:
             with stored_logs(options.path, options.logs) as stored:
                 return _ranges(stored, options)
-        assert options.endpoints is not None  # for the type checker: it was checked
-        with ClusterLogs(options.endpoints) as logs:
+        assert options.cluster is not None  # for the type checker: it was checked
+        with ClusterLogs(options.cluster) as logs:
             logs.check_node(options.read_from)
             return _ranges(logs.all(options.logs), options)
 

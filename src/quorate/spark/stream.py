@@ -148,8 +148,8 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _cluster(self) -> ClusterLogs:
         if self._logs is None:
             options, _ = self._options, self._schema
-            assert options.endpoints is not None  # for the type checker: it was checked
-            self._logs = ClusterLogs(options.endpoints)
+            assert options.cluster is not None  # for the type checker: it was checked
+            self._logs = ClusterLogs(options.cluster)
             self._logs.check_node(options.read_from)
         return self._logs
 

@@ -14,7 +14,6 @@ from uuid import UUID, uuid4
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from quorate.client.blocking import Client
 from quorate.client.blocking_staging import Stager, abandon_all, largest_chunk
 from quorate.client.staging import Chunk, Part
 from quorate.errors import InvalidArgument
@@ -124,7 +123,7 @@ def stage_rows(
     attempt = uuid4().bytes
     now_us = time.time_ns() // 1000
     lanes: dict[str, _Lane] = {}
-    with Client(options.endpoints) as client:
+    with options.cluster.client() as client:
         try:
             for batch in batches:
                 for name, rows in _addressed(batch, options.log):
