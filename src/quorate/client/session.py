@@ -84,10 +84,11 @@ class Session:
         for sender in list(self.senders):
             sender.client_closed()
         await self.submitter.close()
-        while self._ahead:  # what is under way may ask for more until it is told
-            for task in self._ahead:
+        # What is under way may ask for more until it is told.
+        while ahead := [task for task in self._ahead if not task.done()]:
+            for task in ahead:
                 task.cancel()
-            await asyncio.gather(*self._ahead, return_exceptions=True)
+            await asyncio.wait(ahead)
         await self.pool.close()
 
     def ahead(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
