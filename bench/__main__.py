@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING
 
 from bench.lasting import failovers, growth
@@ -79,8 +79,10 @@ class _Run:
         if not names and "W6" not in self.wanted:
             return
         with ExitStack() as stack:
-            endpoints, pipe = stack.enter_context(ours_and_pipe(self.folder / "plain"))
-            others = stack.enter_context(peers(self.folder, self.report.skipped)) if names else []
+            # What they stored is gone before a log is to grow: that takes much room.
+            folder = Path(stack.enter_context(TemporaryDirectory(dir=self.folder)))
+            endpoints, pipe = stack.enter_context(ours_and_pipe(folder / "plain"))
+            others = stack.enter_context(peers(folder, self.report.skipped)) if names else []
             for name in names:
                 systems = _variants(name, endpoints, pipe)
                 systems += [
@@ -90,7 +92,7 @@ class _Run:
                 ]
                 self._load(name, systems)
             if "W6" in self.wanted:
-                self.rows += reads(endpoints, self.folder, self.settings, self.report)
+                self.rows += reads(endpoints, folder, self.settings, self.report)
 
     def _slowed(self, delay_ms: int) -> None:
         names = [name for name in SLOWED if name in self.wanted]
@@ -101,8 +103,7 @@ class _Run:
         if not names:
             return
         with ExitStack() as stack:
-            folder = self.folder / f"slowed-{delay_ms}"
-            folder.mkdir()
+            folder = Path(stack.enter_context(TemporaryDirectory(dir=self.folder)))
             environment = stack.enter_context(slowed_disks(folder, delay_ms / 1000))
             endpoints, pipe = stack.enter_context(ours_and_pipe(folder, environment))
             for name in names:
@@ -133,7 +134,7 @@ def measure(mode: str, settings: Settings, wanted: list[str], parent: Path) -> R
     """Everything that was asked for, and where and how it was measured."""
     began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     busy, sync = busy_share(), sync_p50(parent)
-    with tempfile.TemporaryDirectory(prefix="quorate-bench-", dir=parent) as name:
+    with TemporaryDirectory(prefix="quorate-bench-", dir=parent) as name:
         run = _Run(settings, wanted, Path(name))
         run.run()
     return {
@@ -212,7 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
     settings = (FULL if parsed.full else QUICK)._replace(**changed)
     whole = not changed and set(wanted) == set(ALL)
     mode = ("full" if parsed.full else "quick") if whole else "part"
-    parent = (parsed.folder or Path(tempfile.gettempdir())).resolve()
+    parent = (parsed.folder or Path(gettempdir())).resolve()
     results = measure(mode, settings, wanted, parent)
     parsed.results.mkdir(parents=True, exist_ok=True)
     path = parsed.results / f"{mode}.json"
