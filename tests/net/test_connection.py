@@ -150,6 +150,32 @@ def test_the_rest_of_a_chunk_goes_to_the_handler_that_is_set_meanwhile(run: Run)
     run(main())
 
 
+def test_a_transport_is_given_no_empty_buffer(run: Run) -> None:
+    """The selector loop of Python 3.12 and later tries to send one for ever."""
+
+    class Watched:
+        def __init__(self, transport: asyncio.Transport) -> None:
+            self._transport = transport
+            self.given: list[bytes] = []
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._transport, name)
+
+        def writelines(self, buffers: list[bytes]) -> None:
+            self.given += buffers
+            self._transport.writelines(buffers)
+
+    async def main() -> None:
+        async with pair() as (near, far):
+            watched = Watched(near.connection._transport)
+            near.connection._transport = watched  # type: ignore[assignment]  # it does the same
+            near.connection.send([*numbered(1), *numbered(2, b"bulk"), b""])
+            assert len(await far.received(2)) == 2
+            assert watched.given and all(watched.given)
+
+    run(main())
+
+
 def test_nothing_is_delivered_after_close(run: Run) -> None:
     class Closes(Recorder):
         def frame_received(self, frame: Frame) -> None:

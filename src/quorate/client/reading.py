@@ -249,8 +249,9 @@ class Reader:
             self._bytes = min(self._bytes, max(left, FIRST_BYTES))
 
     def _pieces(self, records: Records, start: int) -> list[Piece]:
-        self._learn(records.extent)
-        stop = self._wanted(records.extent.end)
+        extent = records.extent
+        self._learn(extent)
+        stop = self._wanted(extent.end)
         return [
             Piece(entry, offset, offset + count, start, stop)
             for offset, count, entry in records.rows

@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stranger = stranger
         self._framer = Framer(STRANGER)
         self._begun: Callable[[Frame], None] | None = None
-        # The last one that was.
+        # The frame that it was last told of.
         self._told: Frame | None = None
         self._loop: asyncio.AbstractEventLoop
         self._read: memoryview
