@@ -38,6 +38,8 @@ RULES = """\
   part.
 - A read ends with Spark's sink `noop`: every row comes to Java. `tuples` is the same source, with
   tuples in place of Arrow. `path` reads a copy of the directory of one node.
+- The limit is what Spark and a source or sink in Python come to with no log behind them: record
+  batches of the same rows that lie ready in memory, and a sink that counts what it is given.
 - A write reads Parquet files. A stream counts what its micro-batches took, not what comes before.
 - Memory is that of the driver: Java and the processes that it started, after a collection; what
   they share is counted once.
@@ -56,13 +58,20 @@ class Bar(NamedTuple):
 
 
 PARQUET = ("parquet", "")
+LIMIT = ("limit", "arrow")
 BARS = (
     Bar("W9", "cluster", "100 B", 0.5, PARQUET),
     Bar("W9", "cluster", "1 KiB", 0.6, PARQUET),
     Bar("W9", "cluster", "", 3.0, ("quorate", "tuples")),
     Bar("W9", "path", "1 KiB", 0.8, PARQUET),
     Bar("W9", "path", "100 B", 0.0, PARQUET),
+    Bar("W9", "cluster", "", 0.0, LIMIT),
+    Bar("W9", "path", "", 0.0, LIMIT),
+    Bar("W9", "arrow", "", 0.0, PARQUET),
+    Bar("W9", "arrow", "", 0.0, ("quorate", "tuples")),
     Bar("W10", "batch", "", 0.3, PARQUET),
+    Bar("W10", "batch", "", 0.0, LIMIT),
+    Bar("W10", "arrow", "", 0.0, PARQUET),
     Bar("W10", "stream", "100 B", 0.75, ("quorate", "batch")),
     Bar("W10", "stream", "1 KiB", 0.75, ("quorate", "batch")),
 )
@@ -101,19 +110,19 @@ def _throughput(results: Results, row: Row) -> Iterator[Line]:
     rates = [one["records_per_s"] for one in row["rounds"]]
     name = f"{row['system']} {row['variant']}".strip()
     shown = (row["workload"], row["shape"], name, "records/s", *_spread(rates))
-    bars = [
-        bar
+    compared = [
+        (bar, ratios)
         for bar in BARS
         if (bar.workload, bar.variant) == (row["workload"], row["variant"])
         and row["shape"].startswith(bar.shape)
+        and (ratios := _ratios(results, row, bar))
     ]
-    if not bars:
+    if not compared:
         yield Line(row["workload"], (*shown, "", "", "", ""), short=False)
-    for bar in bars:
-        ratios = _ratios(results, row, bar)
-        short = bool(ratios) and median(ratios) < bar.bound
+    for bar, ratios in compared:
+        short = median(ratios) < bar.bound
         beside = " ".join(bar.against).strip()
-        ratio = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else ""
+        ratio = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         bound = f"≥ {bar.bound:g}" if bar.bound else ""
         cells = (*shown, beside, ratio, bound, "short" if short else "")
         yield Line(row["workload"], cells, short)

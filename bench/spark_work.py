@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from bench.rounds import Turn, in_turn
 from bench.spark_data import FILES, SCHEMA, write_files
+from bench.spark_limit import ReadySource, TakingSink
 from bench.spark_tuples import TupleSource
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class Bench:
         self._folder = folder
         self._rounds = rounds
         self._report = report
-        spark.dataSource.register(TupleSource)
+        for source in (TupleSource, ReadySource, TakingSink):
+            spark.dataSource.register(source)
 
     # -- reading and writing -------------------------------------------------------------------
 
@@ -98,17 +100,25 @@ class Bench:
             shutil.rmtree(target)
             return _outcome("W10", shape, seconds)
 
+        def limit() -> Outcome:
+            writer = frame.select(*COLUMNS).write.format(TakingSink.name())
+            writer = writer.option("records", shape.records).mode("append")
+            return _outcome("W10", shape, _timed(writer.save))
+
         turns = [
             Turn("quorate", "batch", batch),
             Turn("quorate", "stream", stream),
             Turn("parquet", "", parquet),
+            Turn("limit", "arrow", limit),
         ]
         return self._in_turn("W10", shape, turns)
 
     def _reads(self, shape: Shape, log: Log, parquet: Path) -> list[Row]:
-        stopped = self._copied("n1")
+        stopped, kept = self._copied("n1"), self._folder / _unused()
+        kept.mkdir()
         by_cluster = {"endpoints": self._cluster.endpoints, "log": log.name}
         by_path = {"path": str(stopped), "log": log.name}
+        ready = by_path | {"kept": str(kept)}
 
         def ours(form: str, options: dict[str, str]) -> Outcome:
             return _read(shape, self._spark.read.format(form).options(**options))
@@ -121,11 +131,13 @@ class Bench:
             Turn("quorate", "path", partial(ours, "quorate", by_path)),
             Turn("parquet", "", theirs),
             Turn("quorate", "tuples", partial(ours, TupleSource.name(), by_cluster)),
+            Turn("limit", "arrow", partial(ours, ReadySource.name(), ready)),
         ]
         for turn in turns:  # a round that does not count
             turn.run()
         rows = self._in_turn("W9", shape, turns)
         shutil.rmtree(stopped)
+        shutil.rmtree(kept)
         return rows
 
     def _in_turn(self, workload: str, shape: Shape, turns: list[Turn]) -> list[Row]:

@@ -62,6 +62,21 @@ def test_ratios_are_taken_round_by_round() -> None:
     assert short_count(found) == 1
 
 
+def test_the_limit_has_no_bar_and_stands_beside_both() -> None:
+    found = results(
+        row("W9", "quorate", "path", 30),
+        row("W9", "parquet", "", 100),
+        row("W9", "limit", "arrow", 40),
+    )
+    assert [line.cells[2:3] + line.cells[6:] for line in lines(found)] == [
+        ("quorate path", "parquet", "0.30 (0.30 to 0.30)", "", ""),
+        ("quorate path", "limit arrow", "0.75 (0.75 to 0.75)", "", ""),
+        ("parquet", "", "", "", ""),
+        ("limit arrow", "parquet", "0.40 (0.40 to 0.40)", "", ""),
+    ]
+    assert short_count(found) == 0
+
+
 def test_a_stream_stands_beside_the_batch() -> None:
     found = results(
         row("W10", "quorate", "batch", 40),

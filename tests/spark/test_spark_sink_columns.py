@@ -33,7 +33,7 @@ from quorate.spark.chunks import (
     size_of,
 )
 from quorate.spark.connecting import Cluster
-from quorate.spark.digest import LONG, NOTHING, Digest, digest_of, digest_of_logs
+from quorate.spark.digest import BLOCK, BLOCKS_AT_ONCE, NOTHING, Digest, digest_of, digest_of_logs
 from quorate.spark.sink_columns import ACCEPTED, check_columns
 from quorate.spark.sink_options import NAMES, Transaction, WriteOptions, parse_write_options
 
@@ -115,8 +115,17 @@ def test_a_digest_knows_neither_order_nor_splits(
         ("value", b"12345678", b"1234567\xb8"),
         ("value", b"\x80" + bytes(7) + b"\x80" + bytes(7), bytes(16)),
         ("value", bytes(8), bytes(9)),
-        ("value", b"x" * LONG, b"x" * (LONG - 1) + b"y"),
-        ("value", b"x" * (LONG + 1), b"x" * LONG + b"y"),
+        ("value", b"x" * BLOCK, b"x" * (BLOCK - 1) + b"y"),
+        ("value", b"x" * (BLOCK + 1), b"x" * BLOCK + b"y"),
+        ("value", b"x" * BLOCK + b"y" * BLOCK, b"y" * BLOCK + b"x" * BLOCK),
+        ("value", bytes(BLOCK + 8), (bytes(7) + b"\x80") * (BLOCK // 8 + 1)),
+        (
+            "value",
+            bytes(2 * BLOCK),
+            bytes(7) + b"\x80" + bytes(7) + b"\x80" + bytes(2 * BLOCK - 16),
+        ),
+        ("value", bytes(BLOCK * BLOCKS_AT_ONCE), bytes(BLOCK * BLOCKS_AT_ONCE + 1)),
+        ("value", bytes(BLOCK * BLOCKS_AT_ONCE + 1), bytes(BLOCK * BLOCKS_AT_ONCE) + b"y"),
         ("key", None, b""),
         ("key", b"a", b"b"),
         ("timestamp", None, 0),
@@ -128,6 +137,18 @@ def test_a_digest_knows_neither_order_nor_splits(
 def test_a_digest_knows_what_differs(name: str, one: object, other: object) -> None:
     row = {"value": b"value", "key": b"key", "timestamp": 5, "headers": []}
     assert digest(frame([row | {name: one}])) != digest(frame([row | {name: other}]))
+
+
+@given(st.integers(BLOCK - 9, 3 * BLOCK), st.data())
+@settings(deadline=None)
+def test_a_digest_knows_every_byte_of_a_long_cell(size: int, data: st.DataObject) -> None:
+    """Whatever stands around it: where a cell begins in memory changes nothing."""
+    value = bytearray(data.draw(st.binary(min_size=size, max_size=size)))
+    before = digest(frame([{"value": bytes(value)}], ("value",)))
+    around = [{"value": bytes(data.draw(st.integers(0, 20)))}, {"value": bytes(value)}]
+    assert digest(frame(around, ("value",)).slice(1)) == before
+    value[data.draw(st.integers(0, size - 1))] ^= data.draw(st.integers(1, 255))
+    assert digest(frame([{"value": bytes(value)}], ("value",))) != before
 
 
 def test_a_digest_knows_cells_that_changed_their_rows() -> None:
