@@ -89,6 +89,7 @@ def measure(mode: str, settings: Settings, wanted: list[str], parent: Path) -> R
         **describe(parent),
         "settings": settings._asdict(),
         "busy": [busy, busy_share()],
+        "stored": bench.stored,
         "rows": rows,
     }
 

@@ -1,11 +1,12 @@
 """What Spark reads and writes in a run: the same rows as Parquet files and in logs.
 
-Two sorts of values: random bytes, which nobody can compress, and text like JSON, of which Parquet
-stores a part only.
+Two sorts of values: random bytes, which nobody can compress, and orders as JSON, of which Parquet
+stores a part only: names of fields come again, numbers do not.
 """
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,10 +26,16 @@ KEY_BYTES = 8
 FILE_RECORDS = 250_000
 FILES = 4
 ROWS_AT_ONCE = 50_000
-# A text that begins differently in each row.
-JSON = (
-    b'{"id": %010d, "user": "u%06d", "action": "click", "page": "/product/%06d", "ok": true, "n": "'
-)
+# How an order begins, what it has as often as there is room, and how it ends.
+HEAD = b'{"id": 1%09d, "user": "u%06d", "action": "%s", "page": "/product/%06d"'
+ITEM = b'{"sku": "%06d-%03d", "name": "%s", "quantity": %d, "price": %d.%02d}'
+NOTE = b', "note": "%s"}'
+ACTIONS = (b"view", b"cart", b"order", b"return")
+NAMES = (b"lamp", b"chair", b"paper", b"kettle", b"carpet", b"bicycle", b"umbrella", b"notebook")
+# Room for the last item and the note behind it.
+ITEM_BYTES_MAX = 96
+# Numbers of at most six digits that are drawn for an order, in turn for one field after the other.
+DRAWN = 64
 
 
 class Shape(NamedTuple):
@@ -75,7 +82,9 @@ def _batches(shape: Shape, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         if shape.random:
             data = chance.bytes(count * shape.value_bytes)
         else:
-            data = b"".join(_text(number, shape.value_bytes) for number in numbers.tolist())
+            drawn = chance.integers(0, 1_000_000, (count, DRAWN)).tolist()
+            orders = zip(numbers.tolist(), drawn, strict=True)
+            data = b"".join(_order(number, some, shape.value_bytes) for number, some in orders)
         columns = [
             pa.array(numbers),
             pa.array(numbers).cast(pa.timestamp("us", "UTC")),
@@ -85,11 +94,22 @@ def _batches(shape: Shape, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch(columns, schema=_schema())
 
 
-def _text(number: int, size: int) -> bytes:
-    head = JSON % (number, number % 100_003, number % 10_007)
-    rest = b"%d " % (number * 7919)
-    body = head + rest * -(-size // len(rest))
-    return body[: size - 2] + b'"}'
+def _order(number: int, drawn: list[int], size: int) -> bytes:
+    """JSON of ``size`` bytes, at least 100."""
+    some = cycle(drawn)
+    text = HEAD % (number, next(some), ACTIONS[next(some) % len(ACTIONS)], next(some))
+    items = []
+    room = size - len(text) - len(NOTE) - len(b', "items": []')
+    while room > ITEM_BYTES_MAX:
+        price = next(some)
+        name = NAMES[next(some) % len(NAMES)]
+        item = ITEM % (next(some), price % 1000, name, 1 + price % 9, price // 100, price % 100)
+        items.append(item)
+        room -= len(item) + 2
+    if items:
+        text += b', "items": [%s]' % b", ".join(items)
+    note = b"%d " % next(some) * size
+    return text + NOTE % note[: size - len(text) - len(NOTE) + 2]
 
 
 def _cells(data: bytes, count: int, size: int) -> pa.Array:

@@ -34,8 +34,8 @@ RULES = """\
 - Parquet is Spark's own, compressed with snappy, with the same rows and the same four columns:
   a number, a time, a key of 8 bytes, the value. It is written to one disk once, without a sync; a
   log is on three disks, two of them synced, before a write ends.
-- Values are random bytes, which cannot be compressed, or text like JSON, of which Parquet stores a
-  part.
+- Values are random bytes, which cannot be compressed, or orders as JSON, of which Parquet stores a
+  part: names of fields come again, numbers do not.
 - A read ends with Spark's sink `noop`: every row comes to Java. `tuples` is the same source, with
   tuples in place of Arrow. `path` reads a copy of the directory of one node.
 - The limit is what Spark and a source or sink in Python come to with no log behind them: record
@@ -171,7 +171,8 @@ def _number(value: float) -> str:
 
 
 def page(results: Results) -> str:
-    return "\n".join([*_opening(results), *_tables(results), "", "## Rules", "", RULES]) + "\n"
+    parts = [*_opening(results), *_tables(results), *_stored(results), "", "## Rules", "", RULES]
+    return "\n".join(parts) + "\n"
 
 
 def _opening(results: Results) -> Iterator[str]:
@@ -183,6 +184,17 @@ def _opening(results: Results) -> Iterator[str]:
     run = "{rounds} rounds, {small:,} records of 100 B, {large:,} of 1 KiB"
     run = run.format_map(results["settings"])
     yield from described(results, run, short_count(results), voids(results))
+
+
+def _stored(results: Results) -> Iterator[str]:
+    """How much of the values Parquet has left to read."""
+    if results["stored"]:
+        yield ""
+        yield "## What Parquet stores"
+        yield ""
+        yield "| values | bytes for each byte of the values |"
+        yield "| --- | --- |"
+        yield from (f"| {name} | {share:.2f} |" for name, share in results["stored"].items())
 
 
 def _tables(results: Results) -> Iterator[str]:

@@ -60,6 +60,8 @@ class Bench:
         self._folder = folder
         self._rounds = rounds
         self._report = report
+        # By what is written: how many bytes Parquet has for each byte of the values.
+        self.stored: dict[str, float] = {}
         for source in (TupleSource, ReadySource, TakingSink):
             spark.dataSource.register(source)
 
@@ -76,6 +78,8 @@ class Bench:
         log, parquet = self._client.create_log(_unused()), self._folder / f"{shape.name}-parquet"
         self._write_log(frame, log)
         self._write_parquet(frame, parquet)
+        files = sum(file.stat().st_size for file in parquet.glob("*.parquet"))
+        self.stored[shape.name] = round(files / shape.bytes, 2)
         rows = self._writes(shape, frame, given)
         rows += self._reads(shape, log, parquet)
         self._client.delete_log(log.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -32,6 +33,7 @@ def results(*rows: dict[str, Any], busy: float = 0.02) -> dict[str, Any]:
         "versions": {"python": "3.11"},
         "settings": {"rounds": 3, "small": 1000, "large": 100},
         "busy": [busy, 0.1],
+        "stored": {"100 B, random": 1.25},
         "rows": list(rows),
     }  # fmt: skip
 
@@ -108,9 +110,20 @@ def test_the_page_holds_every_row_and_says_when_it_proves_nothing() -> None:
     assert all(len(line.cells) == len(HEADS) for line in lines(found))
     assert "## W9: batch read" in text
     assert "| quorate | p50 ms | 400 |" in text
+    assert "| 100 B, random | 1.25 |" in text
     assert voids(found) == ["something else ran on the machine: 60% of its cores were busy before"]
     assert "**This run proves nothing:**" in text
     assert voids(results()) == []
+
+
+def test_values_like_json_are_json(tmp_path: Path) -> None:
+    for size in (100, 150, 1024):
+        folder = tmp_path / str(size)
+        write_files(Shape("s", 50, size, random=False), folder)
+        values = pq.read_table(folder).column("value").to_pylist()
+        assert {len(value) for value in values} == {size}
+        assert len({json.loads(value)["id"] for value in values}) == 50
+    assert len(json.loads(values[0])["items"]) > 8
 
 
 def test_files_have_the_rows_that_they_should(tmp_path: Path) -> None:
