@@ -47,8 +47,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## three nodes, two million orders, two kills, everything counted [DEMO=options]
 	@$(PY) -m quorate demo $(DEMO)
 
-# What breaks nodes and Spark jobs takes long, and has a target of its own. Tests of Spark share one
-# session, which takes both cores by itself.
+# What breaks nodes and Spark jobs takes long, and has a target of its own. The tests of Spark in one
+# process share a session: so they stay together, file by file.
 FAULTS := tests/faults tests/chaos
 SPARK_FAULTS := $(wildcard tests/spark/test_*_faults.py tests/pipeline/test_*_faults.py) \
   tests/demo/test_demo_run.py
@@ -58,7 +58,7 @@ test: verify ## verify, then run the tests, but for those that break things
 	@$(MAKE) spark
 
 spark: $(STAMP) ## only the tests on Spark: source, sink, pipelines, examples, demo
-	@$(PY) -m pytest $(SPARK) $(addprefix --ignore ,$(SPARK_FAULTS))
+	@$(PY) -m pytest -n 2 --dist loadfile $(SPARK) $(addprefix --ignore ,$(SPARK_FAULTS))
 
 faults: $(STAMP) ## break real nodes, Spark jobs and the demo in every way the tests know
 	@$(PY) -m pytest -n 2 --dist worksteal $(FAULTS)
