@@ -111,7 +111,7 @@ bench: $(BENCH_STAMP) ## quorate beside the bare pipe and its peers, in ten minu
 bench-full: $(BENCH_STAMP) ## the same for longer, and on logs that have grown
 	@$(PY) -m bench --full $(BENCH)
 
-bench-spark: $(STAMP) ## Spark on logs beside Spark on Parquet, in ten minutes [BENCH=options]
+bench-spark: $(STAMP) ## Spark on logs beside Spark on Parquet [BENCH=options]
 	@$(PY) -m bench.spark $(BENCH)
 
 bench-storage: $(STAMP) ## the log beside bare system calls, in one run
