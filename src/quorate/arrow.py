@@ -6,6 +6,7 @@ Offsets and append times stand in no batch: they are made here, eight bytes a re
 
 from __future__ import annotations
 
+from struct import pack
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,12 +17,12 @@ from quorate.errors import InvalidArgument
 if TYPE_CHECKING:
     from quorate.batch import Batch, Column
 
-__all__ = ["SCHEMA", "offset_column", "record_batch"]
+__all__ = ["SCHEMA", "offset_column", "record_batch", "scalar"]
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _PAIRS = pa.list_(_PAIR)
-_NO_PAIRS = pa.array([], _PAIR)
+_NO_PAIRS = pa.nulls(0, _PAIR)
 
 SCHEMA = pa.schema(
     [
@@ -37,7 +38,18 @@ SCHEMA = pa.schema(
 
 def offset_column(start: int, stop: int) -> pa.Array:
     """The offsets from ``start`` to before ``stop``; parts of it are free."""
-    return pc.add(_counted(stop - start), pa.scalar(start, pa.int64()))
+    return pc.add(_counted(stop - start), scalar(start, pa.int64()))
+
+
+def scalar(value: int | str, kind: pa.DataType) -> pa.Scalar:
+    """What Arrow makes of ``value``, but without pandas: for whatever is written in Python Arrow
+    imports it, where it is installed, and a process of Spark lives too short for that."""
+    if isinstance(value, str):
+        text = value.encode()
+        buffers = [pa.py_buffer(pack("<2i", 0, len(text))), pa.py_buffer(text)]
+    else:
+        buffers = [pa.py_buffer(value.to_bytes(kind.bit_width // 8, "little", signed=True))]
+    return pa.Array.from_buffers(kind, 1, [None, *buffers])[0]
 
 
 def record_batch(batch: Batch, offsets: pa.Array, append_time: int) -> pa.RecordBatch:
@@ -114,13 +126,13 @@ def _aligned(numbers: memoryview) -> pa.Buffer:
 
 
 # 0, 1, 2, …: made once, and longer when more is needed.
-_numbers = pa.array(range(4096), pa.int64())
+_numbers = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])
 
 
 def _counted(count: int) -> pa.Array:
     global _numbers
     numbers = _numbers
     while len(numbers) < count:
-        numbers = pa.concat_arrays([numbers, pc.add(numbers, len(numbers))])
+        numbers = pa.concat_arrays([numbers, pc.add(numbers, scalar(len(numbers), pa.int64()))])
     _numbers = numbers
     return numbers.slice(0, count)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,3 +38,41 @@ def test_the_first_task_sets_aside_what_is_imported(
 def test_a_process_that_is_no_worker_is_left_alone(collections: list[str]) -> None:
     workers.begin_task()
     assert collections == []
+
+
+def test_no_worker_waits_for_pandas() -> None:
+    """Arrow imports it for whatever is written in Python, and that takes half a second each."""
+    done = subprocess.run(
+        [sys.executable, "-c", _MOVE_RECORDS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["30", "False"]
+
+
+# A batch from a log to Spark's columns, and back to a batch with gaps in every column.
+_MOVE_RECORDS = """
+import sys
+
+from quorate.arrow import offset_column, record_batch
+from quorate.batch import Batch, encode_batch
+from quorate.spark.chunks import by_log, copied, encode_rows, pieces, rows_of
+from quorate.spark.columns import COLUMNS, Shape, arrow_schema
+from quorate.spark.digest import digest_of
+from quorate.spark.source import QuorateDataSource
+
+schema = arrow_schema(COLUMNS)
+pair = [("h", b"1")]
+data = encode_batch(
+    [b"v"] * 30,
+    keys=[b"k", None] * 15,
+    headers=[pair, []] * 15,
+    times=list(range(30)),
+)
+read = record_batch(Batch.parse(data), offset_column(0, 30), 0)
+count = 0
+for name, rows in by_log(Shape(schema, "orders")(read)):
+    for piece in pieces(copied(rows), 1000):
+        cells = rows_of(piece)
+        digest_of(cells)
+        count += Batch.parse(encode_rows(cells, 0)).count
+print(count, "pandas" in sys.modules)
+"""

@@ -141,18 +141,17 @@ class _Job:
             return
         if archive.to is not None:
             frame = frame.where(F.col("offset") < archive.to)
-        parsed = layout.parsed(frame)
         seen = Observation()
-        observed = parsed.observe(
+        parsed = layout.parsed(frame).observe(
             seen,
             F.min(layout.offset).alias("first"),
             F.max(layout.offset).alias("last"),
             F.count(REFUSAL).alias("bad"),
         )
         if archive.bad is None:
-            rows = layout.insisted(observed, archive.log)
+            rows = layout.insisted(parsed, archive.log)
         else:
-            rows = layout.accepted(observed)
+            rows = layout.accepted(parsed)
         folders = [] if layout.folder is None else [layout.folder]
         aside = write_aside(
             self._spark,

@@ -54,10 +54,14 @@ def records(frame: DataFrame, key: str | None, log: str) -> DataFrame:
         given = {"value": F.to_json(F.struct(*map(_column, frame.columns)))}
     if key is not None:
         given["key"] = _column(key).cast("string")
-    return frame.select(
-        *(given.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in _COLUMNS.items()),
-        F.lit(log).alias("log"),
-    )
+    columns = {
+        name: given.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in _COLUMNS.items()
+    }
+    # For every row that it gives to Python, Spark goes through all lists of the batch that are null
+    # so far: with the square of their number. Headers that are null are none.
+    none = F.array().cast(_COLUMNS["headers"])
+    columns["headers"] = F.coalesce(columns["headers"], none).alias("headers")
+    return frame.select(*columns.values(), F.lit(log).alias("log"))
 
 
 def _column(name: str) -> Column:

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from quorate.arrow import scalar
 from quorate.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -103,8 +104,8 @@ class Shape:
         self._schema = schema
         # The same for every record; made once, and longer when more is needed.
         self._constants = {
-            "log": pa.scalar(log, pa.string()),
-            "partition": pa.scalar(PARTITION, pa.int32()),
+            "log": scalar(log, pa.string()),
+            "partition": scalar(PARTITION, pa.int32()),
         }
         self._made: dict[str, pa.Array] = {}
 

@@ -1,0 +1,51 @@
+"""What Spark is asked to do: nothing twice that costs much, and nothing that it does slowly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quorate.pipeline import comparing
+from quorate.pipeline.records import records
+
+if TYPE_CHECKING:
+    from pipeline_rig import Desk
+    from pyspark.sql import DataFrame, SparkSession
+
+    from quorate.pipeline.comparing import Side
+
+HEADERS = "array<struct<key:string,value:binary>>"
+
+
+def test_verify_decodes_each_record_once_for_each_side(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsers: list[int] = []
+    really = comparing._side
+
+    def side(rows: DataFrame, offset: str) -> Side:
+        plan = rows._jdf.queryExecution().executedPlan().toString()
+        parsers.append(plan.count("from_json("))
+        return really(rows, offset)
+
+    monkeypatch.setattr(comparing, "_side", side)
+    log, dest, bad = desk.log("in"), desk.directory / "archive", desk.directory / "bad"
+    log.append_batch([b'{"id": %d}' % n if n % 3 else b"no json" for n in range(6)])
+    desk.done("archive", log.name, dest, "--schema", "id long", "--bad", bad, "--verify")
+    # The archive, the log; then the same for what was set aside.
+    assert parsers == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "",
+        f", cast(null as {HEADERS}) as headers",
+        ", array(struct('h' as key, 'text' as value)) as headers",
+    ],
+)
+def test_no_record_has_headers_that_are_null(spark: SparkSession, headers: str) -> None:
+    frame = spark.sql(f"select 'v' as value{headers}")
+    [row] = records(frame, None, "log").collect()
+    assert row.headers == ([("h", b"text")] if "text" in headers else [])
