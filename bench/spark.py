@@ -68,6 +68,8 @@ def measure(mode: str, settings: Settings, wanted: list[str], parent: Path) -> R
             master="local[2]",
             config={
                 "spark.ui.enabled": False,
+                # As the guide advises whoever moves much; for every source in Python alike.
+                "spark.python.unix.domain.socket.enabled": True,
                 "spark.driver.memory": "2g",
                 "spark.sql.shuffle.partitions": 2,
                 "spark.local.dir": str(folder / "local"),

@@ -38,6 +38,7 @@ RULES = """\
   part: names of fields come again, numbers do not.
 - A read ends with Spark's sink `noop`: every row comes to Java. `tuples` is the same source, with
   tuples in place of Arrow. `path` reads a copy of the directory of one node.
+- Spark and its workers in Python, whatever their source, are connected by Unix sockets.
 - The limit is what Spark and a source or sink in Python come to with no log behind them: record
   batches of the same rows that lie ready in memory, and a sink that counts what it is given.
 - A write reads Parquet files. A stream counts what its micro-batches took, not what comes before.

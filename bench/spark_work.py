@@ -206,11 +206,12 @@ class Bench:
         query = writer.option("checkpointLocation", str(checkpoint)).start()
         try:
             row: Row = {"workload": "W11", "system": "quorate", "variant": "", "shape": ""}
+            # First: its marks are counted from the beginning.
+            row["memory"] = self._memory(query, source, marks)
+            _wait(query, lambda: target.end_offset() == source.end_offset())
             row["rounds"] = [
                 self._latencies(source, target, samples, number) for number in range(self._rounds)
             ]
-            row["memory"] = self._memory(query, source, marks)
-            _wait(query, lambda: target.end_offset() == source.end_offset())
             row["staged_bytes"] = self.staged_bytes()
         finally:
             query.stop()

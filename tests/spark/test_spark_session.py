@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark_quorate
 import quorate.spark
-from quorate.spark import sessions
 
 if TYPE_CHECKING:
-    import pytest
     from pyspark.sql import SparkSession
     from spark_rig import Place
 
@@ -83,25 +79,6 @@ def test_workers_run_this_python(spark: SparkSession) -> None:
 
 def test_a_second_call_gives_the_running_session(spark: SparkSession) -> None:
     assert quorate.spark.session().sparkContext is spark.sparkContext
-
-
-def test_workers_are_reached_by_sockets_that_only_this_user_has(spark: SparkSession) -> None:
-    conf = spark.sparkContext.getConf()
-    assert conf.get("spark.python.unix.domain.socket.enabled") == "true"
-    folder = Path(str(conf.get("spark.python.unix.domain.socket.dir")))
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert spark.range(3).rdd.map(lambda row: row.id).sum() == 3
-    assert [one.suffix for one in folder.iterdir()].count(".sock") > 0
-
-
-def test_where_their_names_would_be_too_long_there_are_no_such_sockets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deep = tmp_path / ("d" * 100)
-    deep.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    assert sessions._socket_folder.__wrapped__() is None
-    assert list(deep.iterdir()) == []
 
 
 def test_registration_over_connect_on_a_machine_without_java(place: Place) -> None:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import socket
 import sys
-import tempfile
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +24,6 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 # Spark makes one method of a whole stage. Parsing with checks is soon too long for Java's compiler
 # by default, and then interpreted for ever.
 COMPILE_LONG_METHODS = "-XX:-DontCompileHugeMethods"
-# What Spark calls a socket, in a folder; and how long its path may be, on any system.
-SOCKET = "/.01234567-89ab-cdef-0123-456789abcdef.sock"
-SOCKET_PATH_MAX = 103
 
 
 def session(
@@ -59,8 +51,6 @@ def session(
     if remote is None or remote.startswith("local"):
         _prepare(os.environ)
         settings |= _java_settings()
-    if master is not None and master.startswith("local") and not SparkSession.getActiveSession():
-        settings |= _socket_settings()
     if remote is not None:
         builder = builder.remote(remote)
     elif master is not None:
@@ -98,28 +88,3 @@ def _java_settings() -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"{logging} {COMPILE_LONG_METHODS}",
         "spark.executor.extraJavaOptions": COMPILE_LONG_METHODS,
     }
-
-
-def _socket_settings() -> dict[str, str]:
-    """Java and its workers exchange rows through the kernel's shorter way, for a tenth less of the
-    time with rows of 1 KiB. Only on this machine: elsewhere the folder is not there."""
-    folder = _socket_folder()
-    if folder is None:
-        return {}
-    return {
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": folder,
-    }
-
-
-@cache
-def _socket_folder() -> str | None:
-    """For this process, and closed to other users; None where no socket can have its name."""
-    if not hasattr(socket, "AF_UNIX"):
-        return None
-    folder = tempfile.mkdtemp(prefix="quorate-")
-    if len(os.fsencode(folder + SOCKET)) > SOCKET_PATH_MAX:
-        Path(folder).rmdir()
-        return None
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
