@@ -114,9 +114,9 @@ def _side(rows: DataFrame, offset: str) -> Side:
         F.sum(hashed.bitwiseAND(F.lit(0xFFFFFFFF))).alias("low"),
         F.sum(F.shiftright(hashed, 32)).alias("high"),
     )
-    low, high = (F.sum(F.col(half).cast("decimal(20,0)")) for half in ("low", "high"))
+    halves = (F.sum(F.col(half).cast("decimal(20,0)")) for half in ("low", "high"))
     [row] = words.agg(
-        F.sum("records"), F.sum("distinct"), F.min("first"), F.max("last"), low, high
+        F.sum("records"), F.sum("distinct"), F.min("first"), F.max("last"), *halves
     ).collect()
     records, distinct, first, last, low, high = row
     digest = (int(high or 0) << 32) + int(low or 0)
