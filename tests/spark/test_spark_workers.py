@@ -48,7 +48,7 @@ def test_no_worker_waits_for_pandas() -> None:
     assert done.stdout.split() == ["30", "False"]
 
 
-# A batch from a log to Spark's columns, and back to a batch with gaps in every column.
+# A batch from a log to Spark's columns and back, with records that lack a key or headers.
 _MOVE_RECORDS = """
 import sys
 
