@@ -7,6 +7,7 @@ segments, in the writer's thread; a reader asks only for what it knows to be flu
 from __future__ import annotations
 
 from bisect import bisect_right
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from quorate.entry import Entry, decode_entry
@@ -19,7 +20,7 @@ from quorate.storage.window import Window
 from quorate.types import ORIGIN, Index, Position, VoteRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from quorate.storage.layout import LogId
     from quorate.storage.scan import Fault
@@ -148,9 +149,7 @@ class SegmentLog:
 
     def index_at_offset(self, offset: int) -> Index:
         """The entry that holds the record at ``offset``."""
-        bases = [segment.header.base_offset for segment in self.segments]
-        segment = self.segments[max(0, bisect_right(bases, offset) - 1)]
-        rows = segment.rows
+        rows = self._segment_at(offset, attrgetter("header.base_offset")).rows
         return Index(rows.first + max(0, bisect_right(rows.offsets, offset) - 1))
 
     def _refuse_hollow(self, segment: Segment, start: Index, stop: Index) -> None:
@@ -167,5 +166,10 @@ class SegmentLog:
 
     def segment(self, index: Index) -> Segment:
         """The segment that holds ``index``; the first one for the entry before all."""
-        firsts = [segment.first for segment in self.segments]
-        return self.segments[max(0, bisect_right(firsts, index) - 1)]
+        return self._segment_at(index, attrgetter("first"))
+
+    def _segment_at(self, place: int, start: Callable[[Segment], int]) -> Segment:
+        """The last segment that does not ``start`` behind ``place``, else the first one."""
+        # A copy: the writer's thread may cut the log meanwhile.
+        segments = self.segments[:]
+        return segments[max(0, bisect_right(segments, place, key=start) - 1)]

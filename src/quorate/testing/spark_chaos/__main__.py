@@ -44,6 +44,8 @@ VALUE_BYTES = 100
 # Between two kills, and until a node that was killed comes back.
 REST_S = (0.2, 3.0)
 DOWN_S = (0.1, 2.0)
+# As a shell counts the end by Ctrl-C.
+INTERRUPTED = 130
 # For a client that must live through all nodes being down.
 PATIENCE_S = 300.0
 
@@ -185,6 +187,9 @@ def main(arguments: list[str] | None = None) -> int:
     place.mkdir(parents=True, exist_ok=True)
     try:
         return _run(parsed.kills, parsed.seed, place)
+    except KeyboardInterrupt:
+        print("spark-chaos: interrupted; nothing was proved", flush=True)
+        return INTERRUPTED
     finally:
         if parsed.keep is None:
             shutil.rmtree(place, ignore_errors=True)
