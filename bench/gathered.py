@@ -48,13 +48,16 @@ async def load_gathered(
 async def _keep_in_flight(
     producer: AsyncProducer, value: bytes, in_flight: int, tally: Tally
 ) -> None:
-    waiting: deque[tuple[AsyncDelivery, float]] = deque()
-    while (now := perf_counter()) < tally.stop or waiting:
-        if now < tally.stop:
-            for _ in range(in_flight - len(waiting)):
-                waiting.append((await producer.send(value), now))
+    """Each at least once, also where the time is short."""
+    now = perf_counter()
+    sent = [(await producer.send(value), now) for _ in range(in_flight)]
+    waiting: deque[tuple[AsyncDelivery, float]] = deque(sent)
+    while waiting:
         await waiting[0][0]
         now = perf_counter()
         while waiting and waiting[0][0].done():
             _, began = waiting.popleft()
             tally.acked(began, now, 1)
+        if now < tally.stop:
+            for _ in range(in_flight - len(waiting)):
+                waiting.append((await producer.send(value), now))

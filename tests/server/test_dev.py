@@ -203,16 +203,15 @@ def test_a_directory_keeps_its_number_of_nodes(
     assert capsys.readouterr() == ("", error)
 
 
-def test_a_node_that_cannot_start_ends_it_all(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_node_that_cannot_start_ends_it_all(tmp_path: Path) -> None:
+    """As a process: the loop that it began keeps its signals after its end."""
     (tmp_path / "n2").mkdir(mode=0o700)
     (tmp_path / "n2" / "letter.txt").touch()
-    assert main(["dev", "--dir", str(tmp_path), "--port", str(free_ports())]) == 1
-    out, error = capsys.readouterr()
-    assert out == ""
-    assert "n2 did not start: WRONG_DIRECTORY" in error
-    assert "letter.txt" in error
+    dev = command("dev", "--dir", str(tmp_path), "--port", str(free_ports()))
+    ran = subprocess.run(dev, capture_output=True, text=True, check=False, env=plain_environment())
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "n2 did not start: WRONG_DIRECTORY" in ran.stderr
+    assert "letter.txt" in ran.stderr
     assert not list(tmp_path.glob("*.pid"))
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -149,6 +150,45 @@ def test_a_digest_knows_every_byte_of_a_long_cell(size: int, data: st.DataObject
     assert digest(frame(around, ("value",)).slice(1)) == before
     value[data.draw(st.integers(0, size - 1))] ^= data.draw(st.integers(1, 255))
     assert digest(frame([{"value": bytes(value)}], ("value",))) != before
+
+
+@pytest.mark.parametrize("kind", ["<f2", "<f4", ">f4", "<f8", ">f8", "<i2", "<i4", ">i4", "<i8"])
+def test_a_digest_knows_vectors_by_their_signs(kind: str) -> None:
+    """All of them changed, or a few: what a library that is not deterministic does now and then."""
+    numbers = np.random.default_rng(7).integers(1, 30_000, 300).astype(kind)
+    one, other = [], []
+    for length in range(1, len(numbers)):
+        vector = numbers[:length]
+        some = vector.copy()
+        some[length // 2 :] *= -1
+        for changed in (-vector, some):
+            one.append({"value": vector.tobytes()})
+            other.append({"value": changed.tobytes()})
+    pairs = zip(_each(one), _each(other), strict=True)
+    assert [place for place, (a, b) in enumerate(pairs) if a == b] == []
+
+
+@pytest.mark.parametrize("size", [8, 16, 24, 2 * BLOCK])
+def test_a_digest_knows_bits_that_change_together(size: int) -> None:
+    """The highest ones of a word, and those that a shift by half a word brings together with
+    them: a product has the former in one bit only."""
+    base = np.random.default_rng(7).integers(0, 1 << 63, size // 8, np.uint64)
+    bits = [1 << 63, 1 << 31, 1 << 63 | 1 << 31, 1 << 62, 1 << 30, 1 << 62 | 1 << 30]
+    changes = [
+        [first, second, *[rest] * (len(base) - 2)][: len(base)]
+        for first in (0, *bits)
+        for second in (0, *bits)
+        for rest in (0, *bits)
+    ]
+    values = {(base ^ np.array(change, np.uint64)).tobytes() for change in changes}
+    found = _each([{"value": value} for value in sorted(values)])
+    assert len(set(found)) == len(values) > 1
+
+
+def _each(rows: list[Row]) -> list[Digest]:
+    """The digest of each row by itself."""
+    batch = frame(rows, ("value",))
+    return [digest(batch.slice(place, 1)) for place in range(len(rows))]
 
 
 def test_a_digest_knows_cells_that_changed_their_rows() -> None:
