@@ -95,9 +95,10 @@ class Standalone:
         """Until the master knows both workers."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            # Nothing but loopback is ever asked.
+            # Nothing but loopback is ever asked. A master that just begins answers with its page
+            # for people: that is no JSON, a ValueError.
             with (
-                suppress(URLError, ConnectionError, TimeoutError),
+                suppress(URLError, ConnectionError, TimeoutError, ValueError),
                 urlopen(f"http://{HOSTS[0]}:{self._page}/json/", timeout=5) as page,
             ):
                 if json.load(page)["aliveworkers"] == len(HOSTS):
