@@ -189,7 +189,12 @@ def by_log(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     column = batch.column("log")
     _refuse_nulls("log", column, "a row has to say which log it is for")
     encoded = column.dictionary_encode()
-    names = encoded.dictionary.to_pylist()
+    try:
+        names = encoded.dictionary.to_pylist()
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(
+            f"column log has a name that is not UTF-8: {error.object!r}"
+        ) from None
     rest = batch.drop_columns(["log"])
     if len(names) == 1:
         yield names[0], rest
