@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quorate.pipeline import comparing
+from quorate.pipeline import archiving, comparing, parquet
 from quorate.pipeline.records import records
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from quorate.pipeline.comparing import Side
+    from quorate.pipeline.parquet import Aside
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -49,3 +50,24 @@ def test_no_record_has_headers_that_are_null(spark: SparkSession, headers: str) 
     frame = spark.sql(f"select 'v' as value{headers}")
     [row] = records(frame, None, "log").collect()
     assert row.headers == ([("h", b"text")] if "text" in headers else [])
+
+
+@pytest.mark.parametrize("by", ["id", "append_date", "none"])
+def test_an_archive_decodes_each_record_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    parsers: list[int] = []
+    really = parquet.write_aside
+
+    def write_aside(*arguments: Any, **more: Any) -> Aside:
+        plan = arguments[1]._jdf.queryExecution().executedPlan().toString()
+        parsers.append(plan.count("from_json("))
+        return really(*arguments, **more)
+
+    monkeypatch.setattr(archiving, "write_aside", write_aside)
+    log, dest, bad = desk.log("in"), desk.directory / "archive", desk.directory / "bad"
+    log.append_batch([b'{"id": %d}' % n if n % 3 else b"no json" for n in range(6)])
+    typed = ("--schema", "id long", "--partition-by", by, "--bad", bad)
+    desk.done("archive", log.name, dest, *typed)
+    # The rows; then what was set aside.
+    assert parsers == [1, 1]

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 __all__ = [
     "APPEND_DATE",
     "CHECKPOINT",
+    "HIDDEN",
     "LOCK",
     "NO_FOLDERS",
     "Archive",
     "Wanted",
     "bad_prefix",
     "check_same",
+    "is_hidden",
     "load",
     "save",
+    "stem_of",
 ]
 
 FOLDER = ".quorate"
@@ -82,7 +85,17 @@ class Wanted:
 
 def bad_prefix(log: str, query: str) -> str:
     """What the files of ``Archive.bad`` begin with: others may have the same place for theirs."""
-    return f"{log}-{query.partition('-')[0]}-"
+    return f"{stem_of(log)}-{query.partition('-')[0]}-"
+
+
+def stem_of(log: str) -> str:
+    """What names of its files begin with: of a log, too, a name may begin as hidden ones do."""
+    return f"log{log}" if is_hidden(log) else log
+
+
+def is_hidden(name: str) -> bool:
+    """Whether readers pass over a file that is called so, from the directory on."""
+    return any(step.startswith(HIDDEN) for step in name.split("/"))
 
 
 def load(files: Files) -> Archive | None:
@@ -90,7 +103,7 @@ def load(files: Files) -> Archive | None:
     something else."""
     text = files.read(NOTE)
     if text is None:
-        strange = [name for name in files.matching("*") if not name.startswith(HIDDEN)]
+        strange = [name for name in files.matching("*") if not is_hidden(name)]
         if strange:
             raise InvalidArgument(
                 f"{files.root} holds {strange[0]} and no archive: choose a directory that is empty "

@@ -6,7 +6,9 @@ would give again.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -17,10 +19,11 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    VariantType,
 )
 
 from quorate.errors import InvalidArgument
-from quorate.pipeline.archive import APPEND_DATE, NO_FOLDERS
+from quorate.pipeline.archive import APPEND_DATE, HIDDEN, NO_FOLDERS
 from quorate.pipeline.decoding import (
     REFUSAL,
     SOURCE,
@@ -31,12 +34,14 @@ from quorate.pipeline.decoding import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
     from quorate.pipeline.archive import Archive
 
-__all__ = ["READ_COLUMNS", "Layout", "row_hash"]
+__all__ = ["READ_COLUMNS", "Layout", "decoded_once", "quoted", "row_hash"]
 
 # What is read of the log.
 READ_COLUMNS = f"{SOURCE_COLUMNS}, appendTime timestamp"
@@ -56,6 +61,8 @@ PREFIX = "record_"
 NO_NAMES = (ArrayType, BinaryType, MapType, StructType)
 TIMES = (TimestampType, TimestampNTZType)
 _DAY_US = 86_400_000_000
+# Texts that are no names for folders: readers take the second one for null.
+_NO_FOLDER = ("", "__HIVE_DEFAULT_PARTITION__")
 
 
 class Layout:
@@ -63,14 +70,23 @@ class Layout:
 
     def __init__(self, archive: Archive) -> None:
         self._schema = None if archive.schema is None else parse_schema(archive.schema)
+        if self._schema is not None:
+            _check_comparable(self._schema)
         # What a value is decoded to.
         self._decoded = ["value"] if self._schema is None else self._schema.fieldNames()
-        taken = {name.lower() for name in self._decoded}
-        # The record's own, as the archive calls them.
+        # The record's own, as the archive calls them. Spark does not tell a from A.
+        taken = {name.lower(): name for name in self._decoded}
         self._own = {
             of_record: PREFIX + name if name in taken else name
             for of_record, name in _OF_RECORD.items()
         }
+        for name in self._own.values():
+            if name in taken:
+                raise InvalidArgument(
+                    f"--schema: with a column {name.removeprefix(PREFIX)} that of the record would "
+                    f"be called {name}, and there is a column {taken[name]}: name one of the two "
+                    f"otherwise"
+                )
         # The column whose values are folders, and the one it is made of; None if there are none.
         self.folder: str | None = None
         self._folder_of = ""
@@ -86,28 +102,43 @@ class Layout:
         """Whether neighbours in the log are neighbours in the folders."""
         return self._folder_of == self._own["appendTime"]
 
+    def is_place_of(self, name: str) -> bool:
+        """Whether files of the archive are called so, from its directory on."""
+        *folders, _ = name.split("/")
+        if self.folder is None:
+            return not folders
+        # Spark writes some characters of a name as others do in addresses.
+        return [unquote(one.rpartition("=")[0]) for one in folders] == [self.folder]
+
     def _divide(self, by: str) -> None:
         """A day is the folder of a time; any other value is its own."""
         kinds = dict(self._kinds())
-        if by == APPEND_DATE and by not in kinds:
-            self.folder, self._folder_of = by, self._own["appendTime"]
-        elif by not in kinds:
+        names = {name.lower(): name for name in kinds}
+        column = names.get(by.lower())
+        if column is None and by.lower() == APPEND_DATE:
+            self.folder, self._folder_of = APPEND_DATE, self._own["appendTime"]
+            return
+        if column is None:
             raise InvalidArgument(
                 f"--partition-by {by}: there is no such column; there are {APPEND_DATE}, "
                 f"{', '.join(kinds)}"
             )
-        elif isinstance(kinds[by], NO_NAMES) or by == self.offset:
+        if isinstance(kinds[column], NO_NAMES) or column == self.offset:
             raise InvalidArgument(
-                f"--partition-by {by}: a value of it ({kinds[by].simpleString()}) is no folder"
+                f"--partition-by {column}: a value of it ({kinds[column].simpleString()}) is no "
+                f"folder"
             )
-        else:
-            self.folder, self._folder_of = by, by
-            if isinstance(kinds[by], TIMES):
-                self.folder = f"{by}_date"
-                if self.folder in kinds:
-                    raise InvalidArgument(
-                        f"--partition-by {by}: its folder would be {self.folder}, which is a column"
-                    )
+        folder = f"{column}_date" if isinstance(kinds[column], TIMES) else column
+        if folder != column and folder.lower() in names:
+            raise InvalidArgument(
+                f"--partition-by {column}: its folder would be {folder}, which is a column"
+            )
+        if folder.startswith(HIDDEN):
+            raise InvalidArgument(
+                f"--partition-by {column}: readers pass over folders whose names begin so; choose "
+                f"another column"
+            )
+        self.folder, self._folder_of = folder, column
 
     def _kinds(self) -> list[tuple[str, DataType]]:
         of_record = parse_schema(READ_COLUMNS)
@@ -122,19 +153,24 @@ class Layout:
         frame = decoded(records, "raw" if self._schema is None else "json", self._schema)
         own = [F.col(SOURCE)[field].alias(name) for field, name in self._own.items()]
         # The key before the value, as everywhere.
-        rows = frame.select(*own[:2], *self._decoded, *own[2:], VALUE, REFUSAL)
+        rows = frame.select(*own[:2], *map(quoted, self._decoded), *own[2:], VALUE, REFUSAL)
         return rows if self.folder is None else rows.withColumn(self.folder, self._foldered(rows))
 
     def _foldered(self, rows: DataFrame) -> Column:
-        column = F.col(self._folder_of)
+        column = F.col(quoted(self._folder_of))
         kind = rows.schema[self._folder_of].dataType
         if isinstance(kind, TIMES):
             # By UTC: the day must not depend on where it runs.
-            micros = F.unix_micros(column.cast("timestamp"))
-            days = (micros - F.pmod(micros, F.lit(_DAY_US))) / _DAY_US
+            micros, day = F.unix_micros(column.cast("timestamp")), F.lit(_DAY_US)
+            # Rounded down, also before 1970, and without a number that is less than the time.
+            days = F.call_function("div", micros, day) - (micros % day < 0).cast("int")
             return F.date_from_unix_date(days.cast("int"))
-        # A folder cannot be called nothing: Spark makes null of it.
-        return F.nullif(column, F.lit("")) if isinstance(kind, StringType) else column
+        return F.when(~column.isin(*_NO_FOLDER), column) if isinstance(kind, StringType) else column
+
+    def in_order(self, rows: DataFrame) -> DataFrame:
+        """The rows of each task as files have them."""
+        folders = [] if self.folder is None else [quoted(self.folder)]
+        return rows.sortWithinPartitions(*folders, self.offset)
 
     def accepted(self, parsed: DataFrame) -> DataFrame:
         """What is archived."""
@@ -164,12 +200,70 @@ class Layout:
         )
 
 
+def decoded_once(parsed: DataFrame) -> DataFrame:
+    """The same. No filter passes what observes: it would decode each record again for every look
+    at it."""
+    return parsed.observe("quorate_decoded", F.count(REFUSAL).alias("bad"))
+
+
+def quoted(name: str) -> str:
+    """``name`` where Spark expects an expression."""
+    ticked = name.replace("`", "``")
+    return f"`{ticked}`"
+
+
+def _check_comparable(schema: StructType) -> None:
+    """Raise InvalidArgument if there is something in the schema that has no hash, or no file."""
+    for field in schema:
+        for kind in _within(field.dataType):
+            if isinstance(kind, VariantType):
+                raise InvalidArgument(
+                    f"--schema: column {field.name} has a variant, which --verify cannot compare: "
+                    f"write string for a value that is text, or a struct, array or map with types"
+                )
+            names = [one.name.lower() for one in kind] if isinstance(kind, StructType) else []
+            for name in names:
+                if names.count(name) > 1:
+                    raise InvalidArgument(
+                        f"--schema: column {field.name} has a struct with a field {name} twice: "
+                        f"name one of them otherwise"
+                    )
+
+
+def _within(kind: DataType) -> Iterator[DataType]:
+    """The type itself, and all that it is made of."""
+    yield kind
+    inner: list[DataType] = []
+    if isinstance(kind, StructType):
+        inner = [field.dataType for field in kind]
+    elif isinstance(kind, ArrayType):
+        inner = [kind.elementType]
+    elif isinstance(kind, MapType):
+        inner = [kind.keyType, kind.valueType]
+    for one in inner:
+        yield from _within(one)
+
+
 def row_hash(rows: DataFrame) -> Column:
-    """Of all that is in a row. A hash passes over null, so it is told where there is one; and it
-    cannot take a map."""
+    """Of all that is in a row, however deep."""
     cells: list[Column] = []
     for field in rows.schema:
-        column = F.col(f"`{field.name}`")
-        mapped = "map<" in field.dataType.simpleString()
-        cells += [column.isNull(), F.to_json(column) if mapped else column]
+        cells += _cells(F.col(quoted(field.name)), field.dataType)
     return F.xxhash64(*cells)
+
+
+def _cells(column: Column, kind: DataType) -> list[Column]:
+    """What to hash of a value. By itself a hash passes over null, also within, takes no account of
+    where a list ends, and cannot take a map."""
+    if isinstance(kind, StructType):
+        fields = [_cells(column.getField(field.name), field.dataType) for field in kind]
+        return [column.isNull(), *itertools.chain.from_iterable(fields)]
+    if isinstance(kind, MapType):
+        entry = StructType().add("key", kind.keyType).add("value", kind.valueType)
+        return _cells(F.map_entries(column), ArrayType(entry))
+    if isinstance(kind, ArrayType):
+        size = F.size(column)
+        items = F.transform(column, lambda item: F.xxhash64(*_cells(item, kind.elementType)))
+        # Most records have no headers, and no items are cheaper than an empty list of them.
+        return [column.isNull(), size, F.when(size > 0, items)]
+    return [column.isNull(), column]

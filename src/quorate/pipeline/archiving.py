@@ -9,16 +9,16 @@ although it is noted is left as it is.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from quorate.errors import Corrupt, InvalidArgument
-from quorate.pipeline.archive import CHECKPOINT, bad_prefix, load, save
-from quorate.pipeline.archive_rows import READ_COLUMNS, Layout
+from quorate.pipeline.archive import CHECKPOINT, bad_prefix, load, save, stem_of
+from quorate.pipeline.archive_rows import READ_COLUMNS, Layout, decoded_once, quoted
 from quorate.pipeline.checkpoints import query_id
-from quorate.pipeline.decoding import REFUSAL
+from quorate.pipeline.decoding import REFUSAL, VALUE
 from quorate.pipeline.failures import plain_errors
 from quorate.pipeline.files import Files
 from quorate.pipeline.jobs import Progress, follow
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from quorate.client.blocking import Log
     from quorate.pipeline.archive import Archive
     from quorate.pipeline.jobs import Ended, Watch
-    from quorate.pipeline.parquet import Placed
+    from quorate.pipeline.parquet import Aside, Placed
     from quorate.spark.connecting import Cluster
 
 __all__ = ["Archived", "Pace", "extend"]
@@ -141,35 +141,17 @@ class _Job:
             return
         if archive.to is not None:
             frame = frame.where(F.col("offset") < archive.to)
-        seen = Observation()
-        parsed = layout.parsed(frame).observe(
-            seen,
-            F.min(layout.offset).alias("first"),
-            F.max(layout.offset).alias("last"),
-            F.count(REFUSAL).alias("bad"),
-        )
-        if archive.bad is None:
-            rows = layout.insisted(parsed, archive.log)
-        else:
-            rows = layout.accepted(parsed)
-        folders = [] if layout.folder is None else [layout.folder]
-        aside = write_aside(
-            self._spark,
-            self._divided(rows),
-            self._files.root,
-            f"portion-{portion}",
-            folders,
-            file_rows_max=self._file_rows(),
-        )
-        first, last, bad = (seen.get[name] for name in ("first", "last", "bad"))
+        parsed = layout.parsed(frame)
+        aside, seen = self._write_aside(parsed, portion)
+        first, last, bad = (seen[name] for name in ("first", "last", "bad"))
         if first is None:
             aside.remove()
             return
         self._check_whole(first, last, aside.rows + bad)
         self._check_alone()
-        stem = f"{archive.log}-{first:020}-{last:020}"
+        stem = f"{stem_of(archive.log)}-{first:020}-{last:020}"
         if not self._is_noted(first, last):
-            self._set_aside(layout.refused(parsed), f"{first:020}-{last:020}", bad)
+            self._set_aside(layout.refused(decoded_once(parsed)), f"{first:020}-{last:020}", bad)
         elif aside.in_place_already(stem) is not None:
             # Killed between the note and the end of the portion for Spark.
             aside.remove()
@@ -184,6 +166,30 @@ class _Job:
         self.done.rows += placed.rows
         self.done.size += placed.size
         self.done.bad += bad
+
+    def _write_aside(self, parsed: DataFrame, portion: int) -> tuple[Aside, dict[str, Any]]:
+        """What is archived of a portion, and what was seen of all that is in it."""
+        archive, layout = self.archive, self._layout
+        seen = Observation()
+        # Behind the shuffle: Spark leaves out what lies before one that no row comes through. And
+        # before the refused ones go, which no filter does earlier: all records are seen.
+        rows = self._divided(parsed.drop(VALUE)).observe(
+            seen,
+            F.min(layout.offset).alias("first"),
+            F.max(layout.offset).alias("last"),
+            F.count(REFUSAL).alias("bad"),
+        )
+        insists = archive.bad is None
+        rows = layout.insisted(rows, archive.log) if insists else layout.accepted(rows)
+        aside = write_aside(
+            self._spark,
+            layout.in_order(rows),
+            self._files.root,
+            f"portion-{portion}",
+            [] if layout.folder is None else [layout.folder],
+            file_rows_max=self._file_rows(),
+        )
+        return aside, seen.get
 
     def _set_aside(self, refused: DataFrame, offsets: str, bad: int) -> None:
         archive = self.archive
@@ -236,17 +242,13 @@ class _Job:
         return max(1, int(self._pace.file_bytes / size)) if size else None
 
     def _divided(self, rows: DataFrame) -> DataFrame:
-        """As many tasks as there are to be files, each with its rows in order."""
+        """As many tasks as there are to be files."""
         layout = self._layout
         parts = rows.rdd.getNumPartitions()
         whole = max(1, self._pace.file_bytes // PART_BYTES)
         # Fewer tasks than cores would leave some of them idle.
         tasks = max(-(-parts // whole), min(parts, self._spark.sparkContext.defaultParallelism))
-        if layout.folder is None:
-            return rows.coalesce(tasks).sortWithinPartitions(layout.offset)
-        if layout.folder_is_rising:
-            rows = rows.coalesce(tasks)
-        else:
-            # Each folder gets one file of a portion, not one of every task.
-            rows = rows.repartition(tasks, layout.folder)
-        return rows.sortWithinPartitions(layout.folder, layout.offset)
+        if layout.folder is None or layout.folder_is_rising:
+            return rows.coalesce(tasks)
+        # Each folder gets one file of a portion, not one of every task.
+        return rows.repartition(tasks, quoted(layout.folder))

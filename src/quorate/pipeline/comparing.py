@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F
 
-from quorate.pipeline.archive import CHECKPOINT, bad_prefix
-from quorate.pipeline.archive_rows import READ_COLUMNS, Layout, row_hash
+from quorate.pipeline.archive import CHECKPOINT, bad_prefix, is_hidden
+from quorate.pipeline.archive_rows import READ_COLUMNS, Layout, decoded_once, quoted, row_hash
 from quorate.pipeline.checkpoints import STARTED, query_id
-from quorate.pipeline.decoding import REFUSAL
 from quorate.pipeline.files import Files, literal
 
 if TYPE_CHECKING:
@@ -60,11 +59,11 @@ def compare(spark: SparkSession, cluster: Cluster, archive: Archive, root: str) 
         .schema(READ_COLUMNS)
         .load()
     )
-    # No filter passes what observes: it would decode each record again for every look at it.
-    parsed = layout.parsed(records).observe("quorate_decoded", F.count(REFUSAL).alias("bad"))
+    parsed = decoded_once(layout.parsed(records))
     expected = layout.accepted(parsed)
-    found = spark.read.schema(expected.schema).parquet(literal(root)).select(*expected.columns)
+    found, strays = _archived(spark, root, layout, expected.schema)
     there, in_log, differences = _compared(found, expected, layout.offset, "in the archive")
+    differences += strays
     if archive.bad is None or archive.schema is None:
         return Compared(there, in_log, differences)
     # Not in what words they were refused: another version may have others.
@@ -76,6 +75,28 @@ def compare(spark: SparkSession, cluster: Cluster, archive: Archive, root: str) 
         in_log._replace(bad=bad.records, bad_digest=bad.digest),
         differences + more,
     )
+
+
+def _archived(
+    spark: SparkSession, root: str, layout: Layout, columns: StructType
+) -> tuple[DataFrame, list[str]]:
+    """What lies in the archive where it belongs; and what does not, in words. Spark would pass over
+    that, or fail."""
+    files = Files(spark, root)
+    seen = [one.name for one in files.below() if not is_hidden(one.name)]
+    placed = [name for name in seen if layout.is_place_of(name)]
+    elsewhere = (name for name in seen if not layout.is_place_of(name))
+    strays = [name for name in elsewhere if name.lower().endswith(".parquet")]
+    reader, names = spark.read.schema(columns), [quoted(name) for name in columns.names]
+    if not strays:
+        return reader.parquet(literal(root)).select(*names), []
+    lie = f" and {len(strays) - 1} more lie" if strays[1:] else " lies"
+    told = [f"{strays[0]}{lie} where the archive has no files, and other readers read that, too"]
+    if not placed:
+        return spark.createDataFrame([], columns), told
+    at = files.root.rstrip("/")
+    found = reader.option("basePath", at).parquet(*(literal(f"{at}/{name}") for name in placed))
+    return found.select(*names), told
 
 
 def _set_aside(spark: SparkSession, archive: Archive, root: str, columns: StructType) -> DataFrame:
@@ -104,7 +125,9 @@ def _compared(
 def _side(rows: DataFrame, offset: str) -> Side:
     """Neighbours in the log come together first, as bits of one word: so no table of all offsets
     is needed to count those that differ, and long sums of hashes are added only once for a word."""
-    at, hashed = F.col(offset), row_hash(rows)
+    # Apart from the sums: what hashes lists is not compiled, nor is anything in the same step.
+    rows = rows.select(F.col(offset).alias("at"), row_hash(rows).alias("hashed"))
+    at, hashed = F.col("at"), F.col("hashed")
     bit = F.call_function("shiftleft", F.lit(1).cast("bigint"), F.pmod(at, F.lit(64)).cast("int"))
     words = rows.groupBy(F.shiftright(at, 6)).agg(
         F.count(at).alias("records"),
