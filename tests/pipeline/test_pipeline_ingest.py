@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from quorate.errors import InvalidArgument
 from quorate.pipeline.files import Files
 from quorate.pipeline.locking import only_run
+from quorate.pipeline.sources import find_source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +90,42 @@ def test_rows_that_are_none(desk: Desk) -> None:
     assert all(row["file"].endswith("/a.json") for row in bad_rows(aside))
 
 
+def test_a_line_of_json_is_one_value(desk: Desk) -> None:
+    log, keyed = desk.log("out"), desk.log("keyed")
+    good = ['{"a":1}', '{"a":6,"a":7}', ' {"a": 100000000.55} ']
+    bad = [
+        '{"a":2} {"a":3}',
+        '{"a":4}}',
+        '{"a":5},',
+        '{"a":8}],"x":[{"a":9}',
+        '{"a":1},{"a":2}',
+        '{"a":tru}',
+    ]
+    file = desk.write("a.json", "\n".join([*good, *bad, "[1]", "null", "1.5", '"x"', ""]))
+    aside = desk.directory / "bad"
+    done = desk.done("ingest", file, log.name, "--bad", aside)
+    assert (done["appended"], done["bad"]) == (7, 6)
+    assert [(row["row"], row["error"]) for row in bad_rows(aside)] == [
+        (row, "not JSON") for row in bad
+    ]
+    other = desk.directory / "other"
+    done = desk.done("ingest", file, keyed.name, "--key", "a", "--bad", other)
+    assert [record.key for record in desk.records("keyed")] == [b"1", b"7", b"100000000.55"]
+    assert [row["error"] for row in bad_rows(other)] == [
+        *("not JSON" for _ in bad),
+        *("no object, so it has no columns" for _ in range(4)),
+    ]
+
+
+def test_a_column_of_json_that_nobody_can_read_is_said(desk: Desk) -> None:
+    log = desk.log("out")
+    file = desk.write("a.json", '{"a":{"x":1,"x":2},"b":1}\n{"a":{"x":1},"b":{"x":1,"x":2}}\n')
+    aside = desk.directory / "bad"
+    desk.done("ingest", file, log.name, "--key", "a", "--bad", aside)
+    assert [record.key for record in desk.records("out")] == [b'{"x":1}']
+    assert [row["error"] for row in bad_rows(aside)] == ["an object in a column has a name twice"]
+
+
 def test_json_without_the_columns_that_were_asked_for(desk: Desk) -> None:
     log, whole = desk.log("out"), desk.log("whole")
     file = desk.write("a.json", '{"id": 1, "t": 1}\n{"noid": 4}\n[1]\n \n"x"\n{"t": 2}\n')
@@ -130,8 +169,8 @@ def test_csv_with_a_header(desk: Desk) -> None:
     assert json.loads(desk.values("typed")[0]) == {"id": 1, "full.name": "b,c", "amount": 2.5}
     (src / "b.csv").write_text("id,amount\n3,4\n")
     ran = desk.run("ingest", src, typed.name, "--schema", schema)
-    said = f"INVALID_ARGUMENT: file://{src}/b.csv: the header has 2 columns in place of 3"
-    assert (ran.status, ran.error) == (1, said)
+    said = f"file://{src}/b.csv: the header has id,amount in place of id,full.name,amount"
+    assert (ran.status, ran.error) == (1, f"INVALID_ARGUMENT: {said}")
     for text, said in (
         ("id,amount,name\n3,4,x\n", "column 2 is amount in the header, and full.name in --schema"),
         ("id,full.name\n3,4\n", "column 3 is missing in the header, and amount in --schema"),
@@ -141,24 +180,93 @@ def test_csv_with_a_header(desk: Desk) -> None:
         assert (ran.status, f"INVALID_ARGUMENT: {file}: {said}" in ran.err) == (1, True), ran.err
 
 
+def test_a_row_of_csv_is_one_line(desk: Desk) -> None:
+    log = desk.log("out")
+    bad = ['1,"line one', 'line two,x",3', '4,5,"open', '10,5" pipe,x', '12,x,"C:\\"']
+    good = ["6,a b,7", '8,"s\\"t",9', '11,"b,c",x']
+    file = desk.write("a.csv", "\n".join(["id,text,more", *bad, *good, ""]))
+    ran = desk.run("ingest", file, log.name)
+    said = f'{file} line 2: a quote is not closed in its line, and a row is one line: 1,"line one'
+    assert (ran.status, said in ran.error) == (1, True), ran.err
+    aside = desk.directory / "bad"
+    done = desk.done("ingest", file, log.name, "--bad", aside)
+    assert (done["appended"], done["bad"]) == (3, 5)
+    assert [row["row"] for row in bad_rows(aside)] == bad
+    assert [json.loads(value)["text"] for value in desk.values("out")] == ["a b", 's"t', "b,c"]
+
+
+def test_csv_with_types_and_a_header_in_quotes(desk: Desk) -> None:
+    log = desk.log("out")
+    file = desk.write("a.csv", '"id","at"\n1,2026-01-01T12:00:00.123456Z\n\nx,\n')
+    aside = desk.directory / "bad"
+    schema = ("--schema", "id long, at timestamp")
+    done = desk.done("ingest", file, log.name, *schema, "--timestamp", "at", "--bad", aside)
+    assert (done["read"], done["appended"]) == (2, 1)
+    [record] = desk.records("out")
+    assert json.loads(record.value) == {"id": 1, "at": "2026-01-01T12:00:00.123456Z"}
+    assert record.timestamp == NOON_US + 123_456
+    [row] = bad_rows(aside)
+    assert (row["row"], row["error"]) == ("x,", "does not fit the columns")
+
+
+def test_files_of_parquet_with_different_columns(desk: Desk) -> None:
+    log = desk.log("out")
+    src = directory(desk)
+    pq.write_table(pa.table({"id": [1]}), src / "a.parquet")
+    pq.write_table(pa.table({"id": [2], "extra": ["x"]}), src / "b.parquet")
+    desk.done("ingest", src, log.name)
+    rows = sorted(map(json.loads, desk.values("out")), key=str)
+    assert rows == [{"id": 1, "extra": None}, {"id": 2, "extra": "x"}]
+    pq.write_table(pa.table({"extra": [1], "id": [3]}), src / "c.parquet")
+    ran = desk.run("ingest", src, log.name)
+    said = (
+        f"INVALID_ARGUMENT: {src}/c.parquet: column extra is bigint, and string in {src}/b.parquet"
+    )
+    assert (ran.status, said in ran.error, log.end_offset()) == (1, True, 2), ran.err
+
+
+def test_parquet_that_comes_late_with_another_column(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    source = find_source(spark, str(tmp_path), None, None, waiting=True)
+    pq.write_table(pa.table({"ID": [2]}), tmp_path / "b.parquet")
+    source.check_late(spark)
+    pq.write_table(pa.table({"id": [3], "extra": ["x"]}), tmp_path / "c.parquet")
+    with pytest.raises(InvalidArgument, match="a file has come with the column extra"):
+        source.check_late(spark)
+
+
+def test_numbers_that_are_no_times_are_bad_rows(desk: Desk) -> None:
+    log = desk.log("out")
+    file = desk.directory / "a.parquet"
+    times = [NOON_US // 1000, 1700000000123456789, -(10**18), -1]
+    pq.write_table(pa.table({"id": [1, 2, 3, 4], "t": times}), file)
+    aside = desk.directory / "bad"
+    done = desk.done("ingest", file, log.name, "--timestamp", "t", "--bad", aside)
+    assert (done["appended"], done["bad"]) == (2, 2)
+    assert [record.timestamp for record in desk.records("out")] == [NOON_US, -1000]
+    assert {row["error"] for row in bad_rows(aside)} == {
+        "t is no time: ISO 8601, or milliseconds since 1970"
+    }
+
+
 def test_parquet_with_folders(desk: Desk) -> None:
     log = desk.log("out")
     src = directory(desk)
     (src / "day=3").mkdir()
-    at = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    at = datetime(2026, 1, 1, 12, 0, 0, 123_456, tzinfo=UTC)
     rows = pa.table({"id": [1, 2], "raw": [b"\xff", b"x"], "at": [at, at]})
     pq.write_table(rows, src / "day=3" / "a.parquet")
     columns = ("--value", "raw", "--key", "id", "--timestamp", "at")
     assert desk.done("ingest", src, log.name, *columns)["format"] == "parquet"
     records = desk.records("out")
     assert [(record.key, record.value) for record in records] == [(b"1", b"\xff"), (b"2", b"x")]
-    assert records[0].timestamp == NOON_US
+    assert records[0].timestamp == NOON_US + 123_456
     whole = desk.log("whole")
     desk.done("ingest", src, whole.name)
     assert json.loads(desk.values("whole")[1]) == {
         "id": 2,
         "raw": "eA==",
-        "at": "2026-01-01T12:00:00.000Z",
+        "at": "2026-01-01T12:00:00.123456Z",
         "day": 3,
     }
 

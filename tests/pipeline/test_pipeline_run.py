@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pipeline_rig import Desk
 
 SCHEMA = "id long not null, amount double, currency string"
+JSON = {"decode": "json", "schema": "id long"}
+# limits.record_bytes by default.
+RECORD_BYTES = 4 << 20
 CHECKS = {"amount is positive": "amount > 0"}
 # What is wrong with each, as the message begins.
 BAD = {
@@ -28,6 +31,11 @@ BAD = {
     b'{"id": 1, "amount": 2}}': ("DECODE_FAILED", "malformed JSON"),
     b'{"id": 1, "amount": 2}]} more': ("DECODE_FAILED", "malformed JSON"),
     b'{"id": 1, "amount": 2}],"_end":""} more': ("DECODE_FAILED", "malformed JSON"),
+    b'{"id": 1, "amount": 2}],"x":[{"id": 2, "amount": 2}': ("DECODE_FAILED", "malformed JSON"),
+    b'{"id": 1, "amount": 2}],"_inside":[{"id": 2, "amount": 2}': (
+        "DECODE_FAILED",
+        "malformed JSON",
+    ),
     b'[{"id": 1, "amount": 2}]': ("DECODE_FAILED", "it does not fit the schema"),
     b"null": ("DECODE_FAILED", "no object: null"),
     b"17": ("DECODE_FAILED", "it does not fit the schema: 17"),
@@ -87,10 +95,11 @@ def test_records_go_to_the_sink_or_to_the_dead_letters(desk: Desk) -> None:
 
     again = desk.done("run", file)
     assert (again["read"], again["written"], again["reached"]) == (0, 0, 20 + len(bad))
-    source.append_batch([order(21), b"?"])
+    listed = b'{"id": 23, "amount": 1, "currency": "EUR", "tags": ["]", [{}]]}'
+    source.append_batch([order(21), listed, b"?"])
     more = desk.done("run", file)
-    assert (more["read"], more["written"], more["dead_letters"]) == (2, 1, 1)
-    assert len(desk.values("out")) == 11
+    assert (more["read"], more["written"], more["dead_letters"]) == (3, 2, 1)
+    assert len(desk.values("out")) == 12
     assert len(desk.values("dlq")) == len(bad) + 1
 
 
@@ -145,6 +154,79 @@ def test_parquet_has_the_columns_as_they_are(desk: Desk) -> None:
     assert table["place"].to_pylist() == [*range(10), 11]
     [letter] = desk.records("dlq")
     assert (letter.value, headers(letter)["source.offset"]) == (b"?", "10")
+
+
+def test_times_keep_their_microseconds(desk: Desk) -> None:
+    desk.log("in").append(b"x")
+    desk.log("out")
+    body = (
+        "return df.select(F.timestamp_micros(F.lit(1767268800123456)).alias('at'), "
+        "F.expr(\"timestamp_ntz'2026-01-01 12:00:00.123456'\").alias('there'))"
+    )
+    desk.done("run", desk.write("piped.py", pipeline_file(body, decode="text")))
+    [value] = desk.values("out")
+    assert json.loads(value) == {
+        "at": "2026-01-01T12:00:00.123456Z",
+        "there": "2026-01-01T12:00:00.123456",
+    }
+
+
+def test_parquet_may_have_any_column_name(desk: Desk) -> None:
+    desk.log("in").append_batch([order(1), b"?"])
+    desk.log("dlq")
+    file = desk.write(
+        "piped.py",
+        pipeline_file(
+            "return df.select(F.col('id').alias('order-id'), F.struct(F.col('id').alias('a b')))",
+            decode="json",
+            schema=SCHEMA,
+            sink="parquet:rows",
+            dead_letter="log:LOG-dlq",
+        ),
+    )
+    done = desk.done("run", file)
+    assert (done["written"], done["dead_letters"]) == (1, 1)
+    assert pq.read_table(desk.directory / "rows")["order-id"].to_pylist() == [1]
+
+
+def test_a_letter_without_room_for_its_record_says_where_that_is(desk: Desk) -> None:
+    source, out, letters = desk.log("in"), desk.log("out"), desk.log("dlq")
+    # As much as a node takes by default, without and with a key and headers; and little enough.
+    source.append(b"x" * RECORD_BYTES)
+    source.append(b"x" * (RECORD_BYTES - 7), key=b"key", headers=[("h", b"\xff\xfe\xfd")])
+    source.append(b"x" * (RECORD_BYTES - 5000), key=b"key")
+    file = desk.write("piped.py", pipeline_file(**JSON, dead_letter="log:LOG-dlq"))
+    assert desk.done("run", file)["dead_letters"] == 3
+    found = sorted(desk.records("dlq"), key=lambda letter: headers(letter)["source.offset"])
+    for letter in found[:2]:
+        assert (letter.key, letter.value) == (None, b"")
+        assert letter.headers[0] == ("record.left_out", b"%d" % RECORD_BYTES)
+        assert headers(letter)["error.code"] == "DECODE_FAILED"
+        assert headers(letter)["source.log"] == source.name
+    assert (found[2].key, len(found[2].value)) == (b"key", RECORD_BYTES - 5000)
+    assert found[2].headers[0] == ("error.code", b"DECODE_FAILED")
+
+    ran = desk.run("replay", letters.name, "--to", out.name)
+    assert (ran.status, out.end_offset()) == (1, 0)
+    assert ran.error.startswith(f"INVALID_ARGUMENT: {letters.name} offset ")
+    assert "limits.record_bytes" in ran.error
+    assert f"It is at {source.name} offset " in ran.error
+    assert '--where "left_out is null"' in ran.error
+    done = desk.done("replay", letters.name, "--to", out.name, "--where", "left_out is null")
+    assert (done["replayed"], done["skipped"], out.end_offset()) == (1, 2, 1)
+
+
+def test_a_long_condition_does_not_fill_a_letter(desk: Desk) -> None:
+    desk.log("in").append(b"x")
+    desk.log("out"), desk.log("dlq")
+    checks = {"none is right": f"value = '{'y' * 5000}'"}
+    file = desk.write(
+        "piped.py", pipeline_file(decode="text", checks=checks, dead_letter="log:LOG-dlq")
+    )
+    desk.done("run", file)
+    [letter] = desk.records("dlq")
+    message = headers(letter)["error.message"]
+    assert (message[:25], len(message)) == ("none is right: value = 'y", 1000)
 
 
 def test_bytes_text_and_csv(desk: Desk) -> None:

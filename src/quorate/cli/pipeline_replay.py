@@ -27,7 +27,8 @@ __all__ = ["replay"]
 @click.option(
     "--where", metavar="SQL",
     help="Only those for which this holds, such as \"error_code = 'CHECK_FAILED'\". There are key, "
-    "value, offset, timestamp, error_code, error_message, source_log, source_offset, pipeline.",
+    "value, offset, timestamp, error_code, error_message, source_log, source_offset, pipeline, "
+    "left_out.",
 )  # fmt: skip
 @job_options
 def replay(options: JobOptions, log: str, target: str, where: str | None) -> None:

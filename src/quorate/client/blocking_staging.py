@@ -11,7 +11,14 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from quorate.client.staging import abort, chunk_bytes_max, last_published, publish, stage
+from quorate.client.staging import (
+    abort,
+    chunk_bytes_max,
+    last_published,
+    publish,
+    record_bytes_max,
+    stage,
+)
 from quorate.errors import QuorateError
 
 if TYPE_CHECKING:
@@ -27,6 +34,7 @@ __all__ = [
     "abandon_all",
     "abort_staged",
     "largest_chunk",
+    "largest_record",
     "last_publication",
     "last_publications",
     "publish_staged",
@@ -111,6 +119,11 @@ def abandon_all(stagers: Sequence[Stager]) -> None:
 def largest_chunk(log: Log) -> int:
     """As :func:`quorate.client.staging.chunk_bytes_max`."""
     return log._client._run(lambda session: chunk_bytes_max(session, log._route))
+
+
+def largest_record(log: Log) -> int:
+    """As :func:`quorate.client.staging.record_bytes_max`."""
+    return log._client._run(lambda session: record_bytes_max(session, log._route))
 
 
 def publish_staged(

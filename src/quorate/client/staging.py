@@ -36,9 +36,12 @@ __all__ = [
     "chunk_bytes_max",
     "last_published",
     "publish",
+    "record_bytes_max",
     "stage",
 ]
 
+# What a chunk has besides its records: a head, offsets, padding.
+CHUNK_ROOM = 1024
 # After an attempt whose answer was lost these are as good as one: the batch was published by
 # somebody, or cannot be published with what was staged for it.
 _SETTLING = (Duplicate, ReplayMismatch, StageExpired)
@@ -84,6 +87,17 @@ async def chunk_bytes_max(session: Session, route: Route) -> int:
 
     def look(_: Ends, at: Requests) -> None:
         found.append(at.welcome.batch_bytes)
+
+    await session.ask(route, f"limits of {route.name}", ReadEnds(route.wire, barrier=False), look)
+    return found[-1]
+
+
+async def record_bytes_max(session: Session, route: Route) -> int:
+    """How large a record may be that is alone in its chunk, by the limits of the node asked."""
+    found = []
+
+    def look(_: Ends, at: Requests) -> None:
+        found.append(min(at.welcome.record_bytes, at.welcome.batch_bytes - CHUNK_ROOM))
 
     await session.ask(route, f"limits of {route.name}", ReadEnds(route.wire, barrier=False), look)
     return found[-1]

@@ -46,8 +46,11 @@ class Built(NamedTuple):
     refused: DataFrame | None
 
 
-def build(pipeline: Pipeline, source: DataFrame) -> Built:
-    """``source`` has the columns that decoding needs, of a batch or of a stream."""
+def build(pipeline: Pipeline, source: DataFrame, letter_bytes_max: int) -> Built:
+    """``source`` has the columns that decoding needs, of a batch or of a stream.
+
+    No letter has more bytes than ``letter_bytes_max``.
+    """
     schema = None if pipeline.schema is None else parse_schema(pipeline.schema)
     whole = decoded(source, pipeline.decode, schema)
     for name, condition in pipeline.checks.items():
@@ -67,7 +70,7 @@ def build(pipeline: Pipeline, source: DataFrame) -> Built:
         )
         bad = refused(judged)
         log = None if pipeline.dead_letter is None else pipeline.dead_letter.name
-        kept = letters(bad, pipeline.name, log)
+        kept = letters(bad, pipeline.name, log, letter_bytes_max)
     rows = without_source(_transformed(pipeline, given))
     rows = rows.observe("quorate_rows", everything.alias("written"))
     return Built(given.schema, rows, kept, bad)
@@ -84,10 +87,11 @@ def paired(built: Built) -> DataFrame:
     row = F.struct("*") if built.rows.columns else F.struct()
     if built.letters is None:
         return built.rows.select(row.alias(ROW))
-    row_type = built.rows.schema.simpleString()
-    letter_type = built.letters.schema.simpleString()
-    return built.rows.select(row.alias(ROW), F.lit(None).cast(letter_type).alias(LETTER)).union(
-        built.letters.select(F.lit(None).cast(row_type).alias(ROW), F.struct("*").alias(LETTER))
+    # The types themselves: as text they would need quotes around some names.
+    no_row = F.lit(None).cast(built.rows.schema)
+    no_letter = F.lit(None).cast(built.letters.schema)
+    return built.rows.select(row.alias(ROW), no_letter.alias(LETTER)).union(
+        built.letters.select(no_row.alias(ROW), F.struct("*").alias(LETTER))
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
 from quorate.errors import CheckFailed, DecodeFailed, InvalidArgument
 
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from quorate.pipeline.definition import Decoding
 
 __all__ = [
+    "CORRUPT",
     "REFUSAL",
     "SOURCE",
     "SOURCE_COLUMNS",
     "VALUE",
+    "OneJson",
     "accepted",
     "checked",
     "decoded",
@@ -42,8 +44,9 @@ SOURCE_COLUMNS = (
 # Columns beside those of the schema: where a record comes from, its value as it was, and why it is
 # refused: null if it is not.
 SOURCE, VALUE, REFUSAL = "_source", "_value", "_refusal"
-_PARSED, _INSIDE, _END, _CORRUPT = "_parsed", "_inside", "_end", "_corrupt"
-_OWN = (SOURCE, VALUE, REFUSAL, _PARSED, _INSIDE, _END, _CORRUPT)
+# And where Spark puts what it could not parse.
+_PARSED, CORRUPT = "_parsed", "_corrupt"
+_OWN = (SOURCE, VALUE, REFUSAL, _PARSED, CORRUPT)
 APPEND_TIME = "appendTime"
 _OF_SOURCE = ("log", "offset", "key", "timestamp", "headers")
 
@@ -114,6 +117,64 @@ def refused(frame: DataFrame) -> DataFrame:
     return frame.where(F.col(REFUSAL).isNotNull()).select(SOURCE, VALUE, REFUSAL)
 
 
+class OneJson:
+    """A text that has to be one JSON value, proved by the same parse that reads it.
+
+    By itself Spark would take the first of several values, and of a list, and not mind what comes
+    after it, such as a brace too many. So the text is put into a list, with a mark behind it. List
+    and mark are known by a word which no text can know. Most texts cannot close the list, since
+    they have no bracket: the mark comes after it. For the others it is an item of the list, which
+    costs more: a text that closes the list has lost it, and cannot open that list again.
+    """
+
+    def __init__(self, kind: StructType | StringType) -> None:
+        """``kind``: an object with these fields, or, as text, any value."""
+        self._word = f"w{secrets.token_hex(8)}"
+        self._after = f"after_{self._word}"
+        self._item = f'{{"{self._word}":true}}'
+        self._kind = kind
+
+    def parse(self, text: Column) -> Column:
+        """What the other methods are about: it goes into a column of its own."""
+        item: StructType | StringType = self._kind
+        if isinstance(item, StructType):
+            item = StructType([*item.fields, StructField(self._word, BooleanType())])
+        fields = [
+            StructField(self._word, ArrayType(item)),
+            StructField(self._after, BooleanType()),
+            StructField(CORRUPT, StringType()),
+        ]
+        end = F.when(F.contains(text, F.lit("]")), F.lit(f",{self._item}]}}")).otherwise(
+            F.lit(f'],"{self._after}":true}}')
+        )
+        within = F.concat(F.lit(f'{{"{self._word}":['), text, end)
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+        return F.from_json(within, StructType(fields), options)
+
+    def ended(self, parsed: Column) -> Column:
+        """Whether the parser came to the mark: before it there were values, and nothing else."""
+        items = parsed[self._word]
+        last = F.get(items, F.size(items) - 1)
+        if isinstance(self._kind, StructType):
+            return F.coalesce(parsed[self._after], last[self._word], F.lit(False))
+        return F.coalesce(parsed[self._after], last == self._item, F.lit(False))
+
+    def alone(self, parsed: Column) -> Column:
+        """Whether that was one value."""
+        marks = F.when(parsed[self._after].isNull(), 1).otherwise(0)
+        return F.coalesce(F.size(parsed[self._word]) - marks == 1, F.lit(False))
+
+    def proved(self, parsed: Column) -> Column:
+        """Whether it is one JSON value, and of the kind. After an error Spark goes on, as if there
+        had been none, and may well come to the mark."""
+        sound = parsed[CORRUPT].isNull()
+        return F.coalesce(sound & self.ended(parsed) & self.alone(parsed), F.lit(False))
+
+    def value(self, parsed: Column) -> Column:
+        """The first of them."""
+        return F.get(parsed[self._word], F.lit(0))
+
+
 # -- one reader for each decoding ----------------------------------------------------------------
 # What it parses a record to, why that is refused, and the columns that it gives.
 
@@ -129,43 +190,32 @@ def _text(_: StructType) -> Reading:
 
 
 def _json(schema: StructType) -> Reading:
-    """Each value is read as the one item of a list in an object.
-
-    By itself Spark would take the first of several values, and of a list, and not mind what comes
-    after it, such as a brace too many. What closes list and object by itself is found by a word
-    behind them, which no value knows: the parser has to come that far.
-    """
-    word = secrets.token_hex(8)
-    text_fields = [StructField(name, StringType()) for name in (_END, _CORRUPT)]
-    inside = StructType([StructField(_INSIDE, ArrayType(_lenient(schema))), *text_fields])
+    one = OneJson(_lenient(schema))
     text = F.col("value").cast("string")
-    wrapped = F.concat(F.lit(f'{{"{_INSIDE}":['), text, F.lit(f'],"{_END}":"{word}"}}'))
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    parsed = F.from_json(F.when(F.is_valid_utf8(text), wrapped), inside, options)
-    items = F.col(_PARSED)[_INSIDE]
-    row = F.get(items, F.lit(0))
+    parsed = F.col(_PARSED)
+    row = one.value(parsed)
     refusal = F.coalesce(
         _not_text(),
         _empty(),
-        F.when(F.col(_PARSED)[_CORRUPT].isNotNull(), _decode_refusal(_json_fault(schema, row))),
-        F.when(~F.col(_PARSED)[_END].eqNullSafe(word), _decode_refusal(_said("malformed JSON"))),
-        F.when(F.size(items) != 1, _decode_refusal(_said("more than one JSON value"))),
+        F.when(parsed[CORRUPT].isNotNull(), _decode_refusal(_json_fault(schema, row))),
+        F.when(~one.ended(parsed), _decode_refusal(_said("malformed JSON"))),
+        F.when(~one.alone(parsed), _decode_refusal(_said("more than one JSON value"))),
         F.when(row.isNull(), _decode_refusal(_said("no object"))),
         *_nulls(schema, row),
     )
-    return parsed, refusal, _columns(schema, row)
+    return one.parse(F.when(F.is_valid_utf8(text), text)), refusal, _columns(schema, row)
 
 
 def _csv(schema: StructType) -> Reading:
-    whole = StructType([*_lenient(schema).fields, StructField(_CORRUPT, StringType())])
+    whole = StructType([*_lenient(schema).fields, StructField(CORRUPT, StringType())])
     text = F.col("value").cast("string")
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     parsed = F.from_csv(F.when(F.is_valid_utf8(text), text), whole.toDDL(), options)
     refusal = F.coalesce(
         _not_text(),
         _empty(),
         F.when(
-            F.col(_PARSED)[_CORRUPT].isNotNull(),
+            F.col(_PARSED)[CORRUPT].isNotNull(),
             _decode_refusal(_said("it does not fit the schema")),
         ),
         *_nulls(schema, F.col(_PARSED)),

@@ -21,22 +21,27 @@ from pyspark.sql.types import (
     IntegralType,
     MapType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
+    VariantType,
 )
 
 from quorate.client.blocking_staging import last_publication
 from quorate.errors import DecodeFailed, Duplicate, InvalidArgument, ReplayMismatch
 from quorate.pipeline.checkpoints import query_id
+from quorate.pipeline.decoding import CORRUPT, OneJson
 from quorate.pipeline.failures import plain_errors
 from quorate.pipeline.files import Files, literal
 from quorate.pipeline.jobs import follow
 from quorate.pipeline.parquet import place
-from quorate.pipeline.sources import CORRUPT
+from quorate.pipeline.records import TIMES
 from quorate.spark.telling import codes_told
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
@@ -51,6 +56,8 @@ __all__ = ["Columns", "Ingested", "ingest"]
 # Characters of a bad row that travel with the error, to find its line.
 ROW_MAX = 500
 SHOWN_MAX = 120
+# A larger number was not meant as milliseconds, or as a time: it has more than 15 digits.
+MILLIS_MAX = 10**15 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,9 @@ def ingest(
 ) -> tuple[Ingested, Ended]:
     """Append what was not taken yet; with ``every_s`` go on, with a look so often."""
     rows = rows_of(source.stream(spark), source, columns)
-    job = _Job(spark, cluster, log, checkpoint, bad)
+    # What is there now was looked at when the source was found.
+    late = source if every_s is not None else None
+    job = _Job(spark, cluster, log, checkpoint, bad, late)
     writer = rows.writeStream.foreachBatch(job.take).option("checkpointLocation", checkpoint)
     if every_s is None:
         writer = writer.trigger(availableNow=True)
@@ -103,13 +112,21 @@ class _Job:
     """What is done with each portion."""
 
     def __init__(
-        self, spark: SparkSession, cluster: Cluster, log: Log, checkpoint: str, bad: str | None
+        self,
+        spark: SparkSession,
+        cluster: Cluster,
+        log: Log,
+        checkpoint: str,
+        bad: str | None,
+        late: Source | None,
     ) -> None:
         self._spark = spark
         self._cluster = cluster
         self._log = log
         self._files = Files(spark, checkpoint)
         self._bad = bad
+        # Whose files may come after the start; None if they are not waited for.
+        self._late = late
         self.done = Ingested()
 
     def told(self, progress: Progress) -> Progress:
@@ -123,6 +140,8 @@ class _Job:
             self._take(frame, portion)
 
     def _take(self, frame: DataFrame, portion: int) -> None:
+        if self._late is not None:
+            self._late.check_late(self._spark)
         query = query_id(self._files)
         app = f"ingest-{query}"
         last = last_publication(self._log, app)
@@ -179,47 +198,75 @@ def rows_of(frame: DataFrame, source: Source, columns: Columns) -> DataFrame:
     """value, key and timestamp of a record; error, if it is none; file and row, to find it."""
     for option in ("value", "key", "timestamp"):
         _check_column(source, option, getattr(columns, option))
-    file = F.col("_metadata.file_path")
-    cells: dict[str, tuple[Column, DataType]]
-    if source.format == "text":
-        none = F.lit(None)
-        return frame.select(
-            F.col("value").cast("binary").alias("value"),
-            none.cast("binary").alias("key"),
-            none.cast("timestamp").alias("timestamp"),
-            none.cast("string").alias("error"),
-            file.alias("file"),
-            F.col("value").alias("row"),
-        )
-    if source.format == "json":
-        lines = frame.where(F.trim("value") != "")
-        lines = lines.select(
-            file.alias("file"), F.col("value").alias("row"), F.try_parse_json("value").alias("_v")
-        )
-        fault = F.when(F.col("_v").isNull(), F.lit("not JSON"))
-        if columns != Columns():
-            # What is JSON, and begins so, is one.
-            no_object = ~F.col("row").rlike(r"^\s*\{")
-            fault = F.coalesce(fault, F.when(no_object, F.lit("no object, so it has no columns")))
-        cells = {
-            name: (F.try_variant_get("_v", f"$['{name}']", "string"), StringType())
-            for name in (columns.value, columns.key, columns.timestamp)
-            if name is not None
-        }
-        return _made(lines, cells, F.col("row"), columns, fault)
-    cells = {name: (_column(name), frame.schema[name].dataType) for name in source.columns}
-    whole = F.to_json(F.struct(*map(_column, source.columns)), {"ignoreNullFields": "false"})
+    file = F.col("_metadata.file_path").alias("file")
     if source.format == "parquet":
-        rows = frame.select(file.alias("file"), whole.alias("row"), *map(_column, source.columns))
+        whole = _whole(map(_column, source.columns))
+        rows = frame.select(file, whole.alias("row"), *map(_column, source.columns))
+        cells = {name: (_column(name), frame.schema[name].dataType) for name in source.columns}
         return _made(rows, cells, F.col("row"), columns, F.lit(None).cast("string"))
-    rows = frame.select(
-        file.alias("file"),
-        F.coalesce(_column(CORRUPT), whole).alias("row"),
-        whole.alias("_whole"),
-        *map(_column, [*source.columns, CORRUPT]),
+    lines = frame.select(file, _column(frame.columns[0]).alias("row"))
+    if source.format == "json":
+        return _of_json(lines, columns)
+    if source.format == "csv":
+        return _of_csv(lines, source, columns)
+    none = F.lit(None)
+    return lines.select(
+        F.col("row").cast("binary").alias("value"),
+        none.cast("binary").alias("key"),
+        none.cast("timestamp").alias("timestamp"),
+        none.cast("string").alias("error"),
+        "file",
+        "row",
     )
-    fault = F.when(_column(CORRUPT).isNotNull(), F.lit("does not fit the columns"))
-    return _made(rows, cells, F.col("_whole"), columns, fault)
+
+
+def _of_json(lines: DataFrame, columns: Columns) -> DataFrame:
+    """A line is one value, and an object if columns are asked for."""
+    lines = lines.where(F.trim("row") != "")
+    anything = OneJson(StringType())
+    no_json = F.when(~anything.proved(F.col("_any")), F.lit("not JSON"))
+    if columns == Columns():
+        rows = lines.select("file", "row", anything.parse(F.col("row")).alias("_any"))
+        return _made(rows, {}, F.col("row"), columns, no_json)
+    names = {name for name in (columns.value, columns.key, columns.timestamp) if name is not None}
+    # Variants keep all digits of a number.
+    one = OneJson(StructType([StructField(name, VariantType()) for name in sorted(names)]))
+    parsed = F.col("_one")
+    good = one.proved(parsed) & one.value(parsed).isNotNull()
+    rows = lines.select("file", "row", one.parse(F.col("row")).alias("_one"))
+    # Another parse, of the other lines only: they may be JSON all the same.
+    rows = rows.select("*", F.when(~good, anything.parse(F.col("row"))).alias("_any"))
+    no_object = F.when(~F.col("row").rlike(r"^\s*\{"), F.lit("no object, so it has no columns"))
+    twice = F.lit("an object in a column has a name twice")
+    fault = F.when(~good, F.coalesce(no_json, no_object, twice))
+    cells: dict[str, tuple[Column, DataType]] = {
+        name: (F.try_variant_get(one.value(parsed)[name], "$", "string"), StringType())
+        for name in names
+    }
+    return _made(rows, cells, F.col("row"), columns, fault)
+
+
+def _of_csv(lines: DataFrame, source: Source, columns: Columns) -> DataFrame:
+    """A line is a row. One that ends within quotes goes on in the next: neither of them is one."""
+    schema = source.schema or StructType()
+    whole = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    rows = lines.select("*", F.from_csv("row", whole.toDDL(), options).alias("_parsed"))
+    # A backslash takes its meaning from the quote behind it.
+    plain = F.regexp_replace("row", r"\\.", "")
+    quotes = F.length(plain) - F.length(F.replace(plain, F.lit('"')))
+    fault = F.when(
+        quotes % 2 == 1, F.lit("a quote is not closed in its line, and a row is one line")
+    ).when(F.col("_parsed")[CORRUPT].isNotNull(), F.lit("does not fit the columns"))
+    cells: dict[str, tuple[Column, DataType]] = {
+        one.name: (F.col("_parsed")[one.name], one.dataType) for one in schema
+    }
+    value = _whole(cell.alias(name) for name, (cell, _) in cells.items())
+    return _made(rows, cells, value, columns, fault)
+
+
+def _whole(cells: Iterable[Column]) -> Column:
+    return F.to_json(F.struct(*cells), {"ignoreNullFields": "false", **TIMES})
 
 
 def _made(
@@ -275,7 +322,7 @@ def _plain(column: Column, kind: DataType) -> Column:
     if isinstance(kind, BinaryType):
         return column
     if isinstance(kind, ArrayType | MapType | StructType):
-        return F.to_json(column)
+        return F.to_json(column, TIMES)
     return column.cast("string")
 
 
@@ -284,7 +331,8 @@ def _time(name: str, column: Column, kind: DataType) -> Column:
     if isinstance(kind, TimestampType | TimestampNTZType | DateType):
         return column.cast("timestamp")
     if isinstance(kind, IntegralType):
-        return F.timestamp_millis(column.cast("bigint"))
+        count = column.cast("bigint")
+        return F.when(count.between(-MILLIS_MAX, MILLIS_MAX), F.timestamp_millis(count))
     if isinstance(kind, StringType):
         counted = F.timestamp_millis(column.try_cast("bigint"))
         return F.when(column.rlike("^[0-9]{1,15}$"), counted).otherwise(

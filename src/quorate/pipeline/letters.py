@@ -1,4 +1,8 @@
-"""Dead letters: records that were refused, as they were, with headers that say why."""
+"""Dead letters: records that were refused, as they were, with headers that say why.
+
+A record may be so large that there is no room for those headers. Its letter has only them, and one
+that says what was left out: where the record is, they tell anyway.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +15,40 @@ from quorate.pipeline.decoding import REFUSAL, SOURCE, VALUE
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["LETTER_HEADERS", "letters"]
+__all__ = ["LEFT_OUT", "LETTER_HEADERS", "letters"]
 
 # Put after those that the record had.
 LETTER_HEADERS = ("error.code", "error.message", "source.log", "source.offset", "pipeline")
+# Before these, in a letter without its record: the bytes that key, value and headers have.
+LEFT_OUT = "record.left_out"
+# Characters of a message: the condition of a check may be as long as somebody likes.
+MESSAGE_MAX = 1000
 _HEADERS = "array<struct<key:string,value:binary>>"
 
 
-def letters(refused: DataFrame, pipeline: str, log: str | None) -> DataFrame:
-    """Rows for the log ``log``: key, value, headers, timestamp, log.
+def letters(refused: DataFrame, pipeline: str, log: str | None, bytes_max: int) -> DataFrame:
+    """Rows for the log ``log``, which takes no larger records: key, value, headers, timestamp, log.
 
     Without a log the first one raises, in the task that met it.
     """
     source, refusal = F.col(SOURCE), F.col(REFUSAL)
     said = (
         refusal["code"],
-        refusal["message"],
+        F.substring(refusal["message"], 1, MESSAGE_MAX),
         source["log"],
         source["offset"].cast("string"),
         F.lit(pipeline),
     )
     added = F.array(*map(_header, LETTER_HEADERS, said)).cast(_HEADERS)
     before = F.coalesce(source["headers"], F.array().cast(_HEADERS))
+    key, value = source["key"], F.col(VALUE)
+    size = _size(key, value, before)
+    fits = _size(key, value, F.concat(before, added)) <= bytes_max
+    left_out = F.array(_header(LEFT_OUT, size.cast("string"))).cast(_HEADERS)
     return refused.select(
-        source["key"].alias("key"),
-        F.col(VALUE).alias("value"),
-        F.concat(before, added).alias("headers"),
+        F.when(fits, key).alias("key"),
+        F.when(fits, value).otherwise(F.lit(b"")).alias("value"),
+        F.concat(F.when(fits, before).otherwise(left_out), added).alias("headers"),
         source["timestamp"].alias("timestamp"),
         (_raised() if log is None else F.lit(log)).alias("log"),
     )
@@ -44,6 +56,17 @@ def letters(refused: DataFrame, pipeline: str, log: str | None) -> DataFrame:
 
 def _header(name: str, value: Column) -> Column:
     return F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value"))
+
+
+def _size(key: Column, value: Column, headers: Column) -> Column:
+    """As limits.record_bytes counts it."""
+    names, contents = headers["key"], headers["value"].cast("array<string>")
+    return (
+        F.coalesce(F.octet_length(key), F.lit(0))
+        + F.octet_length(value)
+        + F.octet_length(F.array_join(names, ""))
+        + F.octet_length(F.array_join(contents, ""))
+    )
 
 
 def _raised() -> Column:

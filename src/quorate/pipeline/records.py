@@ -13,7 +13,13 @@ from quorate.spark.sink_columns import check_columns
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["records", "without_source"]
+__all__ = ["TIMES", "records", "without_source"]
+
+# How times are written in JSON: by itself Spark leaves out what is below a millisecond.
+TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 # As a log keeps them, in the order of every frame that is written here.
 _COLUMNS = {
@@ -51,7 +57,7 @@ def records(frame: DataFrame, key: str | None, log: str) -> DataFrame:
                 raise InvalidArgument(
                     f"the result has the column {name} twice, which no JSON object can have"
                 )
-        given = {"value": F.to_json(F.struct(*map(_column, frame.columns)))}
+        given = {"value": F.to_json(F.struct(*map(_column, frame.columns)), TIMES)}
     if key is not None:
         given["key"] = _column(key).cast("string")
     columns = {

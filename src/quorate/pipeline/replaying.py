@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from quorate.client.blocking_staging import last_publication
 from quorate.errors import InvalidArgument
 from quorate.pipeline.jobs import run_batch
-from quorate.pipeline.letters import LETTER_HEADERS
+from quorate.pipeline.letters import LEFT_OUT, LETTER_HEADERS
 from quorate.spark.cluster import ClusterLog
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ COLUMNS = {
     "source_log": _header("source.log"),
     "source_offset": f"try_cast({_header('source.offset')} as bigint)",
     "pipeline": _header("pipeline"),
+    "left_out": f"try_cast({_header(LEFT_OUT)} as bigint)",
 }
 # Their number, and what they are called.
 _ADDED = len(LETTER_HEADERS)
@@ -93,7 +94,7 @@ def replay(
         rows = _letters(spark, cluster, letters.name, begin, end)
         rows = rows if where is None else _fitting(rows, where)
         writer = rows.selectExpr(
-            "_key as key", "_value as value", "_headers as headers", "timestamp"
+            "_key as key", f"{_value(letters.name)} as value", "_headers as headers", "timestamp"
         )
         save = (
             writer.write.format("quorate")
@@ -132,6 +133,17 @@ def _letters(spark: SparkSession, cluster: Cluster, log: str, start: int, stop: 
     frame = reader.option("startingOffsets", start).option("endingOffsets", stop).load()
     columns = [f"{made} as {name}" for name, made in COLUMNS.items()]
     return frame.selectExpr(*columns, "key as _key", "value as _value", f"{_ORIGINAL} as _headers")
+
+
+def _value(letters: str) -> str:
+    """Of a letter without its record there is nothing to put back."""
+    told = (
+        f"concat('{InvalidArgument.code}: {letters} offset ', offset, ' has no record, only its "
+        f"place: with the headers of a letter it was larger than limits.record_bytes. It is at ', "
+        f"source_log, ' offset ', source_offset, '; replay the others with --where \"left_out is "
+        f"null\"')"
+    )
+    return f"if(left_out is null, _value, cast(raise_error({told}) as binary))"
 
 
 def _fitting(rows: DataFrame, where: str) -> DataFrame:

@@ -10,7 +10,7 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructType
 
-from quorate.client.blocking_staging import last_publication
+from quorate.client.blocking_staging import largest_record, last_publication
 from quorate.pipeline.building import LETTER, ROW, build, for_log, paired
 from quorate.pipeline.decoding import SOURCE, SOURCE_COLUMNS
 from quorate.pipeline.parquet import place
@@ -72,6 +72,13 @@ class Run:
         if module is not None and module.__name__.startswith("_pipeline_"):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # it is
 
+    def _built(self, source: DataFrame) -> Built:
+        letters = self.pipeline.dead_letter
+        if letters is None:
+            return build(self.pipeline, source, 0)
+        with self.cluster.client() as client:
+            return build(self.pipeline, source, largest_record(client.log(letters.name)))
+
     # -- a stream ------------------------------------------------------------------------------
 
     def stream(
@@ -89,7 +96,7 @@ class Run:
         reader = reader.option("minPartitions", self.spark.sparkContext.defaultParallelism)
         if records_max is not None:
             reader = reader.option("maxOffsetsPerTrigger", records_max)
-        built = build(self.pipeline, reader.load())
+        built = self._built(reader.load())
         if self.pipeline.sink.kind == "log":
             writer = for_log(self.pipeline, built).writeStream.format("quorate")
             writer = writer.options(**self.cluster.options)
@@ -136,7 +143,7 @@ class Run:
     def backfill(self, span: Span) -> Backfilled:
         """Write what the range gives, under a name of its own: a second time changes nothing."""
         pipeline = self.pipeline
-        built = build(pipeline, self._read(span.start, span.stop))
+        built = self._built(self._read(span.start, span.stop))
         # Not the code of the transformation: whoever changed it and wants it all again says so.
         app = f"{pipeline.name}/{span.incarnation}/{span.start}-{span.stop}"
         before = self._published(app)
@@ -161,7 +168,7 @@ class Run:
 
     def sample(self, span: Span) -> Sample:
         """The last few records of the range, through the pipeline, written nowhere."""
-        built = build(self.pipeline, self._read(max(span.start, span.stop - SAMPLED), span.stop))
+        built = self._built(self._read(max(span.start, span.stop - SAMPLED), span.stop))
         if self.pipeline.sink.kind == "log":
             # Says what is wrong with the columns, as a run would.
             for_log(self.pipeline, built)

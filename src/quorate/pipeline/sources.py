@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import secrets
 from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from quorate.errors import InvalidArgument
+from quorate.errors import InvalidArgument, SparkFailed
 from quorate.pipeline.decoding import parse_schema
+from quorate.pipeline.failures import plain_errors
 from quorate.pipeline.files import Files, literal
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from quorate.pipeline.files import Found
 
-__all__ = ["CORRUPT", "FORMATS", "Format", "Source", "find_source"]
+__all__ = ["FORMATS", "Format", "Source", "find_source"]
 
 Format = Literal["text", "json", "csv", "parquet"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -31,8 +33,6 @@ _SUFFIXES: dict[Format, tuple[str, ...]] = {
     "parquet": ("parquet",),
 }
 _COMPRESSIONS = ("gz", "bz2", "zst", "lz4", "snappy", "deflate")
-# Where Spark puts a line of CSV that does not fit.
-CORRUPT = "_corrupt"
 # Of a file, to learn what its columns are called.
 SAMPLED = 200
 # A portion ends after so many bytes of files: little beside what a log can hold staged.
@@ -46,6 +46,8 @@ class Source(NamedTuple):
     format: Format
     # The columns, of formats that have them before a row is read.
     schema: StructType | None
+    # Of CSV: the first line, which all files have. Lines are read as they are, and parsed later.
+    header: str | None
     # The names that were met, which the option --value and others may mean.
     columns: list[str]
     # Of Spark's reader.
@@ -62,11 +64,28 @@ class Source(NamedTuple):
     def stream(self, spark: SparkSession) -> DataFrame:
         """Rows as they come, with the column ``_metadata`` of Spark's files."""
         reader = spark.readStream.format("text" if self.format == "json" else self.format)
-        if self.schema is not None:
+        if self.header is not None:
+            reader = reader.schema(StructType([StructField(self.header, StringType())]))
+        elif self.schema is not None:
             reader = reader.schema(self.schema)
         # A file is known by its path for ever. Spark would pass over one that comes late.
         reader = reader.option("maxFileAge", "36500d")
         return reader.options(**self.options).load(literal(self.address))
+
+    def check_late(self, spark: SparkSession) -> None:
+        """Raises InvalidArgument if files came since with columns that nobody knew of.
+
+        Of text a line is taken whole, and Spark compares the headers of CSV by itself.
+        """
+        if self.format != "parquet":
+            return
+        known = {name.lower() for name in self.columns}
+        for name in _merged(spark, self.address, [], self.options).fieldNames():
+            if name.lower() not in known:
+                raise InvalidArgument(
+                    f"{self.address}: a file has come with the column {name}, which none had when "
+                    f"this run began; run it again, and it is taken"
+                )
 
 
 def find_source(
@@ -98,8 +117,12 @@ def find_source(
         paths = [f"{address}/{name}" for name in names if name not in others]
     if ddl is not None and format_ != "csv":
         raise InvalidArgument(f"--schema is for CSV; {format_} has its own columns")
-    schema, columns = _columns(spark, address, format_, paths, ddl, options)
-    return Source(address, format_, schema, columns, options, others)
+    schema, header = _columns(spark, address, format_, paths, ddl, options)
+    if schema is not None:
+        columns = schema.fieldNames()
+    else:
+        columns = _fields(spark, paths[0]) if format_ == "json" and paths else []
+    return Source(address, format_, schema, header, columns, options, others)
 
 
 def _hidden(name: str) -> bool:
@@ -142,10 +165,11 @@ def _options(format_: Format, found: list[Found]) -> dict[str, str]:
     if format_ == "csv":
         options |= {
             "header": "true",
-            "mode": "PERMISSIVE",
-            "columnNameOfCorruptRecord": CORRUPT,
             # The header of each file is compared, not passed over.
             "enforceSchema": "false",
+            # A line is one column: nothing divides it, and quotes mean nothing yet.
+            "sep": secrets.token_hex(8),
+            "quote": "",
         }
     return options
 
@@ -157,24 +181,17 @@ def _columns(
     paths: list[str],
     ddl: str | None,
     options: dict[str, str],
-) -> tuple[StructType | None, list[str]]:
-    """What Spark has to be told, and what the columns are called."""
-    if format_ == "text":
-        return None, []
-    if not paths:
-        if format_ == "json":
-            return None, []
-        if ddl is None:
-            raise InvalidArgument(
-                f"no files are there yet, so nobody knows the columns of {format_}"
-                f"{': give --schema DDL' if format_ == 'csv' else '; put one there first'}"
-            )
-    if format_ == "json":
-        return None, _fields(spark, paths[0])
+) -> tuple[StructType | None, str | None]:
+    """What the columns are, if that is known before a row is read; and the header of CSV."""
+    if format_ in ("text", "json"):
+        return None, None
+    if not paths and ddl is None:
+        raise InvalidArgument(
+            f"no files are there yet, so nobody knows the columns of {format_}"
+            f"{': give --schema DDL' if format_ == 'csv' else '; put one there first'}"
+        )
     if format_ == "parquet":
-        # As a whole: folders are columns, too.
-        schema = spark.read.options(**options).parquet(literal(address)).schema
-        return schema, schema.fieldNames()
+        return _merged(spark, address, paths, options), None
     names = spark.read.option("header", "true").csv(literal(paths[0])).columns if paths else []
     if ddl is None:
         schema = StructType([StructField(name, StringType()) for name in names])
@@ -183,7 +200,41 @@ def _columns(
         # A file that is empty has none.
         if names:
             _check_header(paths[0], names, schema.fieldNames())
-    return StructType([*schema.fields, StructField(CORRUPT, StringType())]), schema.fieldNames()
+    return schema, _first_line(spark, paths) or ",".join(schema.fieldNames())
+
+
+def _first_line(spark: SparkSession, paths: list[str]) -> str | None:
+    """As it is in the file whose columns were taken: it is what the others are compared with."""
+    lines = spark.read.text(literal(paths[0])).where("trim(value) != ''").take(1) if paths else []
+    return lines[0].value if lines else None
+
+
+def _merged(
+    spark: SparkSession, address: str, paths: list[str], options: dict[str, str]
+) -> StructType:
+    """The columns of all files. They are read as a whole: folders are columns, too."""
+    reader = spark.read.options(**options).option("mergeSchema", "true")
+    try:
+        with plain_errors():
+            return reader.parquet(literal(address)).schema
+    except SparkFailed:
+        # Spark says which types, and neither of which column nor in which file.
+        _check_types(spark, paths)
+        raise
+
+
+def _check_types(spark: SparkSession, paths: list[str]) -> None:
+    """Raises InvalidArgument for the first column that two files have with different types."""
+    first: dict[str, tuple[str, str]] = {}
+    for path in sorted(paths):
+        for one in spark.read.parquet(literal(path)).schema:
+            kind = one.dataType.simpleString()
+            before, where = first.setdefault(one.name.lower(), (kind, path))
+            if kind != before:
+                raise InvalidArgument(
+                    f"{path}: column {one.name} is {kind}, and {before} in {where}; all files that "
+                    f"are ingested together have the same: move one of them elsewhere"
+                )
 
 
 def _check_header(path: str, names: list[str], expected: list[str]) -> None:
