@@ -155,11 +155,11 @@ def test_where_no_lock_keeps_it_out_another_run_loses_nothing(
         assert (offsets(dest), refused(bad)) == ([1, 2, 4, 5, 7], [0, 3, 6])
 
 
-@pytest.mark.parametrize("by", ["id", "append_date", "none"])
-def test_a_portion_without_a_good_record(desk: Desk, by: str) -> None:
+def test_a_portion_without_a_good_record(desk: Desk) -> None:
+    """With folders that need a shuffle, of which nothing is left then."""
     log, dest, bad = desk.log("in"), desk.directory / "archive", desk.directory / "bad"
     log.append_batch([b"no json", b"no json", b'{"id": 2}', b"no json"])
-    few = ("--max-records-per-batch", "2", "--partition-by", by)
+    few = ("--max-records-per-batch", "2", "--partition-by", "id")
     done = desk.done("archive", log.name, dest, *SCHEMA, "--bad", bad, *few)
     assert (done["archived"], done["bad"], done["next"]) == (1, 3, 4)
     assert (offsets(dest), refused(bad)) == ([2], [0, 1, 3])
