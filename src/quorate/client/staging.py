@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from quorate.client.routing import Route
     from quorate.client.session import Session
     from quorate.wire.calls import Ends
+    from quorate.wire.handshake import Welcome
 
 __all__ = [
     "Chunk",
@@ -83,21 +84,21 @@ class Publication(NamedTuple):
 
 async def chunk_bytes_max(session: Session, route: Route) -> int:
     """How large a chunk may be: limits.batch_bytes, which is the same on all nodes."""
-    found = []
-
-    def look(_: Ends, at: Requests) -> None:
-        found.append(at.welcome.batch_bytes)
-
-    await session.ask(route, f"limits of {route.name}", ReadEnds(route.wire, barrier=False), look)
-    return found[-1]
+    return (await _welcome(session, route)).batch_bytes
 
 
 async def record_bytes_max(session: Session, route: Route) -> int:
     """How large a record may be that is alone in its chunk, by the limits of the node asked."""
-    found = []
+    welcome = await _welcome(session, route)
+    return min(welcome.record_bytes, welcome.batch_bytes - CHUNK_ROOM)
+
+
+async def _welcome(session: Session, route: Route) -> Welcome:
+    """What the node that was asked told when it was met: its limits are in there."""
+    found: list[Welcome] = []
 
     def look(_: Ends, at: Requests) -> None:
-        found.append(min(at.welcome.record_bytes, at.welcome.batch_bytes - CHUNK_ROOM))
+        found.append(at.welcome)
 
     await session.ask(route, f"limits of {route.name}", ReadEnds(route.wire, barrier=False), look)
     return found[-1]

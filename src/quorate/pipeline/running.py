@@ -14,6 +14,7 @@ from quorate.client.blocking_staging import largest_record, last_publication
 from quorate.pipeline.building import LETTER, ROW, build, for_log, paired
 from quorate.pipeline.decoding import SOURCE, SOURCE_COLUMNS
 from quorate.pipeline.parquet import place
+from quorate.pipeline.records import TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -202,4 +203,4 @@ def _texts(frame: DataFrame) -> DataFrame:
         else frame[one.name]
         for one in frame.schema
     ]
-    return frame.select(F.to_json(F.struct(*columns)).alias("text"))
+    return frame.select(F.to_json(F.struct(*columns), TIMES).alias("text"))

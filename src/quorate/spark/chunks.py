@@ -193,7 +193,8 @@ def by_log(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         names = encoded.dictionary.to_pylist()
     except UnicodeDecodeError as error:
         raise InvalidArgument(
-            f"column log has a name that is not UTF-8: {error.object!r}"
+            f"column log has a name that is not UTF-8: {error.object!r}; no log is called so: "
+            f"leave the row out, or give it the name of one"
         ) from None
     rest = batch.drop_columns(["log"])
     if len(names) == 1:
