@@ -234,11 +234,23 @@ def cutting(disk: SimulatedDisk) -> Generator[str, None, None]:
 
 
 def test_what_is_bad_before_a_cut_is_damage() -> None:
-    """Nothing but the record proves the last block durable: what named it so is cut off."""
+    """Nothing but the record proves the last block durable: what named it so is cut off. The record
+    will name no cut soon, so the entry goes and the record says that the node is unsure."""
     disk = decided(5)
     disk.spoil(FIRST, 2 * PAGE + 64 + 64 + 7, b"rot")
     log, _ = open_disk(disk)
-    assert [(one.first, one.last, one.what) for one in log.damage] == [(4, 4, "the body is bad")]
+    assert [(one.first, one.last, one.what) for one in log.damage] == [
+        (4, 4, "the body is bad"),
+        (4, 3, "what stood before the cut cannot be read"),
+    ]
+    assert (log.last, log.record.unsure) == (LOG[2].position, True)
+
+
+def test_what_is_bad_before_a_cut_and_proved_by_a_block_is_damage_and_no_loss_of_the_end() -> None:
+    disk = decided(5)
+    disk.spoil(FIRST, PAGE + 64 + 64 + 7, b"rot")
+    log, _ = open_disk(disk)
+    assert [(one.first, one.last, one.what) for one in log.damage] == [(1, 1, "the body is bad")]
     assert (log.last, log.record.unsure) == (LOG[3].position, False)
 
 

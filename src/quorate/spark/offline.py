@@ -20,11 +20,11 @@ from quorate.spark.planning import Seen, recreated
 from quorate.spark.reading import shaped
 from quorate.spark.workers import begin_task
 from quorate.storage.directory import IDENTITY, LOGS, Identity, hold_still, log_name
-from quorate.storage.layout import CLEAN, VOTE_COPIES, CleanMark, LogId, decode_vote
+from quorate.storage.layout import VOTE_COPIES, LogId, decode_vote
 from quorate.storage.log import SegmentLog
 from quorate.storage.manifest import MANIFEST, LogState, Manifest
 from quorate.storage.recovered import Recovered
-from quorate.storage.survey import survey
+from quorate.storage.survey import read_mark, survey
 from quorate.storage.vfs import RealVfs
 from quorate.types import EntryKind, Index, Term, VoteRecord
 
@@ -97,7 +97,7 @@ def _opened(directory: Path, name: str, incarnation: int, storage: bytes) -> Ite
     place, identity = directory / LOGS / log_name(incarnation), LogId(incarnation, storage)
     with closing(RealVfs(place, read_only=True)) as vfs:
         record = _record(vfs)
-        seen = survey(vfs, identity, record, _mark(vfs))
+        seen = survey(vfs, identity, record, read_mark(vfs))
         log = SegmentLog(vfs, identity, record, seen.segments)
         log.damage = seen.damage
         try:
@@ -113,10 +113,6 @@ def _record(vfs: RealVfs) -> VoteRecord:
     if not whole:
         return VoteRecord(0, Term(0), None, 0)
     return max(whole, key=lambda record: record.number)
-
-
-def _mark(vfs: RealVfs) -> CleanMark | None:
-    return CleanMark.decode(_file(vfs, CLEAN)) if CLEAN in vfs.names() else None
 
 
 def _file(vfs: RealVfs, name: str) -> bytes:

@@ -14,6 +14,7 @@ from quorate.storage.findings import Findings, LogReport
 from quorate.storage.index import decode_index, encode_index
 from quorate.storage.layout import (
     CLEAN,
+    OPENING,
     PAGE,
     SPARE,
     UNFINISHED,
@@ -98,7 +99,7 @@ class _Audit:
 
     def _check_names(self) -> None:
         for name in self._findings.sizes:
-            small = (*VOTE_COPIES, CHECKPOINT, CLEAN, SPARE)
+            small = (*VOTE_COPIES, CHECKPOINT, CLEAN, OPENING, SPARE)
             known = name in small or segment_number(name) is not None
             if name.endswith(UNFINISHED):
                 self._findings.leftover(name, "begun and not finished")
@@ -108,12 +109,14 @@ class _Audit:
     # -- small files ---------------------------------------------------------------------------
 
     def _check_mark(self) -> None:
-        if not self._report.clean:
+        """Under either name it says how the log ended; under CLEAN, that nothing changed since."""
+        name = CLEAN if self._report.clean else OPENING
+        if name not in self._findings.sizes:
             return
-        data = self._findings.read(CLEAN)
+        data = self._findings.read(name)
         self._mark = CleanMark.decode(data)
         if self._mark is None or self._mark.encode() != data:
-            self._findings.damage(CLEAN, "the mark of a clean stop is bad")
+            self._findings.damage(name, "the mark of a clean stop is bad")
 
     def _check_votes(self) -> None:
         report = self._report
@@ -185,7 +188,7 @@ class _Audit:
             self._findings.damage(segment_name(number), "the segment is missing")
         if self._mark is not None and self._mark.number != newest_found:
             what = f"it names segment {self._mark.number}, the newest is {newest_found}"
-            self._findings.damage(CLEAN, what)
+            self._findings.damage(CLEAN if report.clean else OPENING, what)
         for name in self._findings.sizes:
             number_of_index = _number_of_index(name)
             if number_of_index is not None and number_of_index not in numbers:

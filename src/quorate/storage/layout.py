@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BLOCK_BYTES",
     "CLEAN",
+    "OPENING",
     "PAGE",
     "SPARE",
     "UNFINISHED",
@@ -54,8 +55,10 @@ COUNT_MAX = (1 << 63) - 1
 
 # The vote record stands in both: whichever write a crash tears, the other copy is whole.
 VOTE_COPIES = ("vote-a", "vote-b")
-# Left by a clean stop, removed at open before anything is written.
+# Left by a clean stop: nothing has changed since.
 CLEAN = "clean"
+# That mark from when an open begins until the loss that it may prove is written down.
+OPENING = "opening"
 # The next segment, allocated ahead under a name that no segment has.
 SPARE = "spare"
 # A file that is being made; whatever has this ending at open was not finished.

@@ -16,15 +16,15 @@ from quorate.storage.cutting import end_cut, shorten
 from quorate.storage.flusher import Flusher
 from quorate.storage.layout import (
     CLEAN,
+    OPENING,
     VOTE_COPIES,
-    CleanMark,
     decode_vote,
     encode_vote,
     segment_name,
 )
 from quorate.storage.log import SegmentLog
 from quorate.storage.steps import plan_vote
-from quorate.storage.survey import Survey, survey
+from quorate.storage.survey import Survey, read_mark, survey
 from quorate.storage.window import WINDOW_BYTES
 from quorate.types import ORIGIN, Term, VoteRecord
 
@@ -54,15 +54,16 @@ def open_log(
     votes = _read_votes(vfs)
     found = _newest(votes)
     record = found[1] if found is not None else VoteRecord(0, Term(0), None, 0)
-    seen = survey(vfs, identity, record, _read_mark(vfs))
+    seen = survey(vfs, identity, record, read_mark(vfs))
     if found is None:
         _refuse_without_votes(votes, seen)
-    yield from _remove(vfs, [CLEAN])
+    yield from _begin(vfs)
     log = SegmentLog(vfs, identity, _next_record(record, seen), seen.segments, seen.loaded)
     log.damage = seen.damage
     yield from _secure_newest(vfs, record, seen)
     yield from _renew_votes(vfs, log.record, found)
-    yield from _remove(vfs, seen.leftovers)
+    # Only now, and before anything is cut: of a lost end nothing but the mark may tell.
+    yield from _remove(vfs, [OPENING, *seen.leftovers])
     yield from _cut(seen)
     flusher = Flusher(
         log, segment_bytes, draw_nonce, usage_max, least_bytes,
@@ -145,13 +146,14 @@ def _renew_votes(
 # -- files -------------------------------------------------------------------------------------
 
 
-def _read_mark(vfs: Vfs) -> CleanMark | None:
-    if CLEAN not in vfs.names():
-        return None
-    file = vfs.open(CLEAN)
-    mark = CleanMark.decode(file.read(0, file.size()))
-    file.close()
-    return mark
+def _begin(vfs: Vfs) -> Iterator[str]:
+    """The mark of a clean stop says under its own name that nothing has changed since. Under the
+    other one it says only how the log ended: until the first cut that stays true."""
+    if CLEAN in vfs.names():
+        vfs.rename(CLEAN, OPENING)
+        yield f"rename {CLEAN} to {OPENING}"
+        vfs.sync_directory()
+        yield f"sync directory for {OPENING}"
 
 
 def _remove(vfs: Vfs, names: list[str]) -> Iterator[str]:

@@ -290,6 +290,8 @@ class _Scanner:
         """Tell torn from damaged, now that it is known how far things were durable."""
         found = self._scan
         if proof is not None:
+            if proof.newest and self._nonce is not None:
+                self._drop_unproved()
             self._compare(proof)
         if self._short is not None:
             self._fault(self._short, found.end, "cut short")
@@ -298,6 +300,19 @@ class _Scanner:
         if torn:
             self._cut(min(torn))
         return found
+
+    def _drop_unproved(self) -> None:
+        """Of entries that no block proves durable, keep those before the first bad byte.
+
+        A mark or a cut proves the others, and goes with this open. If one of them stayed as a known
+        entry without its body, the open after the next crash would take it for torn.
+        """
+        found, rows = self._scan, self._scan.rows
+        end = rows.ends[-1] if rows.ends else PAGE
+        bad = [fault for fault in self._faults if found.durable_end <= fault.start < end]
+        if bad:
+            self._keep_before(min(bad).start)
+            self._short = min(bad).start
 
     def _compare(self, proof: Proof) -> None:
         found = self._scan
@@ -323,11 +338,15 @@ class _Scanner:
 
     def _cut(self, fault: Fault) -> None:
         """Drop everything from ``fault`` on; what stands before it is whole."""
+        self._keep_before(fault.start)
+        self._scan.torn = fault
+
+    def _keep_before(self, stop: int) -> None:
+        """Drop the entries that do not begin before ``stop``."""
         found, rows = self._scan, self._scan.rows
-        while rows.starts and rows.starts[-1] >= fault.start:
+        while rows.starts and rows.starts[-1] >= stop:
             rows.cut(rows.last)
-        found.torn = fault
-        found.end = pages(fault.start)
+        found.end = pages(stop)
         found.hollow = {index for index in found.hollow if index <= rows.last}
         if found.last.index > rows.last:
             found.last = self._lost.get(rows.last) or self._position(rows)

@@ -10,8 +10,11 @@ from quorate.errors import WrongDirectory
 from quorate.storage.damage import Damage
 from quorate.storage.index import LoadedRows
 from quorate.storage.layout import (
+    CLEAN,
+    OPENING,
     PAGE,
     UNFINISHED,
+    CleanMark,
     SegmentHeader,
     index_name,
     segment_name,
@@ -25,12 +28,12 @@ from quorate.storage.window import Window
 from quorate.types import Index, Position, Term
 
 if TYPE_CHECKING:
-    from quorate.storage.layout import CleanMark, Footer, LogId
+    from quorate.storage.layout import Footer, LogId
     from quorate.storage.scan import Scan
     from quorate.storage.vfs import File, Vfs
     from quorate.types import VoteRecord
 
-__all__ = ["Survey", "survey"]
+__all__ = ["Survey", "read_mark", "survey"]
 
 
 @dataclass(slots=True)
@@ -54,6 +57,16 @@ class Survey:
     unproven: bool = False
     # Entries after the end of the log were durable here and nobody can say which.
     lost_tail: bool = False
+
+
+def read_mark(vfs: Vfs) -> CleanMark | None:
+    """How the log ended when it was closed in order, if nothing was written since."""
+    names = vfs.names()
+    for name in (CLEAN, OPENING):
+        if name in names:
+            with closing(vfs.open(name)) as file:
+                return CleanMark.decode(file.read(0, file.size()))
+    return None
 
 
 def survey(vfs: Vfs, identity: LogId, record: VoteRecord, mark: CleanMark | None) -> Survey:

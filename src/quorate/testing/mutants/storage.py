@@ -261,4 +261,33 @@ STORAGE = (
         "        yield from end_cut(log)\n",
         "        pass\n",
     ),
+    # -- the mark of a clean stop --------------------------------------------------------------
+    Mutant(
+        "clean-mark-removed-before-the-loss-is-recorded",
+        "the mark that proves a loss goes when the vote record says so",
+        "storage/recovery.py",
+        "    yield from _begin(vfs)\n",
+        "    yield from _remove(vfs, [CLEAN])\n",
+    ),
+    Mutant(
+        "mark-of-an-open-under-way-not-read",
+        "an open that crashes leaves the mark of the clean stop to the next one",
+        "storage/survey.py",
+        "    for name in (CLEAN, OPENING):\n",
+        "    for name in (CLEAN,):\n",
+    ),
+    Mutant(
+        "mark-left-behind",
+        "no mark of a clean stop outlives the open",
+        "storage/recovery.py",
+        "_remove(vfs, [OPENING, *seen.leftovers])",
+        "_remove(vfs, seen.leftovers)",
+    ),
+    Mutant(
+        "bad-end-kept-that-only-the-mark-proves",
+        "what only a mark or a cut proves durable is kept up to its first bad byte",
+        "storage/scan.py",
+        "                self._drop_unproved()\n",
+        "                pass\n",
+    ),
 )

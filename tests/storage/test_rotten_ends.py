@@ -1,0 +1,159 @@
+"""The end of a log rotted while its node was stopped, and the next open crashes on its way.
+
+Only the mark of a clean stop, or a vote record that names a cut, proves that such an end was
+durable. The open takes that proof away, so it writes the loss down first.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quorate.entry import HEADER_BYTES
+from quorate.replica.exchange import Receipt
+from quorate.storage.flusher import Flush
+from quorate.storage.layout import BLOCK_BYTES, CLEAN, OPENING, PAGE, segment_name
+from quorate.testing.disk.crashes import crash_states
+from quorate.testing.disk.enumerate import grow, open_disk, opening
+from quorate.testing.disk.simulated import SimulatedDisk
+from quorate.testing.hand import HandCluster
+from quorate.types import ORIGIN, Index, NodeId, Term
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SEGMENT = segment_name(1)
+LOG = grow(ORIGIN, 50, 50, 50, 50)
+# Blocks: entries 1 and 2; the empty block that proves them; entries 3 and 4; the empty block of the
+# stop.
+LAST = 3 * PAGE
+FRAME = HEADER_BYTES + 50
+ROT = {
+    "zeros": (LAST, bytes(2 * PAGE)),
+    "garbage": (LAST, b"\xa5" * 2 * PAGE),
+    "the head of the block": (LAST, bytes(BLOCK_BYTES)),
+    "the header of entry 4": (LAST + BLOCK_BYTES + FRAME, bytes(HEADER_BYTES)),
+    "the body of entry 3": (LAST + BLOCK_BYTES + HEADER_BYTES, bytes(8)),
+    "the body of entry 4": (LAST + BLOCK_BYTES + FRAME + HEADER_BYTES, bytes(8)),
+}
+
+
+def run(plan: Iterable[str], until: str = "") -> None:
+    for step in plan:
+        if until and step.startswith(until):
+            return
+
+
+def stopped() -> SimulatedDisk:
+    """The disk of a node that acknowledged four entries and stopped in order."""
+    disk = SimulatedDisk()
+    _, flusher = open_disk(disk)
+    run(flusher.plan(Flush(1, vote=(Term(1), NodeId("n1")), entries=LOG[:2])))
+    run(flusher.prove(Index(2)))
+    run(flusher.plan(Flush(2, entries=LOG[2:])))
+    run(flusher.close(Index(2)))
+    assert CLEAN in disk.names()
+    return disk
+
+
+def rotten(kind: str) -> SimulatedDisk:
+    """The empty block of the stop rotted as well: only the mark proves entries 3 and 4."""
+    disk = stopped()
+    place, data = ROT[kind]
+    disk.spoil(SEGMENT, LAST + PAGE, b"\xa5" * PAGE)
+    disk.spoil(SEGMENT, place, data)
+    return disk
+
+
+@pytest.mark.parametrize("kind", ROT)
+def test_a_loss_that_only_the_mark_proves_is_written_down_before_the_mark_goes(kind: str) -> None:
+    for crash in crash_states(rotten(kind), opening):
+        for again in (crash.disk, *(one.disk for one in crash_states(crash.disk, opening))):
+            log, _ = open_disk(again)
+            assert log.record.unsure, f"{crash} left a node that is sure of {log.last.index}"
+
+
+@pytest.mark.parametrize("kind", ROT)
+def test_the_open_that_finds_a_loss_names_the_entries(kind: str) -> None:
+    log, _ = open_disk(rotten(kind))
+    first = 4 if kind.endswith("entry 4") else 3
+    assert log.last == LOG[first - 2].position
+    assert (first, 4) in {(one.first, one.last) for one in log.damage}
+    assert {one.file for one in log.damage} == {SEGMENT}
+
+
+def test_a_log_that_was_stopped_in_order_is_whole_however_often_its_open_crashes() -> None:
+    for crash in crash_states(stopped(), opening):
+        log, _ = open_disk(crash.disk)
+        assert (log.damage, log.record.unsure, log.last) == ([], False, LOG[-1].position)
+        assert not {CLEAN, OPENING} & set(crash.disk.names())
+
+
+def test_a_mark_that_an_open_left_says_nothing_about_what_is_written_later() -> None:
+    """Once the node has written, a torn tail is a torn tail."""
+    for crash in crash_states(stopped(), opening):
+        disk = crash.disk
+        log, flusher = open_disk(disk)
+        run(flusher.plan(Flush(3, truncate_from=Index(3), entries=grow(LOG[1].position, 70))))
+        run(flusher.plan(Flush(4, entries=grow(log.last, 90))), until="write block")
+        last = log.last
+        disk.spoil(SEGMENT, log.segments[-1].end, bytes(BLOCK_BYTES))
+        log, _ = open_disk(disk)
+        assert (log.damage, log.record.unsure, log.last) == ([], False, last)
+
+
+@pytest.mark.parametrize("place", [LAST + BLOCK_BYTES + HEADER_BYTES, LAST])
+def test_a_loss_that_only_an_unfinished_cut_proves_is_written_down_before_the_cut_ends(
+    place: int,
+) -> None:
+    """Whatever stood behind entry 3, and proved it, is being cut off."""
+    disk = stopped()
+    _, flusher = open_disk(disk)
+    run(flusher.plan(Flush(3, truncate_from=Index(4))), until="sync vote-b")
+    disk.spoil(SEGMENT, place, bytes(8))
+    for crash in crash_states(disk, opening):
+        log, _ = open_disk(crash.disk)
+        assert log.record.unsure, f"{crash} left a node that is sure of {log.last.index}"
+        assert log.last == LOG[1].position
+
+
+# -- in a cluster ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", range(20))
+def test_an_open_that_is_killed_does_not_make_a_cluster_forget_what_it_acknowledged(
+    steps: int,
+) -> None:
+    """n1 and n2 acknowledge an entry. It rots on n2, whose next open is killed; then n1 is gone."""
+    cluster = HandCluster(3)
+    cluster.run(ticks=20)
+    cluster.isolate("n3")
+    token = cluster.propose("n1", b"precious")
+    cluster.run(ticks=5)
+    receipt = cluster.answers[token]
+    assert isinstance(receipt, Receipt)
+    store = cluster.nodes[NodeId("n2")].store
+    assert store.flusher is not None
+    run(store.flusher.close(cluster.engine("n2").settled))
+    cluster.crash("n2")
+    content = store.disk.files[SEGMENT].content
+    used = [start for start in range(0, len(content), PAGE) if any(content[start : start + PAGE])]
+    store.disk.spoil(SEGMENT, used[-2], bytes(2 * PAGE))
+    for _ in islice(store.opening(), steps):
+        pass
+    cluster.restart("n2")
+    cluster.crash("n1")
+    cluster.heal()
+    cluster.run(ticks=600)
+    assert cluster.leader() is None, "n2 and n3 do not have the entry"
+    cluster.restart("n1")
+    cluster.run(ticks=600)
+    leader = cluster.leader()
+    assert leader is not None
+    token = cluster.propose(leader, b"the next one")
+    cluster.run(ticks=20)
+    answer = cluster.answers[token]
+    assert isinstance(answer, Receipt)
+    assert answer.offset == receipt.offset + 1
