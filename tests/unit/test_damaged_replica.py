@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster_rig import append_many, envelope, led, receipt, standing
+from cluster_rig import append_many, envelope, led, standing
 from core_rig import ELECTION_TICKS, config, only, pick, vote
 from quorate.errors import Corrupt, Damaged
 from quorate.raft.messages import PreVote, PreVoteReply
 from quorate.raft.output import Happening, Refusal
-from quorate.replica.exchange import Deliver
 from quorate.storage.layout import PAGE, segment_name
 from quorate.types import Index, NodeId, Role
 
@@ -174,7 +173,7 @@ def test_a_state_that_a_loss_stops_is_kept_once_and_the_entries_behind_it_not_in
     assert standing(cluster, "n2").log.window_bytes == standing(cluster, "n1").log.window_bytes
 
 
-def test_a_node_that_cannot_send_every_entry_does_not_lead_and_still_votes() -> None:
+def test_a_node_that_cannot_apply_every_entry_does_not_lead_and_still_votes() -> None:
     cluster = with_entries()
     spoil_a_body(cluster, "n2", 3)
     cluster.run(2)
@@ -182,18 +181,6 @@ def test_a_node_that_cannot_send_every_entry_does_not_lead_and_still_votes() -> 
     cluster.run(6 * ELECTION_TICKS)
     assert cluster.leader() == "n3"
     assert standing(cluster, "n2").vote == "n3"
-
-
-def test_what_is_committed_in_the_turn_in_which_a_leader_steps_down_is_acknowledged() -> None:
-    """It finds an entry damaged that it had applied: the state goes on, and so do its answers."""
-    cluster = with_entries()
-    token = cluster.propose("n1", b"x")
-    cluster.deliver_all()  # the entries, to disks
-    acks = cluster.take(lambda one: one.target == "n1")
-    standing(cluster, "n1").hollow.add(Index(2))
-    cluster.turn("n1", [Deliver(one) for one in acks])
-    assert standing(cluster, "n1").role is Role.FOLLOWER
-    assert receipt(cluster, token).synced == 2
 
 
 def test_a_truncation_takes_the_damage_with_it() -> None:

@@ -55,7 +55,7 @@ class ReplicaSummary(TypedDict):
     # Up to which entry it is known to hold the leader's log, and how many committed ones it lacks.
     match: int | None
     lag: int | None
-    # self, compare, append, fill, repairing or down.
+    # self, compare, append, blocked, fill, repairing or down.
     state: str
     # Whether its disk has no room for what is appended, as far as anybody said so.
     full: bool

@@ -155,6 +155,10 @@ class Core:
             standing.report(Happening.DISK_FULL, index=standing.persisted)
             standing.follow(standing.term, None, "this node's disk is full and others have room")
             self._election.bar()
+        elif (lost := self.leader.others_can_feed()) and self._election.hands_over_for(lost):
+            standing.follow(standing.term, None, f"entry {lost}, which a peer needs, is damaged")
+            # Longer than any other that gave up before waits for its campaign.
+            self._election.bar(elections=3)
         self._reads.tick()
         self._settle()
 
@@ -202,10 +206,6 @@ class Core:
             self._end_doubt()
         if leader is not None:
             leader.feed()
-            if standing.hollow:
-                lost = min(standing.hollow)
-                standing.follow(standing.term, None, f"entry {lost} is damaged on this disk")
-                self._settle()
         output, standing.out = standing.out, Output()
         return output
 

@@ -11,20 +11,23 @@ from typing import TYPE_CHECKING
 
 from quorate.raft.messages import PreVote, PreVoteReply, RequestId, Vote, VoteReply
 from quorate.raft.output import Happening, Refusal
-from quorate.types import NodeId, Position, Role
+from quorate.types import Index, NodeId, Position, Role
 
 if TYPE_CHECKING:
     from quorate.raft.roles import Standing
 
 __all__ = ["Election"]
 
+# A leader that gave up because of a damaged entry does so again after so many election timeouts.
+HANDOVER_ELECTIONS = 10
+
 
 class Election:
     """The part of the core that acts while nobody, or somebody else, leads."""
 
     __slots__ = (
-        "_barred_until", "_deadline", "_granted", "_heard_at", "_hint_at", "_hint_refused",
-        "_hint_term", "_hurry_until", "_request", "_standing",
+        "_barred_until", "_deadline", "_granted", "_handovers", "_heard_at", "_hint_at",
+        "_hint_refused", "_hint_term", "_hurry_until", "_request", "_standing",
     )  # fmt: skip
 
     def __init__(self, standing: Standing, *, first_to_campaign: bool) -> None:
@@ -45,8 +48,11 @@ class Election:
         self._hint_term = -1
         # There is no leader for sure: until then, a round that failed is soon tried again.
         self._hurry_until = 0
-        # No campaign before this: the disk was found too slow to lead.
+        # No campaign before this: others were found fitter to lead.
         self._barred_until = 0
+        # Damaged entries for which this node gave up leading: (clock before which it does not do so
+        # again, how long it waited for that).
+        self._handovers: dict[Index, tuple[int, int]] = {}
         self.postpone()
         if first_to_campaign:
             self._deadline = 1
@@ -54,14 +60,33 @@ class Election:
             self._hurry_until = standing.ticks(standing.config.timing.election_ms)
 
     def postpone(self) -> None:
-        """Wait one to two election timeouts from now before campaigning."""
+        """Wait one to two election timeouts from now before campaigning; one more after this node
+        gave up leading for a damaged entry, so that those who did not come first."""
+        clock = self._standing.clock
         timeout = self._standing.ticks(self._standing.config.timing.election_ms)
-        self._deadline = self._standing.clock + timeout + self._standing.random.randrange(timeout)
+        damaged = any(clock < again_at for again_at, _ in self._handovers.values())
+        least = 2 * timeout if damaged else timeout
+        self._deadline = clock + least + self._standing.random.randrange(timeout)
 
-    def bar(self) -> None:
-        """Leave leading to others for two election timeouts."""
+    def bar(self, elections: int = 2) -> None:
+        """Leave leading to others for so many election timeouts."""
         timeout = self._standing.ticks(self._standing.config.timing.election_ms)
-        self._barred_until = self._standing.clock + 2 * timeout
+        self._barred_until = self._standing.clock + elections * timeout
+
+    def hands_over_for(self, damaged: Index) -> bool:
+        """Whether to give up leading because a peer needs an entry that is damaged here.
+
+        At once for the first time. If no other leader could feed the peer this node leads again,
+        and waits twice as long each time before it gives up for the same entry.
+        """
+        clock = self._standing.clock
+        again_at, waited = self._handovers.get(damaged, (0, 0))
+        if clock < again_at:
+            return False
+        least = HANDOVER_ELECTIONS * self._standing.ticks(self._standing.config.timing.election_ms)
+        wait = 2 * waited or least
+        self._handovers[damaged] = clock + wait, wait
+        return True
 
     def leader_heard(self) -> None:
         """Any message of the current leader renews it and settles a hint against it."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Leader"]
 
 SECOND_MS = 1000
+# A peer that answered one of so many heartbeats is there.
+ALIVE_HEARTBEATS = 3
 
 
 class Leader:
@@ -274,6 +276,23 @@ class Leader:
         roomy = sum(peer.full is False and peer.heard_at >= since for peer in peers)
         return standing.full and roomy >= standing.quorum
 
+    def others_can_feed(self) -> Index | None:
+        """The damaged entry for which another node should lead: a live peer needs it, and another
+        live one has all that is committed, so it can win and may have that entry whole.
+
+        After an election timeout, and if both answered the last heartbeats: whoever hands over to a
+        node that is gone ends the reads that it could have answered.
+        """
+        standing = self._standing
+        timing = standing.config.timing
+        since = standing.clock - standing.ticks(timing.election_ms)
+        heard = standing.clock - standing.ticks(ALIVE_HEARTBEATS * timing.heartbeat_ms)
+        lively = [peer for peer in self.progress.values() if peer.heard_at >= heard]
+        blocked = [peer for peer in lively if peer.lacks > peer.match and peer.lacks_since <= since]
+        if not blocked or not any(peer.match >= standing.committed for peer in lively):
+            return None
+        return min(peer.lacks for peer in blocked)
+
     def own_copy_moved(self) -> None:
         self._moved_at = self._standing.clock
 
@@ -300,9 +319,10 @@ class Leader:
         if peer.match == standing.log.last_index or peer.throttled or not lively:
             peer.moved_at = standing.clock
         elif standing.clock - peer.moved_at >= standing.ticks(timing.watchdog_ms):
+            if peer.state is not ProgressState.BLOCKED:
+                standing.report(Happening.PEER_STALLED, peer.node, peer.match)
             peer.moved_at = standing.clock
             peer.compare(Index(peer.match + 1))
-            standing.report(Happening.PEER_STALLED, peer.node, peer.match)
 
     # -- sending -------------------------------------------------------------------------------
 
@@ -313,7 +333,7 @@ class Leader:
             with suppress(Busy):
                 if peer.state is ProgressState.APPEND:
                     self._stream(peer)
-                elif peer.sent_at is None:
+                elif peer.state is ProgressState.COMPARE and peer.sent_at is None:
                     self._ask(peer)
 
     def _ask(self, peer: Progress) -> None:
@@ -337,7 +357,7 @@ class Leader:
             prev = log.position(Index(peer.next - 1))
             entries = log.slice(peer.next, limits.append_entries, limits.append_bytes)
             if not entries:
-                standing.hollow.add(peer.next)  # found only now: somebody else has to lead
+                self._block(peer)
                 return
             size = sum(entry.size for entry in entries)
             standing.send(
@@ -346,6 +366,14 @@ class Leader:
             peer.commit_sent = min(standing.committed, entries[-1].index)
             peer.sent(entries[-1].index, size, standing.clock)
             peer.quota -= size
+
+    def _block(self, peer: Progress) -> None:
+        """The next entry for ``peer`` is damaged on this disk: others are fed as before."""
+        standing = self._standing
+        standing.hollow.add(peer.next)
+        if peer.lacks != peer.next:
+            standing.report(Happening.PEER_BLOCKED, peer.node, peer.next)
+        peer.block(standing.clock)
 
     def _over_quota(self, peer: Progress) -> bool:
         """A peer far behind gets a share of the bandwidth, so that catching up hurts nobody.

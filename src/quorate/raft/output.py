@@ -55,6 +55,7 @@ class Happening(StrEnum):
     PEER_RESTARTED = "peer-restarted"
     PEER_THROTTLED = "peer-throttled"
     PEER_STALLED = "peer-stalled"
+    PEER_BLOCKED = "peer-blocked"
     SLOW_DISK = "slow-disk"
     UNSURE = "unsure"
     SURE_AGAIN = "sure-again"

@@ -5,7 +5,11 @@
               agreed                    mismatch, time-out, restart, stall
     COMPARE ──────────▶ APPEND      APPEND ──────────▶ COMPARE
 
-In COMPARE one small question is out at a time; in APPEND entries stream ahead of their acks.
+             damaged                    after a while
+    APPEND ──────────▶ BLOCKED      BLOCKED ──────────▶ COMPARE
+
+In COMPARE one small question is out at a time; in APPEND entries stream ahead of their acks. A peer
+is BLOCKED while the next entry that it needs is damaged on the leader's disk.
 FILL, for a peer whose entries are gone, comes with trimming.
 """
 
@@ -22,14 +26,16 @@ __all__ = ["Progress", "ProgressState"]
 class ProgressState(StrEnum):
     COMPARE = "compare"
     APPEND = "append"
+    BLOCKED = "blocked"
 
 
 class Progress:
     """Belongs to one leadership and to one boot of the peer; forgotten with either."""
 
     __slots__ = (
-        "commit_sent", "full", "heard_at", "inflight", "inflight_bytes", "match", "moved_at",
-        "next", "node", "number", "quota", "round", "sent_at", "state", "throttled",
+        "commit_sent", "full", "heard_at", "inflight", "inflight_bytes", "lacks",
+        "lacks_since", "match", "moved_at", "next", "node", "number", "quota", "round", "sent_at",
+        "state", "throttled",
     )  # fmt: skip
 
     def __init__(self, node: NodeId, next_index: Index, clock: int, number: int = 1) -> None:
@@ -54,6 +60,10 @@ class Progress:
         self.commit_sent = Index(0)
         # Whether the peer's disk has no room, by what it said last; None until it said so.
         self.full: bool | None = None
+        # The entry that was last found damaged when the peer needed it, and since when; it still
+        # does while that is above match.
+        self.lacks = Index(0)
+        self.lacks_since = clock
         # When any message of the peer came in; when match last rose or had nothing to rise to.
         self.heard_at = clock
         self.moved_at = clock
@@ -66,6 +76,15 @@ class Progress:
         self.state = ProgressState.COMPARE
         self.number += 1
         self.next = max(next_index, Index(self.match + 1))
+        self.sent_at = None
+        self.inflight.clear()
+        self.inflight_bytes = 0
+
+    def block(self, clock: int) -> None:
+        """The next entry cannot be sent: nothing is, until the logs are compared again."""
+        self.state = ProgressState.BLOCKED
+        if self.lacks != self.next:
+            self.lacks, self.lacks_since = self.next, clock
         self.sent_at = None
         self.inflight.clear()
         self.inflight_bytes = 0

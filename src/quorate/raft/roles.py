@@ -35,8 +35,8 @@ class Standing:
     """Shared by the parts of one core; each part says which of it it changes."""
 
     __slots__ = (
-        "boot", "clock", "committed", "config", "cramped", "full", "hollow", "leader", "log",
-        "node", "out", "peers", "persisted", "persisted_term", "quorum", "random", "refused",
+        "applied", "boot", "clock", "committed", "config", "cramped", "full", "hollow", "leader",
+        "log", "node", "out", "peers", "persisted", "persisted_term", "quorum", "random", "refused",
         "role", "sure", "term", "vote", "vote_changed", "voters", "wall_time",
     )  # fmt: skip
 
@@ -74,6 +74,8 @@ class Standing:
         self.log = log
         # What is known to be on a majority for ever. Never goes back within a boot.
         self.committed = Index(0)
+        # Everything up to here is in the state. Never goes back; at most committed.
+        self.applied = Index(0)
         # What of the log is on this node's disk. Falls only by truncation.
         self.persisted = log.last_index
         # Whether the log has all that this node ever acknowledged. Without that its vote could
@@ -83,7 +85,7 @@ class Standing:
         self.full = False
         # Whether it has not even room for an entry of its own.
         self.cramped = False
-        # Entries whose bodies this node lost: it can follow with them, not lead.
+        # Entries whose bodies this disk lost: never applied, served or sent.
         self.hollow: set[Index] = set()
         # The term whose record (with its vote) is on this node's disk.
         self.persisted_term = term
@@ -106,8 +108,15 @@ class Standing:
         self.refused[reason] += 1
 
     @property
+    def lost(self) -> Index | None:
+        """The first entry that this disk lost before the state had it."""
+        ahead = [index for index in self.hollow if index > self.applied] if self.hollow else None
+        return min(ahead) if ahead else None
+
+    @property
     def may_lead(self) -> bool:
-        return self.sure and not self.hollow and not self.cramped
+        """A damaged entry that is applied bars nobody: only a peer that lacks it needs its body."""
+        return self.sure and self.lost is None and not self.cramped
 
     def ticks(self, milliseconds: int) -> int:
         return self.config.timing.ticks(milliseconds)

@@ -62,8 +62,7 @@ class Engine:
 
     __slots__ = (
         "_agreement", "_boot", "_checkpointed", "_expired_at", "_gate", "_group", "_handlers",
-        "_proposals", "_ticked_at", "allowance", "applied", "config", "core", "durability", "node",
-        "state",
+        "_proposals", "_ticked_at", "allowance", "config", "core", "durability", "node", "state",
     )  # fmt: skip
 
     def __init__(
@@ -108,8 +107,8 @@ class Engine:
         self.durability = Durability(record.term, record.vote, last, held_max)
         checkpoint = recovered.checkpoint
         self.state = State.decode(checkpoint.state) if checkpoint is not None else State()
-        # Everything up to here is in the state. Never goes back; at most committed.
-        self.applied = checkpoint.position.index if checkpoint is not None else Index(0)
+        if checkpoint is not None:
+            self.core.standing.applied = checkpoint.position.index
         # Everything up to here is in the newest checkpoint.
         self._checkpointed = self.applied
         self._replay()
@@ -134,16 +133,25 @@ class Engine:
 
     def _replay(self) -> None:
         """Bring the state from its checkpoint to what this disk proves to be committed."""
-        target = self._applicable
-        for entry in self.core.standing.log.walk(Index(self.applied + 1), Index(target + 1)):
+        standing = self.core.standing
+        for entry in standing.log.walk(Index(self.applied + 1), Index(self._applicable + 1)):
+            if not entry.whole:
+                # A sealed segment is believed until it is read: this is found only now.
+                standing.hollow.add(entry.index)
+                return
             self.state.apply(entry)
-        self.applied = max(self.applied, target)
+            standing.applied = entry.index
 
     # -- what others may ask -------------------------------------------------------------------
 
     @property
     def boot(self) -> BootId:
         return self._boot
+
+    @property
+    def applied(self) -> Index:
+        """Everything up to here is in the state."""
+        return self.core.standing.applied
 
     @property
     def pending_appends(self) -> int:
@@ -271,8 +279,9 @@ class Engine:
 
     def _on_read(self, item: Read, effects: Effects) -> None:
         limit = self.config.limits.pending_reads
-        if self._lost is not None:
-            effects.answers.append(Answer(item.token, self._damaged(self._lost)))
+        lost = self.core.standing.lost
+        if lost is not None:
+            effects.answers.append(Answer(item.token, self._damaged(lost)))
         elif self.core.reads_waiting >= limit:
             problem: QuorateError = Busy(f"{limit} reads wait already (limits.pending_reads)")
             effects.answers.append(Answer(item.token, problem))
@@ -313,20 +322,13 @@ class Engine:
             self.state.apply(entry)
             if entry.index % COMPARED_EVERY == 0:
                 self._compare(entry.index, effects)
-        self.applied = target
+        self.core.standing.applied = target
 
     @property
     def _applicable(self) -> Index:
         """What is committed, up to the first entry that this disk lost: nothing skips that."""
-        committed, lost = self.core.standing.committed, self._lost
+        committed, lost = self.core.standing.committed, self.core.standing.lost
         return committed if lost is None else min(committed, Index(lost - 1))
-
-    @property
-    def _lost(self) -> Index | None:
-        """The first entry that this disk lost before the state had it."""
-        hollow = self.core.standing.hollow
-        ahead = [index for index in hollow if index > self.applied] if hollow else None
-        return min(ahead) if ahead else None
 
     def _damaged(self, lost: Index) -> Corrupt:
         return Corrupt(
@@ -348,11 +350,12 @@ class Engine:
         """Everything committed is applied by now, unless this disk lost some of it: so what waited
         for that is answered, and a confirmed read shows what it must, or nothing."""
         proposals, answers = self._proposals, effects.answers
+        lost = self.core.standing.lost
         for token, index in output.reads_confirmed:
             if proposals.confirmed(token):
                 continue
-            if self._lost is not None and index > self.applied:
-                answers.append(Answer(token, self._damaged(self._lost)))
+            if lost is not None and index > self.applied:
+                answers.append(Answer(token, self._damaged(lost)))
             else:
                 answers.append(Answer(token, ReadAnswer(self.applied, self.state.end)))
         for token in output.reads_refused:
@@ -369,7 +372,7 @@ class Engine:
         limit = self.config.limits.log_memory_bytes
         if log.window_bytes > limit:
             done = min(self.applied, self.settled)
-            log.forget(done if self._lost is None else self.settled, limit // 4 * 3)
+            log.forget(done if self.core.standing.lost is None else self.settled, limit // 4 * 3)
 
     def checkpoint(self, sealed: Index) -> Checkpoint | None:
         """The state to be kept on disk, if one is due: after every segment that is sealed.

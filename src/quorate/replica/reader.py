@@ -152,10 +152,10 @@ class Reader:
             raise OffsetOutOfRange(f"offset {offset} is past the end, {answer.end_offset}")
 
     async def _wait_for_more(self, wait_s: float) -> None:
-        hollow = self._engine.core.standing.hollow
-        if hollow:
+        lost = self._engine.core.standing.lost
+        if lost is not None:
             raise Corrupt(
-                f"entry {min(hollow)} is damaged on {self._engine.node}, which cannot say what "
+                f"entry {lost} is damaged on {self._engine.node}, which cannot say what "
                 f"follows; ask another"
             )
         if wait_s <= 0:

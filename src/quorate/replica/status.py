@@ -19,7 +19,7 @@ class PeerStatus(NamedTuple):
     node: NodeId
     # None until the leader knows where the logs agree.
     match: Index | None
-    # compare, append or down.
+    # compare, append, blocked or down.
     state: str
     # Whether its disk has no room, by what it said last.
     full: bool

@@ -52,6 +52,7 @@ _TOLD = {
     Happening.SPLIT_LEADERS: logging.ERROR,
     Happening.TRUNCATES: logging.INFO,
     Happening.PEER_STALLED: logging.WARNING,
+    Happening.PEER_BLOCKED: logging.WARNING,
     Happening.SLOW_DISK: logging.WARNING,
     Happening.UNSURE: logging.WARNING,
     Happening.SURE_AGAIN: logging.INFO,

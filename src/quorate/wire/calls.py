@@ -277,7 +277,7 @@ class ReplicaStatus(Shape):
 
     node: Name
     match: Number | None
-    # compare, append, fill, repairing or down.
+    # compare, append, blocked, fill, repairing or down.
     state: str
     # Its disk has no room, by what it said last.
     full: bool = False

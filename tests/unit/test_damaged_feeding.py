@@ -1,0 +1,253 @@
+"""Damaged bodies of old entries: who may lead, which peers are fed, and what a replay does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster_rig import (
+    append_many,
+    assert_same,
+    happened,
+    led,
+    progress,
+    read_answer,
+    receipt,
+    run_until,
+    standing,
+)
+from core_rig import ELECTION_TICKS, WATCHDOG_TICKS, config
+from quorate.errors import Corrupt
+from quorate.raft.output import Happening
+from quorate.raft.progress import ProgressState
+from quorate.replica.exchange import Operate
+from quorate.replica.status import status_of
+from quorate.state.operations import OpenProducer
+from quorate.storage.layout import segment_name
+from quorate.types import Index, NodeId, Role
+
+if TYPE_CHECKING:
+    from quorate.testing.hand import HandCluster
+    from quorate.types import Position
+
+ENTRIES = 30
+
+
+def lagging(size: int = 3, away: tuple[str, ...] = ("n3",)) -> HandCluster:
+    """n1 leads and keeps nothing in memory; ``away`` lack all but the noop."""
+    cluster = led(size, config(log_memory_bytes=0))
+    for name in away:
+        cluster.isolate(name)
+    append_many(cluster, "n1", ENTRIES)
+    cluster.run(3)
+    return cluster
+
+
+def flip(cluster: HandCluster, name: str, index: int) -> None:
+    """Flip one bit of a body on a disk. A second call takes it back."""
+    store = cluster.nodes[NodeId(name)].store
+    assert store.log is not None
+    segment = store.log.segment(Index(index))
+    _, end = segment.rows.frame(Index(index))
+    file = segment_name(segment.number)
+    store.disk.spoil(file, end - 1, bytes([store.disk.files[file].content[end - 1] ^ 1]))
+
+
+def leaderships(cluster: HandCluster) -> int:
+    return sum(len(happened(cluster, name, Happening.LEADS)) for name in cluster.voters)
+
+
+def serves(cluster: HandCluster) -> None:
+    """The cluster acknowledges an append and answers a linearizable read."""
+    leader = cluster.leader()
+    assert leader is not None
+    token, read = cluster.propose(leader, b"new"), cluster.read(leader)
+    cluster.run(20)
+    receipt(cluster, token)
+    read_answer(cluster, read)
+
+
+def positions(cluster: HandCluster, name: str) -> list[Position]:
+    log = standing(cluster, name).log
+    return [log.position(Index(index)) for index in range(1, log.last_index + 1)]
+
+
+# -- leading with damage -----------------------------------------------------------------------
+
+
+def test_two_old_damaged_entries_on_two_nodes_leave_a_leader_and_a_third_node_that_is_fed() -> None:
+    """Each entry is whole on the other node, and the third one needs both."""
+    cluster = lagging()
+    flip(cluster, "n1", 8)
+    flip(cluster, "n2", 12)
+    cluster.heal()
+    cluster.run(20 * ELECTION_TICKS)
+    serves(cluster)
+    assert positions(cluster, "n3") == positions(cluster, "n1") == positions(cluster, "n2")
+    assert cluster.engine("n3").applied == standing(cluster, "n3").log.last_index
+    assert leaderships(cluster) == 3  # each of the two gave up once, for the other's entry
+
+
+def test_a_damaged_entry_and_a_crashed_node_with_a_longer_log_leave_a_leader_in_the_end() -> None:
+    cluster = lagging()
+    flip(cluster, "n2", 8)
+    cluster.cut("n2", "n1")
+    cluster.propose("n1", b"only n1 has this")
+    cluster.settle()
+    cluster.crash("n1")
+    cluster.heal()
+    cluster.run(10 * ELECTION_TICKS)
+    # n3 cannot get entry 8 from n2, so nothing can be committed. Nothing flaps either.
+    assert cluster.leader() == "n2"
+    assert leaderships(cluster) == 2
+    assert progress(cluster, "n3").state is ProgressState.BLOCKED
+    cluster.restart("n1")
+    cluster.run(20 * ELECTION_TICKS)
+    serves(cluster)
+    assert positions(cluster, "n3") == positions(cluster, "n1")
+
+
+def test_a_leader_goes_on_with_one_peer_while_another_cannot_be_fed() -> None:
+    """The same entry is damaged on both nodes that have it."""
+    cluster = lagging()
+    flip(cluster, "n1", 8)
+    flip(cluster, "n2", 8)
+    cluster.heal()
+    cluster.run(8 * ELECTION_TICKS)
+    serves(cluster)
+    leader = cluster.leader()
+    assert leader is not None
+    assert progress(cluster, "n3").state is ProgressState.BLOCKED
+    assert standing(cluster, "n3").log.last_index == 7
+    (blocked,) = (event for event in happened(cluster, leader, Happening.PEER_BLOCKED)[-1:])
+    assert (blocked.peer, blocked.index) == ("n3", 8)
+    states = {peer.node: peer.state for peer in status_of(cluster.engine(leader), 0).peers}
+    assert states["n3"] == "blocked"
+
+
+def test_leaders_that_cannot_feed_a_peer_hand_over_less_and_less_often() -> None:
+    cluster = lagging()
+    flip(cluster, "n1", 8)
+    flip(cluster, "n2", 8)
+    cluster.heal()
+    cluster.run(8 * ELECTION_TICKS)
+    counts = []
+    for elections in (20, 40, 80):
+        before = leaderships(cluster)
+        cluster.run(elections * ELECTION_TICKS)
+        counts.append(leaderships(cluster) - before)
+    assert max(counts) <= 3, counts
+    assert sum(counts) > 0, counts
+
+
+def test_a_leader_reports_a_blocked_peer_once_and_feeds_it_when_the_entry_can_be_read_again() -> (
+    None
+):
+    cluster = lagging()
+    cluster.isolate("n2")  # nobody could take over
+    cluster.cuts -= {pair for pair in cluster.cuts if "n3" in pair and "n2" not in pair}
+    flip(cluster, "n1", 8)
+    cluster.run(3 * WATCHDOG_TICKS)
+    assert cluster.leader() == "n1"
+    assert len(happened(cluster, "n1", Happening.PEER_BLOCKED)) == 1
+    assert not happened(cluster, "n1", Happening.PEER_STALLED)
+    flip(cluster, "n1", 8)
+    log = cluster.nodes[NodeId("n1")].store.log
+    assert log is not None
+    log.segment(Index(8)).hollow.clear()
+    run_until(cluster, lambda: standing(cluster, "n3").log.last_index == ENTRIES + 1, 600)
+
+
+def test_a_leader_whose_only_live_peer_needs_a_damaged_entry_keeps_leading_and_reading() -> None:
+    """Nothing can be committed without the third node, and nobody else could do better."""
+    cluster = lagging()
+    flip(cluster, "n1", 8)
+    cluster.heal()
+    cluster.crash("n2")
+    cluster.run(10 * ELECTION_TICKS)
+    assert (cluster.leader(), leaderships(cluster)) == ("n1", 1)
+    read = cluster.read("n1")
+    token = cluster.propose("n1", b"waits for n2")
+    cluster.run(20)
+    read_answer(cluster, read)
+    assert token not in cluster.answers
+    cluster.restart("n2")
+    cluster.run(10 * ELECTION_TICKS)
+    receipt(cluster, token)
+    assert positions(cluster, "n3") == positions(cluster, "n2")
+
+
+def test_of_five_nodes_the_one_that_can_feed_the_others_takes_over_when_commits_need_them() -> None:
+    cluster = lagging(5, away=("n3", "n4", "n5"))
+    assert standing(cluster, "n1").committed == 1
+    # n3 has everything up to here as well, so that it is committed.
+    cluster.cuts -= {
+        pair for pair in cluster.cuts if "n3" in pair and {"n4", "n5"}.isdisjoint(pair)
+    }
+    cluster.run(ELECTION_TICKS)
+    assert standing(cluster, "n1").committed == ENTRIES + 1
+    flip(cluster, "n1", 8)
+    flip(cluster, "n3", 8)
+    cluster.heal()
+    cluster.crash("n5")
+    cluster.run(20 * ELECTION_TICKS)
+    serves(cluster)
+    assert positions(cluster, "n4") == positions(cluster, "n2")
+
+
+# -- replaying ---------------------------------------------------------------------------------
+
+
+def sealed() -> HandCluster:
+    """n2 has sealed segments that no checkpoint covers."""
+    cluster = led(3)
+    cluster.turn("n1", [Operate(9999, OpenProducer("writer", b"i" * 16, 5, 10**9))])
+    cluster.run(3)
+    for _ in range(60):
+        cluster.propose("n1", bytes(2000))
+        cluster.run(2)
+    node = cluster.nodes[NodeId("n2")]
+    assert node.store.flusher is not None
+    for _ in range(6):
+        for _ in node.store.flusher.chores(cluster.engine("n2").settled):
+            pass
+    assert node.store.log is not None
+    assert node.store.log.sealed > 10
+    return cluster
+
+
+@pytest.mark.parametrize("damaged", [2, 5], ids=["a producer's entry", "a batch"])
+def test_a_replay_stops_before_the_first_damaged_entry_and_the_node_follows(damaged: int) -> None:
+    """Sealed segments are not read at open, so the replay is the first to find the damage."""
+    cluster = sealed()
+    cluster.crash("n2")
+    flip(cluster, "n2", damaged)
+    cluster.restart("n2")
+    assert cluster.engine("n2").applied == damaged - 1
+    assert standing(cluster, "n2").hollow == {damaged}
+    assert not standing(cluster, "n2").may_lead
+    cluster.isolate("n3")  # every commit needs n2
+    token = cluster.propose("n1", b"x")
+    cluster.run(20)
+    receipt(cluster, token)
+    read = cluster.read("n2")
+    assert isinstance(cluster.answers[read], Corrupt)
+    assert f"entry {damaged}" in str(cluster.answers[read])
+    cluster.heal()
+    cluster.run(ELECTION_TICKS)
+    cluster.crash("n1")
+    cluster.run(6 * ELECTION_TICKS)
+    assert cluster.leader() == "n3"
+    assert standing(cluster, "n2").role is Role.FOLLOWER
+    cluster.run(2)
+    assert cluster.engine("n2").applied == damaged - 1
+
+
+def test_a_replay_of_whole_entries_applies_all_that_the_disk_proves_to_be_committed() -> None:
+    cluster = sealed()
+    cluster.crash("n2")
+    cluster.restart("n2")
+    assert cluster.engine("n2").applied == standing(cluster, "n2").committed > 10
+    cluster.run(ELECTION_TICKS)
+    assert_same(cluster)
