@@ -123,7 +123,7 @@ def test_a_leader_goes_on_with_one_peer_while_another_cannot_be_fed() -> None:
     (blocked,) = (event for event in happened(cluster, leader, Happening.PEER_BLOCKED)[-1:])
     assert (blocked.peer, blocked.index) == ("n3", 8)
     states = {peer.node: peer.state for peer in status_of(cluster.engine(leader), 0).peers}
-    assert states["n3"] == "blocked"
+    assert states[NodeId("n3")] == "blocked"
 
 
 def test_leaders_that_cannot_feed_a_peer_hand_over_less_and_less_often() -> None:

@@ -32,6 +32,7 @@ class Refusal(StrEnum):
     NOT_LEADING = "not-leading"
     UNSURE = "unsure"
     NO_SPACE = "no-space"
+    NOT_READABLE = "not-readable"
 
 
 class Happening(StrEnum):

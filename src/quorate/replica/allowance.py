@@ -87,8 +87,9 @@ class Allowance:
         What is left out is not acknowledged, so the leader sends it again.
         """
         free = self.free
+        held = free is None or log.holds(message.entries[-1].position)
         self.wanted = 0
-        if free is None or log.holds(message.entries[-1].position):
+        if free is None or held:
             return message
         for place, entry in enumerate(message.entries):
             free -= entry.size

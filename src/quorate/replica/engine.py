@@ -236,14 +236,20 @@ class Engine:
             if self.core.admits(envelope.source, envelope.boot, StateHash):
                 self._agreement.note_peer(envelope.source, message)
             return
-        if type(message) is Append:
-            # What came before it in this turn has taken its room.
-            self._stage()
-            message = self.allowance.fitting(message, standing.log)
-        if message is None:
-            standing.refuse(Refusal.NO_SPACE)
-        else:
-            self.core.step(envelope.source, envelope.boot, message)
+        try:
+            if type(message) is Append:
+                # What came before it in this turn has taken its room.
+                self._stage()
+                message = self.allowance.fitting(message, standing.log)
+            if message is None:
+                standing.refuse(Refusal.NO_SPACE)
+            else:
+                self.core.step(envelope.source, envelope.boot, message)
+        except Busy:
+            # It is about an entry that is only on disk, and no file can be opened now: the message
+            # is as good as lost, and its sender says it again. Nothing was changed by it: entries
+            # are looked up before the log, the commit or a peer's progress moves.
+            standing.refuse(Refusal.NOT_READABLE)
 
     def _on_flushed(self, item: Flushed, effects: Effects) -> None:
         # A truncation of this very turn must cap what the flush proves before it is counted.

@@ -139,7 +139,9 @@ class Replica:
             opened = await writer.carry_out(plan)
         except (OSError, Busy) as error:
             node, number = directory.identity.node, group.incarnation
-            raise DiskFailed(f"{node} cannot open log {number:032x}: {error}") from error
+            # What the system refused: whoever waits for room or files looks at that.
+            cause = error.__cause__ if isinstance(error, Busy) else error
+            raise DiskFailed(f"{node} cannot open log {number:032x}: {error}") from cause
         return cls(opened, writer, readers, send=send, halted=halted, report=report)
 
     # -- what arrives --------------------------------------------------------------------------
