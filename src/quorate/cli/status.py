@@ -97,7 +97,13 @@ def _replica(replica: ReplicaSummary) -> str:
 
 
 def _state(state: str) -> str:
-    colours = {"self": "green", "append": "green", "down": "red", "repairing": "red", "blocked": "red"}
+    colours = {
+        "self": "green",
+        "append": "green",
+        "down": "red",
+        "repairing": "red",
+        "blocked": "red",
+    }
     return click.style(state, fg=colours.get(state, "yellow"))
 
 

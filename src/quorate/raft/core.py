@@ -147,20 +147,29 @@ class Core:
             self._election.tick()
         elif not self.leader.tick(missed):
             standing.follow(standing.term, None, "no majority answered for an election timeout")
-        elif self.leader.disk_too_slow():
-            standing.report(Happening.SLOW_DISK, index=standing.persisted)
-            standing.follow(standing.term, None, "a majority syncs faster than this node")
-            self._election.bar()
-        elif self.leader.others_have_room():
-            standing.report(Happening.DISK_FULL, index=standing.persisted)
-            standing.follow(standing.term, None, "this node's disk is full and others have room")
-            self._election.bar()
-        elif (lost := self.leader.others_can_feed()) and self._election.hands_over_for(lost):
-            standing.follow(standing.term, None, f"entry {lost}, which a peer needs, is damaged")
-            # Longer than any other that gave up before waits for its campaign.
-            self._election.bar(elections=3)
+        else:
+            self._consider_handover(self.leader)
         self._reads.tick()
         self._settle()
+
+    def _consider_handover(self, leader: Leader) -> None:
+        """Leave leading to others that can do what this node cannot."""
+        standing, handover = self.standing, leader.handover
+        if handover.disk_too_slow():
+            standing.report(Happening.SLOW_DISK, index=standing.persisted)
+            self._hand_over("a majority syncs faster than this node")
+        elif handover.others_have_room():
+            standing.report(Happening.DISK_FULL, index=standing.persisted)
+            self._hand_over("this node's disk is full and others have room")
+        elif handover.others_can_begin(ready=leader.ready):
+            self._hand_over("a majority has no room for what this node logged, and needs none")
+        elif (lost := handover.others_can_feed()) and self._election.hands_over_for(lost):
+            # Longer than any node that gave up before waits for its campaign.
+            self._hand_over(f"entry {lost}, which a peer needs, is damaged", elections=3)
+
+    def _hand_over(self, why: str, elections: int = 2) -> None:
+        self.standing.follow(self.standing.term, None, why)
+        self._election.bar(elections)
 
     def append(
         self, kind: EntryKind, body: bytes, count: int = 0, runs: int = 0, stamps: int = 0
@@ -179,7 +188,7 @@ class Core:
         standing = self.standing
         check(index <= standing.log.last_index, "only what is in the log is persisted")
         if index > standing.persisted and self.leader is not None:
-            self.leader.own_copy_moved()
+            self.leader.handover.own_copy_moved()
         standing.persisted = max(standing.persisted, index)
         standing.persisted_term = max(standing.persisted_term, term)
         self._election.vote_persisted()
@@ -294,4 +303,6 @@ class Core:
             self._election.postpone()
         if leads and self.leader is None:
             self._reads.role_changed()
-            self.leader = Leader(standing)
+            # The last pages of full disks are for what cannot be done without them.
+            scarce = standing.full or standing.cramped or self._election.voters_full
+            self.leader = Leader(standing, noop=not (scarce and standing.all_committed))

@@ -27,7 +27,7 @@ class Election:
 
     __slots__ = (
         "_barred_until", "_deadline", "_granted", "_handovers", "_heard_at", "_hint_at",
-        "_hint_refused", "_hint_term", "_hurry_until", "_request", "_standing",
+        "_hint_refused", "_hint_term", "_hurry_until", "_request", "_standing", "voters_full",
     )  # fmt: skip
 
     def __init__(self, standing: Standing, *, first_to_campaign: bool) -> None:
@@ -36,8 +36,9 @@ class Election:
         self._deadline = 0
         # The clock at which the leader was last heard; stickiness counts from here.
         self._heard_at = 0
-        # Who granted the round at hand.
+        # Who granted the round at hand; and whether a disk of those who gave their vote is full.
         self._granted: set[NodeId] = set()
+        self.voters_full = False
         # The newest pre-vote round of this boot.
         self._request = 0
         # The leader's link closed: the clock at which that is settled, and whether a reconnect
@@ -68,7 +69,7 @@ class Election:
         least = 2 * timeout if damaged else timeout
         self._deadline = clock + least + self._standing.random.randrange(timeout)
 
-    def bar(self, elections: int = 2) -> None:
+    def bar(self, elections: int) -> None:
         """Leave leading to others for so many election timeouts."""
         timeout = self._standing.ticks(self._standing.config.timing.election_ms)
         self._barred_until = self._standing.clock + elections * timeout
@@ -176,6 +177,7 @@ class Election:
         standing = self._standing
         standing.campaign()
         self._granted = set()
+        self.voters_full = False
         self.postpone()
         for peer in standing.peers:
             standing.send(peer, Vote(standing.term, standing.log.last))
@@ -243,11 +245,12 @@ class Election:
             self.postpone()
         else:
             standing.report(Happening.REFUSES_VOTE, source)
-        standing.send(source, VoteReply(standing.term, granted))
+        standing.send(source, VoteReply(standing.term, granted, standing.full))
 
     def on_vote_reply(self, source: NodeId, reply: VoteReply) -> None:
         standing = self._standing
         if reply.term < standing.term or standing.role is not Role.CANDIDATE:
             standing.refuse(Refusal.NOT_ASKED)
         elif reply.granted:
+            self.voters_full = self.voters_full or reply.full
             self._count(source)

@@ -52,7 +52,8 @@ class Follower:
             standing.commit(message.committed.index)
         elif message.committed.index <= standing.committed:
             raise self._damaged(message.committed)
-        standing.send(leader, HeartbeatReply(standing.term, message.round, standing.full))
+        answer = HeartbeatReply(standing.term, message.round, standing.room, standing.full)
+        standing.send(leader, answer)
 
     def _ack(self, leader: NodeId, number: int, proved: Index) -> None:
         """What is committed here the leader has as well, so it counts as proved."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from quorate.entry import Entry, make_entry
 from quorate.errors import Busy
+from quorate.raft.handover import Handover
 from quorate.raft.messages import (
     Ack,
     Append,
@@ -31,19 +32,18 @@ if TYPE_CHECKING:
 __all__ = ["Leader"]
 
 SECOND_MS = 1000
-# A peer that answered one of so many heartbeats is there.
-ALIVE_HEARTBEATS = 3
 
 
 class Leader:
     """One leadership."""
 
     __slots__ = (
-        "_beat_at", "_moved_at", "_quota_at", "_roomy_at", "_standing", "_timed_at", "_timed_us",
-        "progress", "round", "start", "term", "uncommitted_bytes",
+        "_beat_at", "_quota_at", "_standing", "_timed_at", "_timed_us", "handover", "progress",
+        "round", "start", "term", "uncommitted_bytes",
     )  # fmt: skip
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: Standing, *, noop: bool = True) -> None:
+        """Without ``noop`` only if all of the log is known to be committed."""
         self._standing = standing
         self.term: Term = standing.term
         # The newest read round. Rounds are counted within the term, so an answer of another
@@ -51,20 +51,17 @@ class Leader:
         self.round = 0
         following = Index(standing.log.last_index + 1)
         self.progress = {peer: Progress(peer, following, standing.clock) for peer in standing.peers}
+        self.handover = Handover(standing, self.progress)
         self.uncommitted_bytes = standing.log.bytes_after(standing.committed)
         self._beat_at = standing.clock
         self._quota_at = standing.clock
-        # When the own disk last had room.
-        self._roomy_at = standing.clock
-        # When the own disk last moved or had nothing to do.
-        self._moved_at = standing.clock
         # The last time that the wall clock gave, or the latest of all when this leadership began;
         # and the clock then.
         self._timed_us = max(standing.wall_time, standing.log.last_append_time)
         self._timed_at = standing.clock
         # The noop: entries of earlier terms commit only along with one of this term, and reads
         # wait for it (Raft § 5.4.2, § 8).
-        self.start = self.append(EntryKind.NOOP).index
+        self.start = self.append(EntryKind.NOOP).index if noop else standing.log.last_index
 
     # -- the log -------------------------------------------------------------------------------
 
@@ -106,7 +103,8 @@ class Leader:
 
     @property
     def ready(self) -> bool:
-        """Whether an entry of this term is committed: only then is committed up to date."""
+        """Whether an entry of this term is committed, or was not needed: only then is committed up
+        to date."""
         return self._standing.committed >= self.start
 
     def synced(self, index: Index) -> int:
@@ -189,7 +187,7 @@ class Leader:
             standing.refuse(Refusal.NOT_ASKED)
             return
         peer.round = max(peer.round, reply.round)
-        peer.full = reply.full
+        peer.room, peer.full = reply.room, reply.full
         if peer.state is ProgressState.COMPARE and self._overdue(
             peer, standing.config.timing.heartbeat_ms
         ):
@@ -245,56 +243,12 @@ class Leader:
         heard = sum(peer.heard_at >= since for peer in self.progress.values())
         return heard + 1 >= standing.quorum
 
-    def disk_too_slow(self) -> bool:
-        """The own oldest write is stuck while a majority of others has synced past it."""
-        standing = self._standing
-        if standing.persisted == standing.log.last_index:
-            self._moved_at = standing.clock
-            return False
-        limit = 2 * standing.ticks(standing.config.timing.election_ms)
-        ahead = sum(peer.match > standing.persisted for peer in self.progress.values())
-        return standing.clock - self._moved_at > limit and ahead >= standing.quorum
-
-    @property
-    def has_room(self) -> bool:
-        """Whether this node and a majority have room for what clients append."""
-        roomy = sum(peer.full is not True for peer in self.progress.values())
-        return not self._standing.full and roomy + 1 >= self._standing.quorum
-
-    def others_have_room(self) -> bool:
-        """The own disk is full for good, and a majority of others goes on without it.
-
-        For an election timeout: what is allocated ahead may run short for a moment.
-        """
-        standing = self._standing
-        since = standing.clock - standing.ticks(standing.config.timing.election_ms)
-        if not standing.full:
-            self._roomy_at = standing.clock
-        if self._roomy_at >= since:
-            return False
+    def has_room(self, size: int = 0) -> bool:
+        """Whether this node and a majority have room for what clients append; of peers so many
+        bytes of it."""
         peers = self.progress.values()
-        roomy = sum(peer.full is False and peer.heard_at >= since for peer in peers)
-        return standing.full and roomy >= standing.quorum
-
-    def others_can_feed(self) -> Index | None:
-        """The damaged entry for which another node should lead: a live peer needs it, and another
-        live one has all that is committed, so it can win and may have that entry whole.
-
-        After an election timeout, and if both answered the last heartbeats: whoever hands over to a
-        node that is gone ends the reads that it could have answered.
-        """
-        standing = self._standing
-        timing = standing.config.timing
-        since = standing.clock - standing.ticks(timing.election_ms)
-        heard = standing.clock - standing.ticks(ALIVE_HEARTBEATS * timing.heartbeat_ms)
-        lively = [peer for peer in self.progress.values() if peer.heard_at >= heard]
-        blocked = [peer for peer in lively if peer.lacks > peer.match and peer.lacks_since <= since]
-        if not blocked or not any(peer.match >= standing.committed for peer in lively):
-            return None
-        return min(peer.lacks for peer in blocked)
-
-    def own_copy_moved(self) -> None:
-        self._moved_at = self._standing.clock
+        roomy = sum(peer.full is not True and peer.room >= size for peer in peers)
+        return not self._standing.full and roomy + 1 >= self._standing.quorum
 
     def _overdue(self, peer: Progress, milliseconds: int) -> bool:
         standing = self._standing

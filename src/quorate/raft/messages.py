@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from quorate.entry import Entry
 
 __all__ = [
+    "ROOM_UNBOUNDED",
     "TERM_LEAP_MAX",
     "Ack",
     "Append",
@@ -39,6 +40,10 @@ __all__ = [
 # A term this far above the own one is a lie: nobody missed so many elections, and whoever adopts
 # the highest number of all leaves no room to elect anybody again.
 TERM_LEAP_MAX = 1 << 32
+
+
+# More can be allocated on a disk than anybody asked for.
+ROOM_UNBOUNDED = (1 << 64) - 1
 
 
 class MessageKind(IntEnum):
@@ -98,8 +103,11 @@ class Vote:
 
 @dataclass(slots=True)
 class VoteReply:
+    """``full`` says that the sender's disk has no room for what clients append."""
+
     term: Term
     granted: bool
+    full: bool = False
 
 
 @dataclass(slots=True)
@@ -165,10 +173,13 @@ class Heartbeat:
 
 @dataclass(slots=True)
 class HeartbeatReply:
-    """``full`` says that the sender's disk has no room for more entries."""
+    """``room`` are the bytes of entries that the sender's disk takes at most, or ROOM_UNBOUNDED
+    while more can be allocated. ``full``: that is too little for what clients append, or for the
+    entry that the leader sent last."""
 
     term: Term
     round: int
+    room: int = ROOM_UNBOUNDED
     full: bool = False
 
 

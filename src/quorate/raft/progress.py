@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 from enum import StrEnum
 
+from quorate.raft.messages import ROOM_UNBOUNDED
 from quorate.types import Index, NodeId
 
 __all__ = ["Progress", "ProgressState"]
@@ -34,8 +35,8 @@ class Progress:
 
     __slots__ = (
         "commit_sent", "full", "heard_at", "inflight", "inflight_bytes", "lacks",
-        "lacks_since", "match", "moved_at", "next", "node", "number", "quota", "round", "sent_at",
-        "state", "throttled",
+        "lacks_since", "match", "moved_at", "next", "node", "number", "quota", "room", "round",
+        "sent_at", "state", "throttled",
     )  # fmt: skip
 
     def __init__(self, node: NodeId, next_index: Index, clock: int, number: int = 1) -> None:
@@ -58,7 +59,9 @@ class Progress:
         self.round = 0
         # The committed index that the newest message to the peer can prove to it.
         self.commit_sent = Index(0)
-        # Whether the peer's disk has no room, by what it said last; None until it said so.
+        # Bytes that the peer's disk takes at most, and whether that is too little, by what it said
+        # last; None until it said so.
+        self.room = ROOM_UNBOUNDED
         self.full: bool | None = None
         # The entry that was last found damaged when the peer needed it, and since when; it still
         # does while that is above match.

@@ -17,6 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from quorate.errors import check
+from quorate.raft.messages import ROOM_UNBOUNDED
 from quorate.raft.output import Event, Happening, Output, Refusal
 from quorate.raft.quorum import majority
 from quorate.types import Index, NodeId, Role, Term
@@ -37,7 +38,7 @@ class Standing:
     __slots__ = (
         "applied", "boot", "clock", "committed", "config", "cramped", "full", "hollow", "leader",
         "log", "node", "out", "peers", "persisted", "persisted_term", "quorum", "random", "refused",
-        "role", "sure", "term", "vote", "vote_changed", "voters", "wall_time",
+        "role", "room", "sure", "term", "vote", "vote_changed", "voters", "wall_time",
     )  # fmt: skip
 
     def __init__(
@@ -81,7 +82,9 @@ class Standing:
         # Whether the log has all that this node ever acknowledged. Without that its vote could
         # elect somebody who lacks a committed entry.
         self.sure = True
-        # Whether this node's disk has room for no more than the reserve.
+        # Bytes of entries that this node's disk takes at most.
+        self.room = ROOM_UNBOUNDED
+        # Whether that is too little for what clients append, or for what the leader sent last.
         self.full = False
         # Whether it has not even room for an entry of its own.
         self.cramped = False
@@ -115,8 +118,17 @@ class Standing:
 
     @property
     def may_lead(self) -> bool:
-        """A damaged entry that is applied bars nobody: only a peer that lacks it needs its body."""
-        return self.sure and self.lost is None and not self.cramped
+        """A damaged entry that is applied bars nobody: only a peer that lacks it needs its body.
+        Nor does a disk without any room, if a leadership can begin without an entry."""
+        roomy = not self.cramped or self.all_committed
+        return self.sure and self.lost is None and roomy
+
+    @property
+    def all_committed(self) -> bool:
+        """Whether the whole log is known to be committed. A leader that knows this need not log
+        an entry to find out what is (Raft § 8): everything that ever was committed is in its log.
+        """
+        return self.committed == self.log.last_index
 
     def ticks(self, milliseconds: int) -> int:
         return self.config.timing.ticks(milliseconds)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from quorate.raft.messages import ROOM_UNBOUNDED
+
 if TYPE_CHECKING:
     from quorate.raft.log import Log
     from quorate.raft.messages import Append
@@ -52,6 +54,11 @@ class Allowance:
         if room is None or not self.shortage:
             return False
         return room <= self._reserve or room < self.wanted
+
+    @property
+    def offer(self) -> int:
+        """What a leader is told: bytes of entries that this disk takes at most."""
+        return self.room if self.room is not None and self.shortage else ROOM_UNBOUNDED
 
     @property
     def missing(self) -> int:

@@ -265,6 +265,7 @@ class Engine:
         if self.core.leader is not None:
             # What it turned down was another leader's.
             allowance.wanted = 0
+        standing.room = allowance.offer
         standing.full, standing.cramped = allowance.full, allowance.cramped
 
     def _on_room(self, item: Room, effects: Effects) -> None:
@@ -313,7 +314,7 @@ class Engine:
             leader = self.core.leader
             entries = self._proposals.arrived[0] + EXPIRY_ENTRIES
             room = self.allowance.takes(self._proposals.expiry_room, entries)
-            if leader is not None and leader.has_room and room:
+            if leader is not None and leader.has_room() and room:
                 self._proposals.expire()
 
     # -- applying ------------------------------------------------------------------------------

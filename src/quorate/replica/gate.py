@@ -92,8 +92,11 @@ class Gate:
             return Busy(f"what is on its way to the disk of {node} leaves no room for {size} bytes")
         if not takes and not allowance.shortage:
             return Busy(f"{node} is about to allocate the room for {size} bytes")
-        if not leader.has_room or not takes:
-            return self._no_room(size, leader, own=not takes or self._core.standing.full)
+        needs = allowance.needs(room, arrived + 1)
+        if not takes or not leader.has_room(needs):
+            return self._no_room(size, needs, leader, own=not takes or self._core.standing.full)
+        if not leader.has_room(needs + leader.uncommitted_bytes):
+            return Busy(f"what is on its way to the disks of peers leaves no room for {size} bytes")
         if proposals.waiting >= limits.pending_appends:
             return Busy(f"{limits.pending_appends} appends wait already (limits.pending_appends)")
         if proposals.waiting_bytes + size > limits.pending_bytes:
@@ -104,12 +107,13 @@ class Gate:
             )
         return None
 
-    def _no_room(self, size: int, leader: Leader, *, own: bool) -> DiskFull:
+    def _no_room(self, size: int, needs: int, leader: Leader, *, own: bool) -> DiskFull:
         """``own`` means that this node has none for it; of peers it is known what they said."""
         shortage = self._allowance.shortage
         node = self._core.standing.node
         full = [f"{node} ({shortage})" if shortage else str(node)] if own else []
-        full += [peer.node for peer in leader.progress.values() if peer.full]
+        peers = leader.progress.values()
+        full += [peer.node for peer in peers if peer.full or peer.room < needs]
         return DiskFull(
             f"no room for {size} bytes on {', '.join(full)}; free some space there, or raise "
             f"storage.disk_usage_max"

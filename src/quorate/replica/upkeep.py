@@ -36,7 +36,7 @@ class Upkeep:
         if self._disk.busy:
             self._idle_ms = now_ms
             return
-        prove = now_ms - self._idle_ms >= PROVE_MS and self._disk.unproven
+        prove = now_ms - self._idle_ms >= PROVE_MS and self._disk.wants_proof(settled)
         look = now_ms - self._looked_ms >= LOOK_MS
         if look:
             self._looked_ms = now_ms

@@ -189,8 +189,12 @@ class LogWriter:
 
     @property
     def unproven(self) -> bool:
-        """Whether the last flush is to be proved. Asked only while no thread has the log."""
+        """Whether the last flush can be proved. Asked only while no thread has the log."""
         return self._flusher.unproven
+
+    def wants_proof(self, settled: Index) -> bool:
+        """Whether that is worth a block now. Asked only while no thread has the log."""
+        return self._flusher.wants_proof(settled)
 
     @property
     def has_chores(self) -> bool:

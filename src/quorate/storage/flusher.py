@@ -139,9 +139,18 @@ class Flusher:
 
     @property
     def unproven(self) -> bool:
-        """Whether the last flush is to be proved, and there is room for that: a segment that has
-        none was cut, and the vote record proves it, or the next one will."""
+        """Whether the last flush can be proved: a segment that has no room for that was cut, and
+        the vote record proves it, or the next one will."""
         return self._unproven and self._log.segments[-1].room >= KEPT_PAGES * PAGE
+
+    def wants_proof(self, settled: Index) -> bool:
+        """Whether the last flush is to be proved now.
+
+        Of the last pages of a full disk one is spent only to say that all of the log is committed:
+        a leader that knows this begins without an entry, however often leaders change.
+        """
+        claims = self._claimed < self._log.last.index <= settled
+        return self.unproven and (claims or not self._scarce)
 
     def prove(self, committed: Index) -> Plan:
         """An empty block: it says that everything before it is durable."""
@@ -163,8 +172,12 @@ class Flusher:
     def _is_worth_a_claim(self, committed: Index) -> bool:
         """Whether more was committed than any block says: whoever reads the files of a stopped node
         is to see it. The last pages of a full disk are for the next leader, not for this."""
-        scarce = bool(self.shortage) and self.room <= self._reserve_bytes
-        return not scarce and self._claimed < min(committed, self._log.last.index)
+        return not self._scarce and self._claimed < min(committed, self._log.last.index)
+
+    @property
+    def _scarce(self) -> bool:
+        """Whether no more can be allocated, and what is left is the reserve."""
+        return bool(self.shortage) and self.room <= self._reserve_bytes
 
     def _publish(self, name: str, data: bytes) -> Plan:
         """A whole file or none: written aside, synced, then given its name."""

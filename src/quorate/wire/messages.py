@@ -88,9 +88,9 @@ _CODECS: dict[
     ),
     VoteReply: (
         MessageKind.VOTE_REPLY,
-        struct.Struct("<QB"),
-        lambda m: (m.term, m.granted),
-        lambda term, granted: VoteReply(term, _flag(granted)),
+        struct.Struct("<QBB"),
+        lambda m: (m.term, m.granted, m.full),
+        lambda term, granted, full: VoteReply(term, _flag(granted), _flag(full)),
     ),
     Compare: (
         MessageKind.COMPARE,
@@ -118,9 +118,9 @@ _CODECS: dict[
     ),
     HeartbeatReply: (
         MessageKind.HEARTBEAT_REPLY,
-        struct.Struct("<QQB"),
-        lambda m: (m.term, m.round, m.full),
-        lambda term, number, full: HeartbeatReply(term, number, _flag(full)),
+        struct.Struct("<QQQB"),
+        lambda m: (m.term, m.round, m.room, m.full),
+        lambda term, number, room, full: HeartbeatReply(term, number, room, _flag(full)),
     ),
     ReadIndex: (
         MessageKind.READ_INDEX,

@@ -34,12 +34,14 @@ class Store:
         name: str,
         segment_bytes: int = SEGMENT_BYTES,
         least_bytes: int | None = None,
+        reserve_bytes: int = 0,
     ) -> None:
         self.disk = SimulatedDisk()
         self.durable = DurableView(self.disk)
         self._identity = LogId(1, name.encode().ljust(16, b"\0")[:16])
         self._segment_bytes = segment_bytes
         self._least_bytes = least_bytes
+        self._reserve_bytes = reserve_bytes
         self._random = Random(f"nonces of {name}")
         self.log: SegmentLog | None = None
         self.flusher: Flusher | None = None
@@ -53,8 +55,14 @@ class Store:
     def _opening(
         self, disk: SimulatedDisk, draw_nonce: Callable[[], int]
     ) -> Generator[str, None, tuple[SegmentLog, Flusher]]:
-        size, least = self._segment_bytes, self._least_bytes
-        return open_log(disk, self._identity, size, draw_nonce, least_bytes=least)
+        return open_log(
+            disk,
+            self._identity,
+            self._segment_bytes,
+            draw_nonce,
+            least_bytes=self._least_bytes,
+            reserve_bytes=self._reserve_bytes,
+        )
 
     def open(self) -> Recovered:
         return complete(self.opening())

@@ -46,7 +46,7 @@ CONSENSUS = (
     Mutant(
         "disk-never-too-slow",
         "a leader whose disk hangs hands over",
-        "raft/leader.py",
+        "raft/handover.py",
         "return standing.clock - self._moved_at > limit and ahead >= standing.quorum",
         "return False",
     ),
@@ -300,7 +300,7 @@ CONSENSUS = (
         "noop-skipped",
         "a new leader begins with an entry of its own term (Raft § 8)",
         "raft/leader.py",
-        "self.start = self.append(EntryKind.NOOP).index",
+        "self.start = self.append(EntryKind.NOOP).index if noop else standing.log.last_index",
         "self.start = standing.log.last_index",
     ),
     # -- reads ---------------------------------------------------------------------------------

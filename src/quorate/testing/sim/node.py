@@ -41,7 +41,12 @@ class Node:
         self.world = world
         self.name = name
         self.config = config
-        self.store = Store(name, world.options.segment_bytes, world.options.least_bytes)
+        self.store = Store(
+            name,
+            world.options.segment_bytes,
+            world.options.least_bytes,
+            config.storage.reserve_bytes,
+        )
         self.engine: Engine | None = None
         # Counts processes, those that died while opening included: what one of them had
         # scheduled means nothing to the next.
@@ -385,7 +390,7 @@ class Node:
         engine, flusher = self.engine, self.store.flusher
         if life != self.life or flushes != self._flushes or engine is None or flusher is None:
             return
-        if self._disk_plan is None and flusher.unproven:
+        if self._disk_plan is None and flusher.wants_proof(engine.settled):
             self._run_plan(flusher.prove(engine.settled), None)
 
     @property

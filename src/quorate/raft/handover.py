@@ -1,0 +1,96 @@
+"""When a leader should leave leading to others: they are there, and can do what it cannot.
+
+Whoever gives up leading for one of these reasons bars itself from the next campaign.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.entry import HEADER_BYTES
+
+if TYPE_CHECKING:
+    from quorate.raft.progress import Progress
+    from quorate.raft.roles import Standing
+    from quorate.types import Index, NodeId
+
+__all__ = ["Handover"]
+
+# A leader waits for its first commit for so many election timeouts before it leaves it to others.
+BEGIN_ELECTIONS = 3
+# A peer that answered one of so many heartbeats is there.
+ALIVE_HEARTBEATS = 3
+
+
+class Handover:
+    """Of one leadership."""
+
+    __slots__ = ("_began_at", "_moved_at", "_progress", "_roomy_at", "_standing")
+
+    def __init__(self, standing: Standing, progress: dict[NodeId, Progress]) -> None:
+        self._standing = standing
+        self._progress = progress
+        self._began_at = standing.clock
+        # When the own disk last had room.
+        self._roomy_at = standing.clock
+        # When the own disk last moved or had nothing to do.
+        self._moved_at = standing.clock
+
+    def disk_too_slow(self) -> bool:
+        """The own oldest write is stuck while a majority of others has synced past it."""
+        standing = self._standing
+        if standing.persisted == standing.log.last_index:
+            self._moved_at = standing.clock
+            return False
+        limit = 2 * standing.ticks(standing.config.timing.election_ms)
+        ahead = sum(peer.match > standing.persisted for peer in self._progress.values())
+        return standing.clock - self._moved_at > limit and ahead >= standing.quorum
+
+    def others_have_room(self) -> bool:
+        """The own disk is full for good, and a majority of others goes on without it.
+
+        For an election timeout: what is allocated ahead may run short for a moment.
+        """
+        standing = self._standing
+        since = standing.clock - standing.ticks(standing.config.timing.election_ms)
+        if not standing.full:
+            self._roomy_at = standing.clock
+        if self._roomy_at >= since:
+            return False
+        peers = self._progress.values()
+        roomy = sum(peer.full is False and peer.heard_at >= since for peer in peers)
+        return standing.full and roomy >= standing.quorum
+
+    def others_can_begin(self, *, ready: bool) -> bool:
+        """A majority of others has no room for an entry of this log that is not committed. So this
+        leadership never commits anything, and one of theirs would: its noop takes the place.
+
+        If that entry is committed after all, some of them have it, and this is no majority.
+        """
+        standing = self._standing
+        timeout = standing.ticks(standing.config.timing.election_ms)
+        if ready or standing.clock - self._began_at < BEGIN_ELECTIONS * timeout:
+            return False
+        since = standing.clock - timeout
+        stuck = [peer for peer in self._progress.values() if peer.full and peer.heard_at >= since]
+        return sum(peer.room >= HEADER_BYTES for peer in stuck) >= standing.quorum
+
+    def others_can_feed(self) -> Index | None:
+        """The damaged entry for which another node should lead: a live peer needs it, and another
+        live one has all that is committed, so it can win and may have that entry whole.
+
+        After an election timeout, and if both answered the last heartbeats: whoever hands over to a
+        node that is gone ends the reads that it could have answered.
+        """
+        standing = self._standing
+        timing = standing.config.timing
+        since = standing.clock - standing.ticks(timing.election_ms)
+        heard = standing.clock - standing.ticks(ALIVE_HEARTBEATS * timing.heartbeat_ms)
+        lively = [peer for peer in self._progress.values() if peer.heard_at >= heard]
+        blocked = [peer for peer in lively if peer.lacks > peer.match and peer.lacks_since <= since]
+        if not blocked or not any(peer.match >= standing.committed for peer in lively):
+            return None
+        return min(peer.lacks for peer in blocked)
+
+    def own_copy_moved(self) -> None:
+        self._moved_at = self._standing.clock

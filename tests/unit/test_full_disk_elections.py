@@ -1,0 +1,309 @@
+"""Leaders change on full disks: each must be able to begin, and to answer reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster_rig import append_many, happened, led, read_answer, receipt, run_until, standing
+from core_rig import ELECTION_TICKS, leading
+from quorate.config import Config, Limits, Storage
+from quorate.errors import Busy, DiskFull
+from quorate.raft.messages import ROOM_UNBOUNDED, HeartbeatReply, VoteReply
+from quorate.raft.output import Happening
+from quorate.replica.exchange import Flushed, Room
+from quorate.testing.disk.simulated import UNLIMITED
+from quorate.testing.disk.store import Store
+from quorate.testing.hand import HandCluster
+from quorate.types import Index, NodeId, Role, Term
+
+if TYPE_CHECKING:
+    from quorate.storage.flusher import Flusher
+
+RESERVE = 64 * 1024
+SEGMENT = 256 * 1024
+SHORTAGE = "95 % of the disk are in use"
+CONFIG = Config(
+    limits=Limits(batch_bytes=100_000, pending_bytes=100_000, uncommitted_bytes=100_000),
+    storage=Storage(segment_bytes=2 * SEGMENT, reserve_bytes=RESERVE),
+)
+
+
+class DiskCluster(HandCluster):
+    """Nodes that tell the room on their disks, and tend them as a running node does."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, CONFIG)
+        for name in self.voters:
+            self.nodes[name].store = Store(name, SEGMENT, reserve_bytes=RESERVE)
+            self.restart(name)
+
+    def flusher(self, name: str) -> Flusher:
+        flusher = self.nodes[NodeId(name)].store.flusher
+        assert flusher is not None
+        return flusher
+
+    def restart(self, name: str) -> None:
+        super().restart(name)
+        self.tell_room(name)
+
+    def tell_room(self, name: str) -> None:
+        flusher = self.flusher(name)
+        self.turn(name, [Room(flusher.room, flusher.shortage)])
+
+    def flush(self, name: str, steps: int | None = None) -> None:
+        node = self.nodes[NodeId(name)]
+        if node.flush is None or node.engine is None:
+            return
+        flush, node.flush = node.flush, None
+        for _ in node.store.plan(flush):
+            pass
+        for _ in self.flusher(name).chores(node.engine.settled):
+            pass
+        self.turn(name, [Flushed(flush.number, self.flusher(name).room)])
+        self.tell_room(name)
+
+    def tick(self, name: str | None = None, ticks: int = 1) -> None:
+        super().tick(name, ticks)
+        for each in self.voters:
+            engine = self.nodes[each].engine
+            if engine is not None and self.flusher(each).wants_proof(engine.settled):
+                for _ in self.flusher(each).prove(engine.settled):
+                    pass
+                self.tell_room(each)
+
+
+def filled(size: int = 3) -> DiskCluster:
+    """Every disk has just the reserve left, and appends are refused."""
+    cluster = DiskCluster(size)
+    run_until(cluster, lambda: cluster.leader() is not None, 4 * ELECTION_TICKS)
+    cluster.run(20)
+    for name in cluster.voters:
+        disk = cluster.nodes[name].store.disk
+        disk.capacity -= disk.space()[0]
+    leader = cluster.leader()
+    assert leader is not None
+    for _ in range(500):
+        token = cluster.propose(leader, bytes(3000))
+        cluster.run(2)
+        if isinstance(cluster.answers[token], DiskFull):
+            break
+    assert isinstance(cluster.answers[token], DiskFull)
+    cluster.run(20)
+    assert all(standing(cluster, name).full for name in cluster.voters)
+    return cluster
+
+
+def answers_a_read(cluster: DiskCluster) -> None:
+    run_until(cluster, lambda: cluster.leader() is not None, 8 * ELECTION_TICKS)
+    leader = cluster.leader()
+    assert leader is not None
+    read = cluster.read(leader)
+    cluster.run(20)
+    read_answer(cluster, read)
+
+
+def test_however_often_leaders_die_on_full_disks_another_one_answers_reads() -> None:
+    cluster = filled()
+    room = [cluster.flusher(name).room for name in cluster.voters]
+    for _ in range(60):
+        leader = cluster.leader()
+        assert leader is not None
+        cluster.crash(leader)
+        answers_a_read(cluster)
+        cluster.restart(leader)
+        cluster.run(20)
+    left = [cluster.flusher(name).room for name in cluster.voters]
+    assert left == room  # such a change takes nothing of any disk
+
+
+def test_however_often_all_nodes_restart_on_full_disks_a_leader_answers_reads() -> None:
+    """They know only what their disks say to be committed."""
+    cluster = filled()
+    for _ in range(60):
+        for name in cluster.voters:
+            cluster.crash(name)
+        cluster.table.clear()
+        for name in cluster.voters:
+            cluster.restart(name)
+        answers_a_read(cluster)
+    # The first leader after the first restart may have to log an entry, and each disk to prove it.
+    assert all(standing(cluster, name).room > RESERVE // 2 for name in cluster.voters)
+
+
+def test_a_node_without_any_room_leads_if_all_of_its_log_is_committed() -> None:
+    cluster = led(3)
+    append_many(cluster, "n1", 2)
+    cluster.run(5)
+    for name in cluster.voters:
+        cluster.turn(name, [Room(0, SHORTAGE)])
+    cluster.crash("n1")
+    cluster.run(6 * ELECTION_TICKS)
+    leader = cluster.leader()
+    assert leader is not None
+    assert standing(cluster, leader).log.last_index == 3  # no entry was logged
+    read = cluster.read(leader)
+    cluster.run(5)
+    assert read_answer(cluster, read).index == 3
+    for name in ("n2", "n3"):
+        cluster.turn(name, [Room(None)])
+    cluster.run(20)
+    token = cluster.propose(leader, b"room again")
+    cluster.run(5)
+    assert receipt(cluster, token).term == standing(cluster, leader).term
+
+
+def test_a_node_without_any_room_does_not_lead_while_an_entry_may_not_be_committed() -> None:
+    cluster = led(3)
+    cluster.isolate("n1")
+    cluster.propose("n1", b"not committed")
+    cluster.settle()
+    cluster.crash("n1")
+    cluster.restart("n1")
+    cluster.turn("n1", [Room(0, SHORTAGE)])
+    assert not standing(cluster, "n1").may_lead
+    cluster.heal()
+    cluster.run(4 * ELECTION_TICKS)
+    assert cluster.leader() in ("n2", "n3")
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["room", "full"])
+def test_a_leader_spares_its_first_entry_if_a_voters_disk_is_full(full: bool) -> None:
+    """It has room itself, and knows all of its log to be committed."""
+    rig = leading()
+    last = rig.standing.log.last_index
+    rig.tick(2 * ELECTION_TICKS)
+    assert rig.role() is Role.FOLLOWER
+    rig.campaign()
+    rig.persist()
+    rig.hear("n2", VoteReply(rig.standing.term, granted=True, full=full))
+    assert rig.role() is Role.LEADER
+    assert rig.standing.log.last_index == (last if full else last + 1)
+    assert rig.leader.ready is full
+
+
+def test_a_leader_logs_its_first_entry_if_any_may_not_be_committed() -> None:
+    """However full the disks: without it nobody knows what is committed (Raft § 8)."""
+    rig = leading(settled=False)
+    rig.tick(2 * ELECTION_TICKS)
+    rig.campaign()
+    rig.persist()
+    last = rig.standing.log.last_index
+    assert rig.standing.committed < last
+    rig.hear("n2", VoteReply(rig.standing.term, granted=True, full=True))
+    assert rig.standing.log.last_index == last + 1
+    assert not rig.leader.ready
+
+
+# -- entries that others have no room for ------------------------------------------------------
+
+
+def test_a_leader_behind_an_entry_that_no_peer_can_take_leaves_leading_to_others() -> None:
+    cluster = led(3)
+    for name in ("n2", "n3"):
+        cluster.turn(name, [Room(RESERVE, SHORTAGE)])
+    cluster.propose("n1", bytes(90_000))  # n1 has not heard yet that they are full
+    cluster.run(20)
+    assert (standing(cluster, "n1").log.last_index, standing(cluster, "n1").committed) == (2, 1)
+    cluster.crash("n1")
+    cluster.table.clear()
+    cluster.restart("n1")
+    cluster.turn("n1", [Room(RESERVE, SHORTAGE)])
+    cluster.cut("n2", "n3")
+    cluster.cut("n3", "n2")
+    run_until(cluster, lambda: cluster.leader() == "n1", 10 * ELECTION_TICKS)
+    cluster.heal()
+    cluster.run(8 * ELECTION_TICKS)
+    leader = cluster.leader()
+    assert leader in ("n2", "n3")
+    read = cluster.read(leader)
+    cluster.run(10)
+    read_answer(cluster, read)
+    terms = standing(cluster, leader).term
+    cluster.run(20 * ELECTION_TICKS)
+    assert standing(cluster, leader).term == terms
+
+
+def test_a_leader_stays_if_the_others_are_no_majority_without_it() -> None:
+    """n3 is down and may have the entry: nobody may take another one for it."""
+    cluster = led(3)
+    cluster.turn("n2", [Room(RESERVE, SHORTAGE)])
+    cluster.propose("n1", bytes(90_000))
+    cluster.run(20)
+    cluster.crash("n3")
+    cluster.crash("n1")
+    cluster.table.clear()
+    cluster.restart("n1")
+    run_until(cluster, lambda: cluster.leader() == "n1", 10 * ELECTION_TICKS)
+    before = len(happened(cluster, "n1", Happening.LEADS))
+    cluster.run(20 * ELECTION_TICKS)
+    assert cluster.leader() == "n1"
+    assert len(happened(cluster, "n1", Happening.LEADS)) == before
+    cluster.restart("n3")
+    cluster.run(10 * ELECTION_TICKS)
+    leader = cluster.leader()
+    assert leader is not None
+    assert standing(cluster, leader).committed == standing(cluster, leader).log.last_index
+
+
+def test_a_leader_logs_nothing_that_no_majority_can_take() -> None:
+    cluster = led(3)
+    for name in ("n2", "n3"):
+        cluster.turn(name, [Room(RESERVE + 50_000, SHORTAGE)])
+    cluster.run(20)
+    token = cluster.propose("n1", bytes(90_000))
+    assert isinstance(cluster.answers[token], DiskFull)
+    assert "no room for 90000 bytes on n2, n3" in str(cluster.answers[token])
+    assert standing(cluster, "n1").log.last_index == 1
+    token = cluster.propose("n1", bytes(40_000))
+    cluster.run(5)
+    receipt(cluster, token)
+
+
+def test_what_is_on_its_way_to_peers_takes_their_room() -> None:
+    cluster = led(3)
+    for name in ("n2", "n3"):
+        cluster.turn(name, [Room(RESERVE + 50_000, SHORTAGE)])
+    cluster.run(20)
+    first = cluster.propose("n1", bytes(30_000))
+    second = cluster.propose("n1", bytes(30_000))
+    assert isinstance(cluster.answers[second], Busy)
+    assert "on its way to the disks of peers" in str(cluster.answers[second])
+    cluster.run(5)
+    receipt(cluster, first)
+
+
+def test_a_follower_tells_its_room_and_no_bound_while_more_can_be_allocated() -> None:
+    cluster = led(3)
+    for room, told in ((Room(5000), ROOM_UNBOUNDED), (Room(5000, SHORTAGE), 5000)):
+        cluster.turn("n2", [room])
+        cluster.tick("n1", 20)
+        cluster.table = [one for one in cluster.table if one.target == "n2"]
+        cluster.deliver_all()
+        said = [one.message for one in cluster.table if isinstance(one.message, HeartbeatReply)]
+        assert said
+        assert {(one.room, one.full) for one in said} == {(told, told == 5000)}
+        cluster.table.clear()
+
+
+def test_room_that_comes_back_is_used_after_many_leader_changes() -> None:
+    cluster = filled()
+    for _ in range(5):
+        leader = cluster.leader()
+        assert leader is not None
+        cluster.crash(leader)
+        answers_a_read(cluster)
+        cluster.restart(leader)
+        cluster.run(20)
+    for name in cluster.voters:
+        cluster.nodes[name].store.disk.capacity = UNLIMITED
+        for _ in cluster.flusher(name).chores(Index(0)):
+            pass
+        cluster.tell_room(name)
+    cluster.run(20)
+    leader = cluster.leader()
+    assert leader is not None
+    token = cluster.propose(leader, bytes(1000))
+    cluster.run(5)
+    assert receipt(cluster, token).term == standing(cluster, leader).term > Term(5)
