@@ -23,7 +23,13 @@ from quorate.errors import QuorateError
 from quorate.types import ORIGIN, EntryKind, Index, Term
 from quorate.wire.calls import LogFound, decode_call, encode_result
 from quorate.wire.frames import FrameKind, FrameLimits, Framer
-from quorate.wire.handshake import Welcome, decode_hello, encode_refusal, encode_welcome
+from quorate.wire.handshake import (
+    Introduction,
+    Welcome,
+    decode_hello,
+    encode_refusal,
+    encode_welcome,
+)
 from quorate.wire.requests import (
     Receipts,
     decode_append,
@@ -173,8 +179,9 @@ class ScriptedNode:
             return encode_refusal(self.refusal)
         return encode_welcome(
             Welcome(
-                cluster=self.cluster, node=self.name, storage=b"s" * 16, boot=1, protocol=1,
-                features=1, record_bytes=1 << 20, batch_bytes=self.batch_bytes, nodes=self.nodes,
+                cluster=self.cluster, node=self.name,
+                introduction=Introduction(b"s" * 16, 1, 1, {}, True, {}), protocol=1, features=1,
+                record_bytes=1 << 20, batch_bytes=self.batch_bytes, nodes=self.nodes,
             )
         )  # fmt: skip
 

@@ -7,7 +7,7 @@ import contextlib
 import random
 import socket
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from quorate.net.dialling import dial, parse_address
 from quorate.net.limits import NetworkLimits
@@ -15,7 +15,7 @@ from quorate.net.links import PeerLinks
 from quorate.net.listener import Listener
 from quorate.types import NodeId
 from quorate.wire.frames import Frame, FrameKind, FrameLimits, Framer, encode_frame
-from quorate.wire.handshake import Hello, Identity, Welcome, encode_hello
+from quorate.wire.handshake import Hello, Introduction, Welcome, encode_hello
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -46,10 +46,14 @@ def free_address(host: str = "127.0.0.1") -> str:
             return f"{host}:{port}"
 
 
+def introduction() -> Introduction:
+    return Introduction(bytes(16), start=1, boot=1, earlier={}, formed=True, known={})
+
+
 def welcome(node: str = "n1", cluster: str = "c1") -> Welcome:
     return Welcome(
-        cluster, node, storage=bytes(16), boot=1, protocol=1, features=1, record_bytes=1,
-        batch_bytes=1, nodes={},
+        cluster, node, introduction(), protocol=1, features=1, record_bytes=1, batch_bytes=1,
+        nodes={},
     )  # fmt: skip
 
 
@@ -242,6 +246,9 @@ class Events(Watched):
         # Peers whose control link was opened, each time.
         self.opened: list[NodeId] = []
 
+    def hello(self, purpose: Literal["control", "bulk"], peer: NodeId) -> Hello:
+        return Hello(purpose, cluster="c1", node="n1", target=peer, introduction=introduction())
+
     def welcomed(self, peer: NodeId, welcome: Welcome) -> QuorateError | None:
         self.welcomes += 1
         self.change()
@@ -265,7 +272,7 @@ async def linked(
     address: str, events: Events, network: NetworkLimits = EAGER
 ) -> AsyncIterator[PeerLinks]:
     """The links of n1 to n2."""
-    links = PeerLinks(Identity("c1", "n1", bytes(16), 1), {PEER: address}, events, network)
+    links = PeerLinks({PEER: address}, events, network)
     links.start()
     try:
         yield links

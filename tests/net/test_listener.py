@@ -19,6 +19,7 @@ from net_rig import (
     Stranger,
     enter,
     free_address,
+    introduction,
     intrude,
     intrude_politely,
     listening,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     Run = Callable[[Coroutine[Any, Any, None]], None]
 
-PEER = Hello("control", cluster="c1", node="n2", target="n1", storage=bytes(16))
+PEER = Hello("control", cluster="c1", node="n2", target="n1", introduction=introduction())
 
 
 async def refusal_of(stranger: Stranger) -> QuorateError:
@@ -296,7 +297,8 @@ def test_clients_leave_peers_their_slots(run: Run) -> None:
         async with listening(door, network) as listener:
             client = await enter(listener.address)
             links = []
-            for hello in (PEER, Hello("bulk", cluster="c1", node="n2", storage=bytes(16))):
+            bulk = Hello("bulk", cluster="c1", node="n2", introduction=introduction())
+            for hello in (PEER, bulk):
                 connection, _ = await dial(listener.address, hello, timeout=20, limits=ROOM)
                 links.append(Recorder(connection))
             with pytest.raises(Busy):

@@ -17,11 +17,13 @@ from quorate.errors import NoQuorum, NotLeader, QuorateError
 from quorate.net.dialling import dial
 from quorate.net.limits import NetworkLimits
 from quorate.server.node import Node
+from quorate.server.roster import Roster
 from quorate.server.settings import Settings
+from quorate.storage.manifest import MANIFEST, Manifest
 from quorate.types import NodeId
 from quorate.wire.calls import CreateLog, FindLog, decode_result, encode_call
 from quorate.wire.frames import Frame, FrameKind, FrameLimits
-from quorate.wire.handshake import Hello
+from quorate.wire.handshake import Hello, Identity, Introduction
 from quorate.wire.requests import (
     Append,
     Fetch,
@@ -116,11 +118,17 @@ class Cluster:
         finally:
             await asyncio.gather(*map(cluster.stop, list(cluster.running)))
 
-    async def start(self, node: str) -> None:
-        """Returns when it serves. Raises why it does not."""
+    def begin(self, node: str) -> asyncio.Event:
+        """Start it; what is returned is set when it serves."""
         self.nodes[node] = Node(self.settings[NodeId(node)], "1.2.3")
         opened = asyncio.Event()
-        running = asyncio.create_task(self.nodes[node].run(opened.set))
+        self.running[node] = asyncio.create_task(self.nodes[node].run(opened.set))
+        return opened
+
+    async def start(self, node: str) -> None:
+        """Returns when it serves. Raises why it does not."""
+        opened = self.begin(node)
+        running = self.running.pop(node)
         wait = asyncio.create_task(opened.wait())
         await asyncio.wait([running, wait], return_when=asyncio.FIRST_COMPLETED)
         if running.done():
@@ -135,6 +143,15 @@ class Cluster:
 
     def address(self, node: str) -> str:
         return self.settings[NodeId(node)].nodes[NodeId(node)]
+
+
+def next_start(path: Path, node: str) -> Introduction:
+    """What a node that is down now would say of itself at its next start."""
+    manifest = Manifest.decode((path / node / MANIFEST).read_bytes())
+    storage = (path / node / "identity").read_text().split("storage ")[1][:32]
+    assert manifest is not None
+    own = Identity(CLUSTER, node, bytes.fromhex(storage), boot=1)
+    return Roster(own, manifest, lambda: None).introduce()
 
 
 class WireClient:

@@ -24,9 +24,9 @@ ORDERS = LogLife(LogState.MADE, 1_700_000_000_000_000, (N1, N2), "orders")
 
 
 def sample() -> Manifest:
-    members = {N1: Member(NODES[N1], None), N2: Member(NODES[N2], bytes(range(16)))}
+    members = {N1: Member(NODES[N1]), N2: Member(NODES[N2], bytes(range(16)), 9, 0xBEEF, 4)}
     logs = {0xC0FFEE: ORDERS, 7: ORDERS._replace(state=LogState.DELETING, name="old")}
-    return Manifest(members, logs, applied=12, failures=3)
+    return Manifest(members, logs, applied=12, failures=3, starts={4: 0xF00D, 5: 0})
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_first_start_needs_to_know_the_nodes(file: ManifestFile) -> None:
 
 def test_a_first_start_writes_them_down(directory: DataDirectory, file: ManifestFile) -> None:
     file.open(NODES)
-    assert reopened(directory).nodes == {node: Member(NODES[node], None) for node in NODES}
+    assert reopened(directory).nodes == {node: Member(NODES[node]) for node in NODES}
 
 
 def test_later_starts_may_bring_addresses_but_no_nodes(
@@ -102,7 +102,7 @@ def test_later_starts_may_bring_addresses_but_no_nodes(
     file.open(NODES)
     again = ManifestFile(directory)
     again.open({N1: "127.0.0.1:1", NodeId("n9"): "127.0.0.1:9"})
-    assert again.manifest.nodes == {N1: Member("127.0.0.1:1", None), N2: Member(NODES[N2], None)}
+    assert again.manifest.nodes == {N1: Member("127.0.0.1:1"), N2: Member(NODES[N2])}
     again.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,12 @@ from server_rig import (
     free_address,
     in_loop,
     number,
+    until,
 )
 
-from quorate.errors import InvalidArgument, WrongCluster, WrongDirectory
-from quorate.net.dialling import dial
+from quorate.errors import Busy, InvalidArgument, WrongCluster, WrongDirectory
+from quorate.net.dialling import dial, parse_address
+from quorate.server import node as nodes
 from quorate.types import NodeId
 from quorate.wire.calls import Status
 from quorate.wire.handshake import Hello
@@ -30,19 +33,106 @@ if TYPE_CHECKING:
 
 
 @in_loop
-async def test_a_wiped_disk_is_not_its_old_self(tmp_path: Path) -> None:
+async def test_a_wiped_disk_is_not_its_old_self(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with Cluster.started(tmp_path) as cluster:
         await create(cluster, "orders")
         await cluster.stop("n3")
         (tmp_path / "n3").rename(tmp_path / "aside")
-        await cluster.start("n3")
-        hello = Hello(
-            "control", cluster=CLUSTER, node="n3", target="n1", storage=bytes(range(16)), boot=1
-        )
-        with pytest.raises(WrongCluster, match="a wiped or copied disk is not its old self"):
-            await dial(cluster.address("n1"), hello, timeout=5, limits=ROOM)
-        # The others go on without it.
+        opened = cluster.begin("n3")
+        with caplog.at_level("WARNING"):
+            await until(lambda: told(caplog, "link down peer=n1", "peer=n2"))
+        assert told(caplog, "a wiped or copied disk is not its old self")
+        # The others go on without it, and it does not take part.
+        running = cluster.running.pop("n3")
         await create(cluster, "more")
+        cluster.running["n3"] = running
+        assert not opened.is_set()
+        await cluster.stop("n3")
+
+
+def told(caplog: pytest.LogCaptureFixture, *parts: str) -> bool:
+    return all(part in caplog.text for part in parts)
+
+
+@in_loop
+async def test_a_first_start_waits_for_every_node_and_says_for_whom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(nodes, "FORMING_TELL_S", 0.0)
+    monkeypatch.setattr(nodes, "FORMING_PATIENCE_S", 0.0)
+    http = free_address()
+    cluster = Cluster(tmp_path)
+    settings = cluster.settings[NodeId("n1")]
+    cluster.settings[NodeId("n1")] = replace(settings, http=http)
+    waiting = [cluster.begin("n1"), cluster.begin("n2")]
+    with caplog.at_level("WARNING"):
+        await until(lambda: told(caplog, "it needs every node once nodes=n3"))
+    with pytest.raises(Busy, match="n1 waits for its first start: it needs n3 once"):
+        await dial(cluster.address("n1"), Hello("client"), timeout=5, limits=ROOM)
+    assert await page(http, "/readyz") == (
+        "503 Service Unavailable",
+        "n1 waits for its first start: it needs n3 once\n",
+    )
+    assert not any(opened.is_set() for opened in waiting)
+    # What was met is not forgotten, and who waits can be stopped.
+    await cluster.stop("n1")
+    waiting[0] = cluster.begin("n1")
+    waiting.append(cluster.begin("n3"))
+    for opened in waiting:
+        await opened.wait()
+    await create(cluster, "orders")
+    # Later starts need no one.
+    for node in ("n1", "n2", "n3"):
+        await cluster.stop(node)
+    await cluster.start("n2")
+    await cluster.stop("n2")
+
+
+async def page(address: str, path: str) -> tuple[str, str]:
+    """The status and the body of a page."""
+    host, port = parse_address(address)
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    return head.partition("\r\n")[0].removeprefix("HTTP/1.1 "), body
+
+
+@in_loop
+async def test_an_older_copy_of_a_directory_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Cluster.started(tmp_path) as cluster:
+        await create(cluster, "orders")
+        await cluster.stop("n3")
+        shutil.copytree(tmp_path / "n3", tmp_path / "backup")
+        for _ in range(2):
+            await cluster.start("n3")
+            await until(lambda: all_linked(cluster))
+            await cluster.stop("n3")
+        (tmp_path / "n3").rename(tmp_path / "aside")
+        (tmp_path / "backup").rename(tmp_path / "n3")
+        for node in ("n1", "n2"):
+            await cluster.stop(node)
+            await cluster.start(node)
+        with caplog.at_level("WARNING"):
+            await cluster.start("n3")
+            await until(lambda: told(caplog, "n3 is at start 2, n1 knows of its start 3"))
+            await until(lambda: told(caplog, "n3 is at start 2, n2 knows of its start 3"))
+
+
+def all_linked(cluster: Cluster) -> bool:
+    """Each node that runs has dialled each other."""
+    names = list(cluster.running)
+    return all(
+        cluster.nodes[source]._links.connected(NodeId(target))
+        for source in names
+        for target in names
+        if source != target
+    )
 
 
 STRANGERS = [

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from server_rig import CLUSTER, ROOM, Cluster, WireClient, in_loop
+from server_rig import CLUSTER, ROOM, Cluster, WireClient, in_loop, next_start
 
 from quorate.errors import Busy, Timeout
 from quorate.net.dialling import dial
@@ -23,13 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-STORAGE = bytes(range(16))
-
 
 @asynccontextmanager
 async def as_peer(cluster: Cluster) -> AsyncIterator[WireClient]:
-    """A link to n1 from a node n2 that is none."""
-    hello = Hello("control", cluster=CLUSTER, node="n2", target="n1", storage=STORAGE, boot=1)
+    """A link to n1 from somebody who says what n2 would say."""
+    introduction = next_start(cluster.settings[NodeId("n2")].data_dir.parent, "n2")
+    hello = Hello("control", cluster=CLUSTER, node="n2", target="n1", introduction=introduction)
     connection, _ = await dial(cluster.address("n1"), hello, timeout=5, limits=ROOM)
     peer = WireClient(connection)
     yield peer
@@ -39,11 +38,10 @@ async def as_peer(cluster: Cluster) -> AsyncIterator[WireClient]:
 
 @asynccontextmanager
 async def lonely(tmp_path: Path) -> AsyncIterator[Cluster]:
-    """One node of a cluster of two."""
-    cluster = Cluster(tmp_path, 2)
-    await cluster.start("n1")
-    yield cluster
-    await cluster.stop("n1")
+    """One node of a cluster of two that has met the other."""
+    async with Cluster.started(tmp_path, 2) as cluster:
+        await cluster.stop("n2")
+        yield cluster
 
 
 @in_loop
@@ -93,17 +91,9 @@ async def test_messages_for_a_log_that_is_not_here_are_counted(tmp_path: Path) -
 )
 @in_loop
 async def test_what_no_peer_says_ends_its_link_only(frame: bytes, tmp_path: Path) -> None:
-    async with Cluster.started(tmp_path, 2) as cluster:
-        await cluster.stop("n2")
-        del cluster.nodes["n2"]
-        storage = (tmp_path / "n2" / "identity").read_text().split("storage ")[1][:32]
-        hello = Hello(
-            "control", cluster=CLUSTER, node="n2", target="n1", storage=bytes.fromhex(storage),
-            boot=1,
-        )  # fmt: skip
-        connection, _ = await dial(cluster.address("n1"), hello, timeout=5, limits=ROOM)
-        peer = WireClient(connection)
-        connection.send([frame])
-        await peer.ended
+    async with lonely(tmp_path) as cluster:
+        async with as_peer(cluster) as peer:
+            peer.connection.send([frame])
+            await peer.ended
         async with WireClient.to(cluster.address("n1")) as client:
             assert (await client.call(Status())).id == "n1"

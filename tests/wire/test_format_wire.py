@@ -13,7 +13,7 @@ from quorate.testing.wire_samples import MESSAGES, RESULTS, samples
 from quorate.wire import calls
 from quorate.wire.calls import Call
 from quorate.wire.frames import FRAME_BYTES, FrameKind
-from quorate.wire.handshake import Hello, Refusal, Welcome
+from quorate.wire.handshake import Hello, Introduction, Refusal, Welcome
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "format-wire.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -98,9 +98,17 @@ def test_every_kind_of_message_is_listed_with_its_size() -> None:
         assert size + entries * int(each[-1:] or 0) == sizes[int(number)], name
 
 
-@pytest.mark.parametrize("shape", [Hello, Welcome, Refusal])
-def test_every_field_of_every_shape_is_listed(shape: Any) -> None:
-    listed = [row[0].strip("`") for row in rows(shape.__name__.upper(), 3)]
+@pytest.mark.parametrize(
+    ("title", "shape"),
+    [
+        ("HELLO", Hello),
+        ("WELCOME", Welcome),
+        ("Introduction", Introduction),
+        ("REFUSAL", Refusal),
+    ],
+)
+def test_every_field_of_every_shape_is_listed(title: str, shape: Any) -> None:
+    listed = [row[0].strip("`") for row in rows(title, 3)]
     assert listed == list(shape.__struct_fields__)
 
 

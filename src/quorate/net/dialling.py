@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING
 
 from quorate.errors import InvalidArgument, QuorateError
 from quorate.net.connection import DEFAULT, Connection
+from quorate.wire.frames import FrameLimits
 from quorate.wire.handshake import Hello, Welcome, encode_hello, judge_welcome, open_welcome
 
 if TYPE_CHECKING:
     from quorate.net.limits import NetworkLimits
-    from quorate.wire.frames import Frame, FrameLimits
+    from quorate.wire.frames import Frame
 
 __all__ = ["dial", "format_address", "parse_address"]
 
 PORT_MAX = 65_535
+# A WELCOME names all nodes with their addresses, and comes from a node that was chosen.
+GREETING = FrameLimits(control=16 << 10, bulk=0)
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -76,13 +79,14 @@ class _Greeting:
 
     def __init__(self, address: str, network: NetworkLimits) -> None:
         self.connection = Connection(address, self, network)
+        self.connection.limits = GREETING
         self._answer: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
 
     async def say(self, hello: Hello) -> Welcome:
         try:
             self.connection.send([encode_hello(hello)])
             welcome = await self._answer
-            error = judge_welcome(welcome, hello, bound=None)
+            error = judge_welcome(welcome, hello)
             if error is not None:
                 raise error
         except BaseException:

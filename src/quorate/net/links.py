@@ -19,7 +19,6 @@ from quorate.net.dialling import dial
 from quorate.raft.messages import Append, Envelope
 from quorate.wire.calls import Call, ResultT, decode_result, encode_call
 from quorate.wire.frames import Frame, FrameKind, FrameLimits
-from quorate.wire.handshake import Hello, Identity, Welcome
 from quorate.wire.messages import encode_envelopes
 from quorate.wire.requests import decode_failure, request_of
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from quorate.net.limits import NetworkLimits
     from quorate.types import NodeId
     from quorate.wire.frames import Buffer
+    from quorate.wire.handshake import Hello, Welcome
 
 __all__ = ["LinkEvents", "PeerLinks"]
 
@@ -43,6 +43,9 @@ REQUEST_MAX = 0xFFFF_FFFF
 
 class LinkEvents(Protocol):
     """What the node learns from its links."""
+
+    def hello(self, purpose: Literal["control", "bulk"], peer: NodeId) -> Hello:
+        """What to say to ``peer``, each time that it is dialled."""
 
     def welcomed(self, peer: NodeId, welcome: Welcome) -> QuorateError | None:
         """Each link asks before it is used. An error closes it: it is tried again much later."""
@@ -62,19 +65,17 @@ class PeerLinks:
 
     def __init__(
         self,
-        own: Identity,
         peers: Mapping[NodeId, str],
         events: LinkEvents,
         network: NetworkLimits = DEFAULT,
     ) -> None:
         network = replace(network, keepalive_ms=network.peer_keepalive_ms)
         self._control = {
-            peer: _Link(own, peer, "control", address, events, network)
+            peer: _Link(peer, "control", address, events, network)
             for peer, address in peers.items()
         }
         self._bulk = {
-            peer: _Link(own, peer, "bulk", address, events, network)
-            for peer, address in peers.items()
+            peer: _Link(peer, "bulk", address, events, network) for peer, address in peers.items()
         }
         # Messages to nodes that are no peers of this one.
         self._strays = 0
@@ -91,6 +92,12 @@ class PeerLinks:
         """``peer`` was just heard from: dial it now if a link to it waits for its next try."""
         self._control[peer].hurry()
         self._bulk[peer].hurry()
+
+    def drop(self, peer: NodeId) -> None:
+        """End both links to ``peer``; they are dialled again, and it is judged again."""
+        for link in (self._control[peer], self._bulk[peer]):
+            if link.connection is not None:
+                link.connection.abort()
 
     def connected(self, peer: NodeId) -> bool:
         """Whether votes and heartbeats can be sent to ``peer``."""
@@ -130,14 +137,12 @@ class _Link:
 
     def __init__(
         self,
-        own: Identity,
         peer: NodeId,
         purpose: Literal["control", "bulk"],
         address: str,
         events: LinkEvents,
         network: NetworkLimits,
     ) -> None:
-        self._own = own
         self._peer = peer
         self._purpose = purpose
         self._address = address
@@ -218,10 +223,7 @@ class _Link:
         return self._back_off()
 
     async def _dial(self) -> None:
-        hello = Hello(
-            self._purpose, cluster=self._own.cluster, node=self._own.node, target=self._peer,
-            storage=self._own.storage, boot=self._own.boot,
-        )  # fmt: skip
+        hello = self._events.hello(self._purpose, self._peer)
         connection, welcome = await dial(
             self._address,
             hello,

@@ -213,6 +213,12 @@ class Listener:
             log.info("peer refused address=%s: %s", guest.connection.address, verdict)
         return verdict
 
+    def drop_peer(self, node: str) -> None:
+        """End the links that ``node`` dialled: it may dial again, and is judged again."""
+        for (peer, _), guest in [*self._peers.items()]:
+            if peer == node:
+                guest.connection.abort(ConnectionAbortedError("a later start of the peer is known"))
+
     def forget(self, guest: _Guest) -> None:
         """Its connection ended: whatever it held is free again."""
         self._guests.discard(guest)

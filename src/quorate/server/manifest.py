@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from quorate.errors import Damaged, InvalidArgument
 from quorate.storage.directory import LOGS, DataDirectory, log_name
-from quorate.storage.layout import SPARE, UNFINISHED, VOTE_COPIES
+from quorate.storage.layout import PAGE, SPARE, UNFINISHED, VOTE_COPIES, pages
 from quorate.storage.manifest import MANIFEST, LogState, Manifest, Member
 from quorate.storage.steps import NO_SPACE, plan_vote
 from quorate.storage.vfs import RealVfs
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 # What the system may refuse for a while without anything being wrong with the disk.
 PASSING = NO_SPACE | {errno.EMFILE, errno.ENFILE}
+# The next manifest, until it is complete.
+ASIDE = MANIFEST + UNFINISHED
 
 
 class ManifestFile:
@@ -51,7 +53,7 @@ class ManifestFile:
                 raise InvalidArgument(
                     "[cluster.nodes] is missing: on its first start a node has to know the others"
                 )
-            self.manifest = Manifest({node: Member(nodes[node], None) for node in nodes})
+            self.manifest = Manifest({node: Member(nodes[node]) for node in nodes})
             self.save_now()
             return
         self.manifest = found
@@ -95,18 +97,34 @@ class ManifestFile:
 
 
 def _replace(vfs: Vfs, data: bytes) -> None:
-    """A crash leaves the new file or the one before."""
-    aside = MANIFEST + UNFINISHED
-    if aside in vfs.names():
-        vfs.unlink(aside)
-    file = vfs.create(aside)
+    """A crash leaves the new file or the one before.
+
+    The file that is written next is allocated ahead: a node must be able to count its start, and to
+    write down that of a peer, on a disk that is full.
+    """
+    file = vfs.open(ASIDE) if ASIDE in vfs.names() else vfs.create(ASIDE)
     try:
         file.write(0, [data])
+        file.truncate(len(data))
         file.sync()
     finally:
         file.close()
-    vfs.rename(aside, MANIFEST)
+    vfs.rename(ASIDE, MANIFEST)
     vfs.sync_directory()
+    _allocate_next(vfs, len(data))
+
+
+def _allocate_next(vfs: Vfs, size: int) -> None:
+    """Room for a manifest that is a page longer, unless the system refuses it for now."""
+    try:
+        file = vfs.create(ASIDE)
+        try:
+            file.allocate(pages(size) + PAGE)
+        finally:
+            file.close()
+    except OSError as error:
+        if error.errno not in PASSING:
+            raise
 
 
 def _check_logs(manifest: Manifest, directory: DataDirectory) -> None:

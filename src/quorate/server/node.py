@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from quorate.errors import Busy, InvalidArgument, QuorateError, ReplicaHalted
 from quorate.metrics import CONTENT_TYPE, Exposition, LogMetrics, Metrics, Snapshot
@@ -47,6 +47,11 @@ log = logging.getLogger(__name__)
 # Everything in a client's request that is not a batch: a publish may name 65,536 parts.
 CLIENT_CONTROL_BYTES = 4 << 20
 PEER_CONTROL_BYTES = 1 << 20
+# A first start tells for whom it waits: for the first time after so long, then every so often, and
+# after the last of these as a warning.
+FORMING_TELL_S = 1.0
+FORMING_REPEAT_S = 10.0
+FORMING_PATIENCE_S = 30.0
 # How long a start waits until a majority can be reached.
 MEET_S = 1.0
 # After a failure of the disk the next start waits; after several in a row, longer each time.
@@ -112,9 +117,11 @@ class Node:
         Raises ReplicaHalted if the node must not go on: then nothing is closed, the process ends.
         """
         await self._open()
-        self._opened = True
-        opened()
-        log.info("node serves address=%s", self._listener.address)
+        if await self._meet_all():
+            await self._take_part()
+            self._opened = True
+            opened()
+            log.info("node serves address=%s", self._listener.address)
         await self._stopping
         log.info("node stops")
         await self._close()
@@ -129,7 +136,7 @@ class Node:
         identity = self._directory.identity
         own = Identity(identity.cluster, identity.node, identity.storage, secrets.randbits(63))
         self._members = Members(own, settings, self._stored)
-        self._links = PeerLinks(own, self._members.peers, self, settings.network)
+        self._links = PeerLinks(self._members.peers, self, settings.network)
         self._replicas = Replicas(
             self._directory, settings.config, self.metrics,
             send=self._links.send, halted=self.halt,
@@ -145,6 +152,8 @@ class Node:
         await self._wait_after_failures()
         await self._listen()
         self._links.start()
+
+    async def _take_part(self) -> None:
         await self._meet_majority()
         await self._open_logs()
         for work in (
@@ -171,6 +180,27 @@ class Node:
             await self._listener.start(address)
         except OSError as error:
             raise InvalidArgument(f"[node] listen: {error.strerror}") from None
+
+    async def _meet_all(self) -> bool:
+        """A first start needs every node once: see server/roster.py. False if the node is told to
+        stop meanwhile."""
+        began = self._loop.time()
+        told_at = began + FORMING_TELL_S
+        while (missing := self._members.roster.missing) and not self._stopping.done():
+            now = self._loop.time()
+            if now >= told_at:
+                told_at = now + FORMING_REPEAT_S
+                level = logging.WARNING if now - began >= FORMING_PATIENCE_S else logging.INFO
+                log.log(
+                    level, "the first start waits: it needs every node once nodes=%s seconds=%d",
+                    ",".join(missing), now - began,
+                )  # fmt: skip
+            self._meeting.clear()
+            meeting = self._loop.create_task(self._meeting.wait())
+            either: list[asyncio.Future[Any]] = [meeting, self._stopping]
+            await asyncio.wait(either, timeout=told_at - now, return_when=asyncio.FIRST_COMPLETED)
+            meeting.cancel()
+        return not self._stopping.done()
 
     async def _meet_majority(self) -> None:
         """Who campaigns before anybody can hear it waits for its next turn: so meet first."""
@@ -277,10 +307,26 @@ class Node:
         if problem is not None:
             return problem
         if hello.purpose == "client":
-            return self._members.welcome() if self._opened else Busy("the node is starting")
+            return self._members.welcome() if self._opened else Busy(self._starting())
+        self._learnt()
         # It is up: no need to wait for the next try to reach it.
         self._links.redial(NodeId(hello.node or ""))
         return self._members.welcome()
+
+    def _learnt(self) -> None:
+        """A peer said something of itself and of others."""
+        self._meeting.set()
+        for peer in self._members.roster.take_outdated():
+            log.warning("links end: a later start of the peer is known peer=%s", peer)
+            self._listener.drop_peer(peer)
+            self._links.drop(peer)
+
+    def _starting(self) -> str:
+        missing = self._members.roster.missing
+        if not missing:
+            return "the node is starting"
+        names = ", ".join(missing)
+        return f"{self._settings.node} waits for its first start: it needs {names} once"
 
     def serve(self, hello: Hello, welcome: Welcome, connection: Connection) -> None:
         batch_bytes = self._settings.config.limits.batch_bytes
@@ -295,8 +341,14 @@ class Node:
             peer, own = NodeId(hello.node or ""), self._members.own
             connection.handler = PeerSession(peer, own, connection, self._replicas, self._keeper)
 
+    def hello(self, purpose: Literal["control", "bulk"], peer: NodeId) -> Hello:
+        return self._members.hello(purpose, peer)
+
     def welcomed(self, peer: NodeId, welcome: Welcome) -> QuorateError | None:
-        return self._members.judge_welcome(peer, welcome)
+        problem = self._members.judge_welcome(peer, welcome)
+        if problem is None:
+            self._learnt()
+        return problem
 
     def link_opened(self, peer: NodeId) -> None:
         self._met.add(peer)
@@ -315,7 +367,8 @@ class Node:
     def _readyz(self) -> Page:
         if self._ready and not self._stopping.done():
             return Page(200, b"ready\n")
-        return Page(503, b"stopping\n" if self._stopping.done() else b"starting\n")
+        why = "stopping" if self._stopping.done() else self._starting()
+        return Page(503, f"{why}\n".encode())
 
     def _snapshot(self) -> Snapshot:
         if not self._ready:

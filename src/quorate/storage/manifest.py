@@ -5,14 +5,17 @@ One file of the data directory, ``manifest``, as text::
     format 1
     applied 2
     failures 0
-    node n1 127.0.0.1:7401 -
-    node n2 127.0.0.1:7402 4e03c514dedeeae3ad253841c9ba4ee8
+    start 7 3b9aca0000000001
+    node n1 127.0.0.1:7401 - 0 0 0
+    node n2 127.0.0.1:7402 4e03c514dedeeae3ad253841c9ba4ee8 12 5d21dba00000beef 7
     log 00000000000000000000000000c0ffee made 1700000000000000 n1,n2 orders
     crc32c 01234567
 
 It is always replaced as a whole. A log that was made here and has no directory any more is damage:
-made anew it would forget what it had promised. A peer is known by the storage id that it had when
-it was first met: a wiped disk is not its old self.
+made anew it would forget what it had promised. A ``start`` line is a start of this node with the
+random number that its process drew. A ``node`` line says of a peer its storage id, its newest start
+that is known here with the random number of that process, and the newest start of this node that
+the peer is known to have written down. server/roster.py says what they are for.
 """
 
 from __future__ import annotations
@@ -48,11 +51,17 @@ class LogLife(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A node of the cluster."""
+    """A node of the cluster. Of this node itself only the address is used."""
 
     address: str
-    # None until it was met; then for ever.
-    storage: bytes | None
+    # The disk it lives on. None until that is known; then it never changes.
+    storage: bytes | None = None
+    # The newest of its starts that is known here, and the random number of that process.
+    start: int = 0
+    boot: int = 0
+    # The newest start of this node that the peer has written down, as far as it told; 0 if it has
+    # not told that it knows the disk of this node.
+    confirmed: int = 0
 
 
 @dataclass(slots=True)
@@ -65,11 +74,22 @@ class Manifest:
     applied: int = 0
     # How often in a row the disk failed: each time the next start waits longer.
     failures: int = 0
+    # The starts of this node, oldest first, with the random number of each process; the last one is
+    # the process that runs. Old ones are dropped once all peers know a newer one.
+    starts: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def formed(self) -> bool:
+        """Whether the first start is complete: the catalog is the first log that is made here, and
+        it is never deleted."""
+        return bool(self.logs)
 
     def encode(self) -> bytes:
         lines = [f"format {FORMAT}", f"applied {self.applied}", f"failures {self.failures}"]
-        for node, (address, storage) in self.nodes.items():
-            lines.append(f"node {node} {address} {storage.hex() if storage else _UNMET}")
+        lines += [f"start {start} {boot:x}" for start, boot in self.starts.items()]
+        for node, (address, storage, start, boot, confirmed) in self.nodes.items():
+            disk = storage.hex() if storage else _UNMET
+            lines.append(f"node {node} {address} {disk} {start} {boot:x} {confirmed}")
         for incarnation, (state, created_us, nodes, name) in self.logs.items():
             where = ",".join(nodes)
             lines.append(f"log {log_name(incarnation)} {state} {created_us} {where} {name}")
@@ -103,9 +123,13 @@ class Manifest:
 
     def _take(self, kind: str, fields: list[str]) -> None:
         if kind == "node":
-            node, address, storage = fields
+            node, address, storage, start, boot, confirmed = fields
             bound = bytes.fromhex(storage) if storage != _UNMET else None
-            self.nodes[NodeId(node)] = Member(address, bound)
+            known = Member(address, bound, int(start), int(boot, 16), int(confirmed))
+            self.nodes[NodeId(node)] = known
+        elif kind == "start":
+            start, boot = fields
+            self.starts[int(start)] = int(boot, 16)
         elif kind == "log":
             incarnation, state, created_us, nodes, name = fields
             where = tuple(NodeId(node) for node in nodes.split(","))

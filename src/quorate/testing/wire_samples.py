@@ -15,6 +15,8 @@ from quorate.wire.calls import decode_call, decode_result, encode_call, encode_r
 from quorate.wire.frames import FRAME_BYTES, Frame, FrameKind, FrameLimits, Framer, encode_frame
 from quorate.wire.handshake import (
     Hello,
+    Introduction,
+    Seen,
     Welcome,
     decode_hello,
     encode_hello,
@@ -148,10 +150,11 @@ def _sample(front: bytes, *bulk: bytes, call: calls.Call[Any] | None = None) -> 
 
 
 def _handshakes() -> list[Sample]:
-    peer = Hello(
-        "bulk", cluster=CLUSTER, node=SOURCE, target=TARGET, storage=STORAGE_ID, boot=(1 << 64) - 1
-    )
-    welcome = Welcome(CLUSTER, TARGET, STORAGE_ID, 7, 1, 1, 4 << 20, 8 << 20, NODES)
+    most = (1 << 63) - 1
+    known = {name: Seen(STORAGE_ID, 3, most) for name in NODES}
+    introduction = Introduction(STORAGE_ID, most, 7, {1: 0, 2: most}, True, known)
+    peer = Hello("bulk", cluster=CLUSTER, node=SOURCE, target=TARGET, introduction=introduction)
+    welcome = Welcome(CLUSTER, TARGET, introduction, 1, 1, 4 << 20, 8 << 20, NODES)
     return [
         _sample(encode_hello(Hello("client"))),
         _sample(encode_hello(peer)),

@@ -20,7 +20,6 @@ from quorate.errors import (
 )
 from quorate.wire.frames import Frame, FrameKind, encode_frame
 from quorate.wire.shapes import (
-    ID_BYTES,
     Id,
     Name,
     Number,
@@ -31,15 +30,18 @@ from quorate.wire.shapes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection
 
 __all__ = [
     "FEATURES",
     "PROTOCOL",
     "PROTOCOL_MIN",
+    "STARTS_MAX",
     "Hello",
     "Identity",
+    "Introduction",
     "Refusal",
+    "Seen",
     "Welcome",
     "decode_hello",
     "encode_hello",
@@ -55,6 +57,35 @@ PROTOCOL = 1
 PROTOCOL_MIN = 1
 # Kinds of entries and messages that this release knows; a group uses what all of them know.
 FEATURES = 1
+# Earlier starts that a node says of itself; see server/roster.py.
+STARTS_MAX = 64
+
+
+class Seen(Shape, array_like=True):
+    """What the sender knows of another node: its disk and the newest of its starts."""
+
+    storage: Id
+    start: Number
+    boot: Number
+
+
+class Introduction(Shape):
+    """What a node says of itself to a peer: its disk, its start, and what it knows of the others.
+
+    server/roster.py judges it.
+    """
+
+    storage: Id
+    # How often the node was started on this disk, and a random number that this process drew: a
+    # copy of the disk has another one.
+    start: Number
+    boot: Number
+    # Earlier starts with their random numbers, as far back as a peer may remember.
+    earlier: Annotated[dict[Number, Number], msgspec.Meta(max_length=STARTS_MAX)]
+    # Whether its first start is complete.
+    formed: bool
+    # node id -> what is known of it, of each node whose disk is known.
+    known: dict[Name, Seen]
 
 
 class Hello(Shape):
@@ -67,12 +98,10 @@ class Hello(Shape):
     features: Number = FEATURES
     # Clients may not know it; peers must.
     cluster: Name | None = None
-    # Of peers: who dials, whom it means to reach, and on which disk it lives.
+    # Of peers: who dials, whom it means to reach, and what it says of itself.
     node: Name | None = None
     target: Name | None = None
-    storage: Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)] = b""
-    # Drawn when the process started: a clone has another. 64 bits.
-    boot: int = 0
+    introduction: Introduction | None = None
 
 
 class Welcome(Shape):
@@ -80,8 +109,7 @@ class Welcome(Shape):
 
     cluster: Name
     node: Name
-    storage: Id
-    boot: int
+    introduction: Introduction
     # The newest that both speak.
     protocol: Number
     features: Number
@@ -103,6 +131,7 @@ class Identity(msgspec.Struct, frozen=True):
     cluster: str
     node: str
     storage: bytes
+    # Drawn by the process.
     boot: int
 
 
@@ -144,13 +173,10 @@ def open_welcome(frame: Frame) -> Welcome:
 # -- judging -----------------------------------------------------------------------------------
 
 
-def judge_hello(
-    hello: Hello, own: Identity, members: Mapping[str, bytes | None]
-) -> QuorateError | None:
+def judge_hello(hello: Hello, own: Identity, members: Collection[str]) -> QuorateError | None:
     """Why the one who says ``hello`` is not let in; None if it is.
 
-    ``members`` are the nodes of the cluster with the storage id that each is bound to, None for
-    one that was never met.
+    ``members`` are the nodes of the cluster. The disk of a peer is judged by server/roster.py.
     """
     if hello.protocol < PROTOCOL_MIN or hello.protocol_min > PROTOCOL:
         return VersionMismatch(
@@ -166,28 +192,20 @@ def judge_hello(
     return _judge_peer(hello, own, members)
 
 
-def _judge_peer(
-    hello: Hello, own: Identity, members: Mapping[str, bytes | None]
-) -> QuorateError | None:
+def _judge_peer(hello: Hello, own: Identity, members: Collection[str]) -> QuorateError | None:
     if hello.cluster is None:
         return WrongCluster(f"a peer names its cluster; {own.node} is of {own.cluster}")
     if hello.target != own.node:
         return WrongCluster(f"node {hello.target} was dialled, this is {own.node}")
     if hello.node is None or hello.node not in members or hello.node == own.node:
         return WrongCluster(f"node {hello.node} is not a peer of {own.node} in {own.cluster}")
-    if hello.storage == own.storage:
-        return WrongCluster(
-            f"node {hello.node} has storage id {own.storage.hex()}, which is that of {own.node}: "
-            f"one of the two is a copy"
-        )
-    return _judge_storage(own.node, hello.node, hello.storage, members[hello.node])
+    if hello.introduction is None:
+        return WrongCluster(f"node {hello.node} does not say on which disk it lives")
+    return None
 
 
-def judge_welcome(welcome: Welcome, hello: Hello, bound: bytes | None) -> QuorateError | None:
-    """Why the one who answers ``hello`` is not the one who was meant; None if it is.
-
-    ``bound`` is the storage id that it is known with, None if it was never met.
-    """
+def judge_welcome(welcome: Welcome, hello: Hello) -> QuorateError | None:
+    """Why the one who answers ``hello`` is not the one who was meant; None if it is."""
     if not hello.protocol_min <= welcome.protocol <= hello.protocol:
         return VersionMismatch(
             f"{welcome.node} answers with protocol {welcome.protocol}, {hello.protocol_min} to "
@@ -199,19 +217,4 @@ def judge_welcome(welcome: Welcome, hello: Hello, bound: bytes | None) -> Quorat
         )
     if hello.target not in (None, welcome.node):
         return WrongCluster(f"node {hello.target} was dialled, {welcome.node} answers")
-    if hello.purpose == "client":
-        return None
-    return _judge_storage(str(hello.node), welcome.node, welcome.storage, bound)
-
-
-def _judge_storage(own: str, node: str, storage: bytes, bound: bytes | None) -> QuorateError | None:
-    if len(storage) != ID_BYTES:
-        return WrongCluster(
-            f"node {node} has a storage id of {len(storage)} bytes, {own} expects {ID_BYTES}"
-        )
-    if bound is not None and bound != storage:
-        return WrongCluster(
-            f"node {node} has storage id {storage.hex()}, {own} knows it with {bound.hex()}: "
-            f"a wiped or copied disk is not its old self"
-        )
     return None

@@ -61,6 +61,7 @@ TESTS = (
         ("client/test_producer_records.py", "client/test_producer_sending.py"),
     ),
     (("client/",), ("client/test_client_retries.py",)),
+    (("server/roster.py",), ("server/test_roster.py",)),
     (("server/",), ("server/test_manifest.py",)),
 )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quorate.testing.mutants.consensus import CONSENSUS
+from quorate.testing.mutants.identity import IDENTITY
 from quorate.testing.mutants.mutant import Mutant
 from quorate.testing.mutants.producer import PRODUCER
 from quorate.testing.mutants.staging import STAGING
@@ -11,4 +12,4 @@ from quorate.testing.mutants.storage import STORAGE
 
 __all__ = ["MUTANTS", "Mutant"]
 
-MUTANTS = (*CONSENSUS, *PRODUCER, *STATE, *STAGING, *STORAGE)
+MUTANTS = (*CONSENSUS, *IDENTITY, *PRODUCER, *STATE, *STAGING, *STORAGE)

@@ -1,0 +1,134 @@
+"""Bugs planted where a node judges the disk and the start of another, and what a peer may send."""
+
+from __future__ import annotations
+
+from quorate.testing.mutants.mutant import Mutant
+
+__all__ = ["IDENTITY"]
+
+IDENTITY = (
+    # -- disks ---------------------------------------------------------------------------------
+    Mutant(
+        "empty-disk-trusted",
+        "another disk under the name of a node that is known is refused",
+        "server/roster.py",
+        "        if bound is None or bound == said.storage:\n",
+        "        if bound is None or bound == said.storage or not said.formed:\n",
+    ),
+    Mutant(
+        "known-disk-replaced",
+        "a disk that is known is never replaced by what another node says",
+        "server/roster.py",
+        "            same = mine.storage == seen.storage\n",
+        "            same = said.formed or mine.storage == seen.storage\n",
+    ),
+    Mutant(
+        "first-start-without-acceptance",
+        "a first start needs to hear from every node that it wrote down the disk of this one",
+        "server/roster.py",
+        " for peer, known in self._peers() if known.storage is None or not known.confirmed\n",
+        " for peer, known in self._peers() if known.storage is None\n",
+    ),
+    Mutant(
+        "first-start-with-a-majority",
+        "a first start needs every node",
+        "server/roster.py",
+        "        return tuple(\n            peer for peer, known",
+        "        return () if any(known.confirmed for _, known in self._peers()) else tuple(\n"
+        "            peer for peer, known",
+    ),
+    Mutant(
+        "peer-answered-before-it-is-written-down",
+        "the disk of a peer is durable before the peer is answered",
+        "server/roster.py",
+        "        try:\n            self._save()\n        except OSError as error:\n"
+        "            self._nodes.update(before)\n",
+        "        try:\n            pass\n        except OSError as error:\n"
+        "            self._nodes.update(before)\n",
+    ),
+    Mutant(
+        "unwritten-peer-kept",
+        "what could not be written down is forgotten: no table may tell it",
+        "server/roster.py",
+        "            self._nodes.update(before)\n",
+        "",
+    ),
+    Mutant(
+        "told-disks-ignored",
+        "what one node knows of the disk of another binds all that it tells",
+        "server/roster.py",
+        "            if mine.storage is None or (same and mine.start < seen.start):\n",
+        "            if same and mine.start < seen.start:\n",
+    ),
+    Mutant(
+        "two-disks-in-a-first-start",
+        "a first start in which a node has shown two disks does not go on",
+        "server/roster.py",
+        "            if bound is not None and bound != seen.storage:\n",
+        "            if bound is None:\n",
+    ),
+    Mutant(
+        "own-disk-disowned-unnoticed",
+        "a node that a peer knows by another disk does not talk to that peer",
+        "server/roster.py",
+        "        if seen.storage != own.storage:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "incomplete-table-opened",
+        "a node that takes part knows all disks, or its manifest is damaged",
+        "server/roster.py",
+        "        self._check_complete()\n",
+        "",
+    ),
+    # -- starts --------------------------------------------------------------------------------
+    Mutant(
+        "start-counted-in-memory",
+        "a start is counted durably before the node says a word",
+        "server/roster.py",
+        "                del starts[start]\n        self._save()\n",
+        "                del starts[start]\n",
+    ),
+    Mutant(
+        "earlier-start-accepted",
+        "a node at an earlier start than is known is an older copy",
+        "server/roster.py",
+        "    return starts[start] == boot if start in starts else start < min(starts)\n",
+        "    return starts[start] == boot if start in starts else True\n",
+    ),
+    Mutant(
+        "copy-at-the-same-start-accepted",
+        "a start is one process: the same start with another random number is a copy",
+        "server/roster.py",
+        "    return starts[start] == boot if start in starts else start < min(starts)\n",
+        "    return start in starts or start < min(starts)\n",
+    ),
+    Mutant(
+        "older-copy-catches-up",
+        "an older copy is refused however often it is started",
+        "server/roster.py",
+        "        if _continues(said.earlier | {said.start: said.boot}, known.start, known.boot):\n",
+        "        if _continues({said.start: said.boot}, known.start, known.boot):\n",
+    ),
+    Mutant(
+        "told-starts-ignored",
+        "what one node knows of a start binds all that it tells",
+        "server/roster.py",
+        "            if mine.storage is None or (same and mine.start < seen.start):\n",
+        "            if mine.storage is None:\n",
+    ),
+    Mutant(
+        "own-rollback-unnoticed",
+        "a node whose directory does not know a start that a peer knows talks to that peer no more",
+        "server/roster.py",
+        "        if _continues(self._manifest.starts, seen.start, seen.boot):\n",
+        "        if seen.storage == own.storage:\n",
+    ),
+    Mutant(
+        "starts-forgotten-too-early",
+        "a node remembers its starts as far back as a peer may",
+        "server/roster.py",
+        "            if start < needed or len(starts) > STARTS_MAX:\n",
+        "            if len(starts) > 2:\n",
+    ),
+)

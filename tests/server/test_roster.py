@@ -1,0 +1,405 @@
+"""Who is refused for its disk or its start: without files, sockets and clocks."""
+
+from __future__ import annotations
+
+import errno
+from itertools import count, permutations
+
+import pytest
+
+from quorate.errors import Busy, Damaged, DiskFailed, QuorateError, WrongCluster
+from quorate.server.roster import Roster
+from quorate.storage.manifest import LogLife, LogState, Manifest, Member
+from quorate.types import NodeId
+from quorate.wire.frames import STRANGER
+from quorate.wire.handshake import STARTS_MAX, Hello, Identity, encode_hello
+
+NAMES = tuple(map(NodeId, ("n1", "n2", "n3")))
+N1, N2, N3 = NAMES
+CATALOG = LogLife(LogState.MADE, 0, NAMES, "/catalog")
+
+
+class Machine:
+    """A node with a disk of which only what was saved outlives its process."""
+
+    _drawn = count(1)
+
+    def __init__(self, name: NodeId, names: tuple[NodeId, ...] = NAMES) -> None:
+        self.name = name
+        self._names = names
+        self.saves = 0
+        # What the next save raises.
+        self.failure: OSError | None = None
+        self.wipe()
+
+    def wipe(self) -> None:
+        """An empty disk, and a first start on it."""
+        self.storage = next(self._drawn).to_bytes(16, "little")
+        self.saved = Manifest({name: Member(f"{name}:1") for name in self._names}).encode()
+        self.start()
+
+    def start(self) -> None:
+        manifest = Manifest.decode(self.saved)
+        assert manifest is not None
+        self.manifest = manifest
+        own = Identity("shop", self.name, self.storage, next(self._drawn))
+        self.roster = Roster(own, manifest, self.save)
+
+    def save(self) -> None:
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+        self.saves += 1
+        self.saved = self.manifest.encode()
+
+    def take_part(self) -> bool:
+        """What a node does as soon as it may: whether its catalog is open."""
+        if not self.roster.missing and not self.manifest.formed:
+            self.manifest.logs[1] = CATALOG
+            self.save()
+        return self.manifest.formed
+
+    def restore(self, backup: tuple[bytes, bytes]) -> None:
+        self.storage, self.saved = backup
+        self.start()
+
+    @property
+    def backup(self) -> tuple[bytes, bytes]:
+        return self.storage, self.saved
+
+
+def dial(source: Machine, target: Machine) -> QuorateError | None:
+    """HELLO and WELCOME; why one of the two refused."""
+    problem = target.roster.judge(source.name, source.roster.introduce())
+    if problem is None:
+        problem = source.roster.judge(target.name, target.roster.introduce())
+    return problem
+
+
+def meet(*machines: Machine) -> None:
+    for source, target in permutations(machines, 2):
+        assert dial(source, target) is None
+
+
+def three() -> tuple[Machine, Machine, Machine]:
+    return Machine(N1), Machine(N2), Machine(N3)
+
+
+def formed() -> tuple[Machine, Machine, Machine]:
+    machines = three()
+    meet(*machines)
+    assert all(machine.take_part() for machine in machines)
+    return machines
+
+
+def refused(problem: QuorateError | None, *parts: str) -> None:
+    assert type(problem) is WrongCluster
+    for part in parts:
+        assert part in str(problem)
+
+
+# -- the first start ---------------------------------------------------------------------------
+
+
+def test_a_first_start_needs_every_node_once() -> None:
+    machines = n1, n2, n3 = three()
+
+    def missing() -> list[tuple[NodeId, ...]]:
+        return [machine.roster.missing for machine in machines]
+
+    assert missing() == [(N2, N3), (N1, N3), (N1, N2)]
+    meet(n1, n2)
+    assert missing() == [(N3,), (N3,), (N1, N2)]
+    # What n1 tells n3 of n2 does not replace what n2 has to say.
+    meet(n1, n3)
+    assert missing() == [(), (N3,), (N2,)]
+    meet(n2, n3)
+    assert missing() == [(), (), ()]
+
+
+def test_a_group_of_one_node_starts_at_once() -> None:
+    assert Machine(N1, (N1,)).take_part()
+
+
+def test_who_was_met_before_counts_although_it_is_down_now() -> None:
+    n1, n2, n3 = three()
+    meet(n1, n2)
+    n1.start()
+    assert n1.roster.missing == (N3,)
+    meet(n1, n3)
+    assert n1.take_part()
+
+
+def test_a_restart_needs_nobody() -> None:
+    n1, _, _ = formed()
+    n1.start()
+    assert n1.roster.missing == ()
+
+
+def test_the_disk_of_a_peer_is_durable_before_it_is_answered() -> None:
+    n1, n2, _ = three()
+    assert n2.roster.judge(N1, n1.roster.introduce()) is None
+    # It crashes before it answers: nothing is forgotten, and nothing was promised to n1.
+    n2.start()
+    assert n2.manifest.nodes[N1].storage == n1.storage
+    assert n1.roster.missing == (N2, N3)
+    n1.wipe()
+    refused(dial(n1, n2), "a wiped or copied disk")
+
+
+def test_a_hello_alone_does_not_count_as_accepted() -> None:
+    """The one who is dialled knows the disk of the other, and not that the other knows its own."""
+    n1, n2, _ = three()
+    assert n2.roster.judge(N1, n1.roster.introduce()) is None
+    assert n2.manifest.nodes[N1].storage == n1.storage
+    assert n2.roster.missing == (N1, N3)
+    assert n1.roster.judge(N2, n2.roster.introduce()) is None
+    assert N2 not in n1.roster.missing
+    # The next HELLO of n1 says that it has written n2 down.
+    assert n2.roster.judge(N1, n1.roster.introduce()) is None
+    assert N1 not in n2.roster.missing
+
+
+def test_what_a_node_tells_of_a_third_one_is_not_what_the_third_one_tells() -> None:
+    n1, n2, n3 = three()
+    meet(n2, n3)
+    meet(n1, n2)
+    assert n1.manifest.nodes[N3].storage == n3.storage
+    assert n1.roster.missing == (N3,)
+
+
+# -- an empty disk -----------------------------------------------------------------------------
+
+
+def test_an_empty_disk_is_refused_by_every_node_that_takes_part() -> None:
+    n1, n2, n3 = formed()
+    old = n3.storage
+    n3.wipe()
+    for peer in (n1, n2):
+        refused(dial(n3, peer), n3.storage.hex(), old.hex(), "put the newest data directory of n3")
+        refused(dial(peer, n3), n3.storage.hex(), old.hex(), "put the newest data directory of n3")
+    assert n3.roster.missing == (N1, N2)
+
+
+def test_an_empty_disk_is_refused_by_a_node_that_never_met_the_old_one() -> None:
+    n1, n2, n3 = three()
+    meet(n2, n3)
+    old = n3.storage
+    n3.wipe()
+    # n2 tells n1 which disk n3 has, before n3 is there to say another.
+    meet(n1, n2)
+    refused(
+        dial(n3, n1),
+        f"node n3 has storage id {n3.storage.hex()}, n1 and n2 know it with {old.hex()}",
+        "if no node of this cluster was ever ready, stop all of them, remove the data directory",
+    )
+    # n2 has met both of the others; without one of them it is no majority.
+    assert [machine.take_part() for machine in (n1, n2, n3)] == [False, True, False]
+
+
+def test_a_first_start_with_two_disks_of_one_node_does_not_go_on() -> None:
+    n1, n2, n3 = three()
+    meet(n2, n3)
+    old = n3.storage
+    n3.wipe()
+    meet(n1, n3)
+    for problem in (dial(n1, n2), dial(n2, n1)):
+        refused(problem, "n3 with storage id", n3.storage.hex(), old.hex(), "ever ready")
+    assert not any(machine.take_part() for machine in (n1, n2, n3))
+
+
+def test_a_node_that_takes_part_goes_on_with_one_that_knows_another_disk_of_a_third() -> None:
+    """The third one is lost and never opens. The two are a majority of disks that are not lost."""
+    n1, n2, n3 = three()
+    meet(n1, n2)
+    n3.start()
+    meet(n2, n3)
+    assert n2.take_part()
+    n3.wipe()
+    meet(n1, n3)
+    assert n1.take_part()
+    assert dial(n1, n2) is None
+    assert n1.manifest.nodes[N3].storage == n3.storage
+    refused(dial(n3, n2), "a wiped or copied disk")
+    assert not n3.take_part()
+
+
+@pytest.mark.parametrize("wiped", [{N3}, {N2, N3}, {N1, N2}])
+def test_no_second_disk_of_a_node_opens_while_one_old_disk_is_left(wiped: set[NodeId]) -> None:
+    machines = formed()
+    for machine in machines:
+        if machine.name in wiped:
+            machine.wipe()
+    for source, target in [*permutations(machines, 2)] * 2:
+        dial(source, target)
+    assert {machine.name for machine in machines if machine.take_part()} == set(NAMES) - wiped
+
+
+def test_empty_disks_of_all_nodes_are_a_new_cluster() -> None:
+    machines = formed()
+    for machine in machines:
+        machine.wipe()
+    meet(*machines)
+    assert all(machine.take_part() for machine in machines)
+
+
+def test_a_copy_of_the_own_disk_is_refused() -> None:
+    n1, n2, _ = three()
+    n2.storage = n1.storage
+    n2.start()
+    refused(dial(n2, n1), f"which is that of {N1}: one of the two is a copy")
+
+
+def test_a_node_that_takes_part_without_knowing_all_disks_is_damaged() -> None:
+    for change in ({"storage": None}, {"confirmed": 0}):
+        n1, _, _ = formed()
+        nodes = n1.manifest.nodes
+        nodes[N2] = nodes[N2]._replace(**change)
+        n1.save()
+        with pytest.raises(Damaged, match="does not know the disk of n2; restore the manifest"):
+            n1.start()
+
+
+# -- an older copy -----------------------------------------------------------------------------
+
+
+def test_every_start_is_counted_before_a_word_is_said() -> None:
+    n1 = Machine(N1)
+    assert n1.roster.introduce().start == 1
+    n1.failure = OSError(errno.EIO, "broken")
+    with pytest.raises(OSError, match="broken"):
+        n1.start()
+    n1.start()
+    assert n1.roster.introduce().start == 2
+
+
+def test_an_older_copy_is_refused_by_each_that_knows_a_later_start() -> None:
+    n1, n2, n3 = formed()
+    backup = n3.backup
+    n3.start()
+    n3.start()
+    meet(n1, n2, n3)
+    n3.restore(backup)
+    for peer in (n1, n2):
+        peer.start()  # it is not forgotten
+        refused(dial(n3, peer), "n3 is at start 2", "start 3", "rolled back to an older copy")
+        refused(dial(peer, n3), "put the newest data directory of n3 back")
+
+
+def test_an_older_copy_is_refused_however_often_it_is_started() -> None:
+    n1, n2, n3 = formed()
+    backup = n3.backup
+    for _ in range(3):
+        n3.start()
+    meet(n1, n2, n3)
+    n3.restore(backup)
+    for _ in range(STARTS_MAX - 2):
+        refused(dial(n3, n1), "put the newest data directory of n3 back")
+        refused(dial(n1, n3), "put the newest data directory of n3 back")
+        n3.start()
+
+
+def test_two_copies_at_the_same_start_are_told_apart() -> None:
+    n1, n2, n3 = formed()
+    backup = n3.backup
+    n3.start()
+    meet(n1, n2, n3)
+    n3.restore(backup)
+    refused(dial(n3, n1), "two copies of its data directory were started")
+
+
+def test_what_one_node_knows_of_a_start_binds_those_it_tells() -> None:
+    n1, n2, n3 = formed()
+    backup = n3.backup
+    n3.start()
+    n3.start()
+    assert dial(n3, n2) is None
+    n3.restore(backup)
+    # n1 was away and lets it in, until n2 tells.
+    assert dial(n3, n1) is None
+    assert n1.roster.take_outdated() == []
+    assert dial(n2, n1) is None
+    assert n1.roster.take_outdated() == [N3]
+    assert n1.roster.take_outdated() == []
+    refused(dial(n3, n1), "rolled back to an older copy")
+
+
+def test_a_node_may_restart_often_while_a_peer_is_away() -> None:
+    n1, n2, n3 = formed()
+    for _ in range(3 * STARTS_MAX):
+        n3.start()
+        assert dial(n3, n2) is None
+    assert len(n3.manifest.starts) == STARTS_MAX
+    assert dial(n3, n1) is None
+    n3.start()
+    # Nobody remembers an earlier one now.
+    assert len(n3.manifest.starts) <= 3
+    meet(n1, n2, n3)
+
+
+def test_a_lost_manifest_is_not_a_first_start() -> None:
+    """The identity is still there, and with it the storage id."""
+    n1, n2, n3 = formed()
+    n3.start()
+    meet(n1, n2, n3)
+    storage = n3.storage
+    n3.wipe()
+    n3.storage = storage
+    n3.start()
+    refused(dial(n3, n1), "two copies")
+    refused(dial(n1, n3), "does not know")
+
+
+# -- what is written ---------------------------------------------------------------------------
+
+
+def test_a_link_between_nodes_that_know_each_other_writes_nothing() -> None:
+    machines = formed()
+    meet(*machines)
+    saves = [machine.saves for machine in machines]
+    meet(*machines)
+    assert [machine.saves for machine in machines] == saves
+
+
+def test_without_room_a_peer_is_refused_for_now() -> None:
+    n1, n2, _ = three()
+    n1.failure = OSError(errno.ENOSPC, "No space left on device")
+    problem = n1.roster.judge(N2, n2.roster.introduce())
+    assert type(problem) is Busy
+    assert "n1 cannot write down who n2 is: No space left" in str(problem)
+    assert n1.manifest.nodes[N2].storage is None
+    assert n1.roster.introduce().known == {}
+    assert dial(n1, n2) is None
+
+
+def test_a_disk_that_fails_ends_the_node() -> None:
+    n1, n2, _ = three()
+    n1.failure = OSError(errno.EIO, "Input/output error")
+    with pytest.raises(DiskFailed, match="n1: the manifest"):
+        n1.roster.judge(N2, n2.roster.introduce())
+
+
+def test_nodes_that_are_not_of_the_cluster_are_not_written_down() -> None:
+    n1, n2, _ = formed()
+    said = n2.roster.introduce()
+    said.known["n9"] = said.known["n3"]
+    assert n1.roster.judge(N2, said) is None
+    assert set(n1.manifest.nodes) == set(NAMES)
+
+
+def test_the_longest_hello_is_one_that_a_stranger_may_send() -> None:
+    names = tuple(NodeId(f"{number}" * 64) for number in range(7))
+    machines = [Machine(name, names) for name in names]
+    meet(*machines)
+    first, most = machines[0], (1 << 63) - 1
+    first.manifest.starts = {most - number: most for number in reversed(range(STARTS_MAX))}
+    for name in names:
+        known = first.manifest.nodes[name]
+        first.manifest.nodes[name] = known._replace(start=most, boot=most)
+    introduction = first.roster.introduce()
+    assert len(introduction.earlier) == STARTS_MAX - 1
+    assert len(introduction.known) == 6
+    hello = Hello(
+        "control", cluster="c" * 64, node=names[0], target=names[1], introduction=introduction
+    )
+    assert len(encode_hello(hello)) <= STRANGER.control
