@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster_rig import append_many, envelope, led, standing
+from cluster_rig import append_many, envelope, led, settle_losing, standing
 from core_rig import ELECTION_TICKS, config, only, pick, vote
 from quorate.errors import Corrupt, Damaged
 from quorate.raft.messages import PreVote, PreVoteReply
@@ -108,6 +108,21 @@ def test_a_node_is_sure_again_once_it_has_what_was_committed_after_it_came_back(
     record = cluster.nodes[NodeId("n2")].store.durable.vote
     assert record is not None
     assert not record.unsure
+
+
+def test_a_node_is_sure_again_only_when_its_disk_has_what_was_committed() -> None:
+    """What it has in memory it may lose again, and would have voted without it."""
+    cluster = with_entries()
+    lose_the_tail(cluster, "n2")
+    cluster.auto_flush = False
+    for _ in range(ELECTION_TICKS):
+        cluster.tick()
+        settle_losing(cluster, lambda _: False, hung=("n2",))
+    assert standing(cluster, "n2").log.last_index == 6
+    assert standing(cluster, "n2").committed == 6
+    assert not standing(cluster, "n2").sure
+    cluster.run(2)
+    assert standing(cluster, "n2").sure
 
 
 def test_doubt_outlives_a_restart() -> None:

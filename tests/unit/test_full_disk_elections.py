@@ -6,10 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster_rig import append_many, happened, led, read_answer, receipt, run_until, standing
+from cluster_rig import (
+    append_many,
+    happened,
+    led,
+    read_answer,
+    receipt,
+    refused,
+    run_until,
+    standing,
+)
 from core_rig import ELECTION_TICKS, leading
 from quorate.config import Config, Limits, Storage
-from quorate.errors import Busy, DiskFull
+from quorate.errors import Busy, DiskFull, NoQuorum
 from quorate.raft.messages import ROOM_UNBOUNDED, HeartbeatReply, VoteReply
 from quorate.raft.output import Happening
 from quorate.replica.exchange import Flushed, Room
@@ -146,8 +155,8 @@ def test_a_node_without_any_room_leads_if_all_of_its_log_is_committed() -> None:
     read = cluster.read(leader)
     cluster.run(5)
     assert read_answer(cluster, read).index == 3
-    for name in ("n2", "n3"):
-        cluster.turn(name, [Room(None)])
+    for peer in ("n2", "n3"):
+        cluster.turn(peer, [Room(None)])
     cluster.run(20)
     token = cluster.propose(leader, b"room again")
     cluster.run(5)
@@ -163,6 +172,10 @@ def test_a_node_without_any_room_does_not_lead_while_an_entry_may_not_be_committ
     cluster.restart("n1")
     cluster.turn("n1", [Room(0, SHORTAGE)])
     assert not standing(cluster, "n1").may_lead
+    read = cluster.read("n1")
+    cluster.tick("n1", 3 * ELECTION_TICKS)
+    told = refused(cluster, read, NoQuorum)
+    assert told.endswith("free some space, or raise storage.disk_usage_max")
     cluster.heal()
     cluster.run(4 * ELECTION_TICKS)
     assert cluster.leader() in ("n2", "n3")

@@ -85,12 +85,10 @@ class Progress:
 
     def block(self, clock: int) -> None:
         """The next entry cannot be sent: nothing is, until the logs are compared again."""
-        self.state = ProgressState.BLOCKED
         if self.lacks != self.next:
             self.lacks, self.lacks_since = self.next, clock
-        self.sent_at = None
-        self.inflight.clear()
-        self.inflight_bytes = 0
+        self.compare(self.next)
+        self.state = ProgressState.BLOCKED
 
     def stream(self) -> None:
         """The logs agree up to match: send what follows."""

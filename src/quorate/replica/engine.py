@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
+# How long replicas whose states differ wait for a majority that says which one is right.
+PATIENCE_ELECTIONS = 10
 # How often a leader looks for what expired.
 EXPIRY_LOOK_MS = 10_000
 # What that may log: producers, staged chunks, apps.
@@ -112,7 +114,8 @@ class Engine:
         # Everything up to here is in the newest checkpoint.
         self._checkpointed = self.applied
         self._replay()
-        self._agreement = Agreement(node, self.core.standing.quorum)
+        patience = PATIENCE_ELECTIONS * config.timing.ticks(config.timing.election_ms)
+        self._agreement = Agreement(node, len(voters), patience)
         self._proposals = Proposals(self.core, config)
         self._expired_at = 0
         self.allowance = Allowance(self.durability, config.storage.reserve_bytes)
@@ -190,6 +193,10 @@ class Engine:
             tick_ms = self.config.timing.tick_ms
             self._ticked_at = now_ms - elapsed_ms % tick_ms
             core.tick(missed=elapsed_ms // tick_ms - 1)
+            doubted = self._agreement.tick(core.standing.clock)
+            if doubted is not None:
+                for peer in core.standing.peers:
+                    self._tell_state(peer, *doubted, effects)
         proposals = self._proposals
         proposals.end_lost_leadership(effects.answers)
         self._expire()
@@ -234,7 +241,9 @@ class Engine:
         message: Message | None = envelope.message
         if type(message) is StateHash:
             if self.core.admits(envelope.source, envelope.boot, StateHash):
-                self._agreement.note_peer(envelope.source, message)
+                own = self._agreement.note_peer(envelope.source, message)
+                if own is not None:
+                    self._tell_state(envelope.source, message.index, own, effects)
             return
         try:
             if type(message) is Append:
@@ -353,6 +362,11 @@ class Engine:
             envelope = Envelope(self._group, self.node, peer, self._boot, message)
             self.durability.send(envelope, effects.sends)
 
+    def _tell_state(self, peer: NodeId, index: Index, digest: int, effects: Effects) -> None:
+        message = StateHash(self.core.standing.term, index, digest)
+        envelope = Envelope(self._group, self.node, peer, self._boot, message)
+        self.durability.send(envelope, effects.sends)
+
     def _answer(self, output: Output, effects: Effects) -> None:
         """Everything committed is applied by now, unless this disk lost some of it: so what waited
         for that is answered, and a confirmed read shows what it must, or nothing."""
@@ -368,9 +382,20 @@ class Engine:
         for token in output.reads_refused:
             if not proposals.unconfirmed(token, answers):
                 limit = self.config.timing.read_ms
-                problem = NoQuorum(f"no leader confirmed the read in {limit} ms")
+                problem = NoQuorum(f"no leader confirmed the read in {limit} ms{self._hindrance}")
                 answers.append(Answer(token, problem))
         proposals.answer(self.applied, answers)
+
+    @property
+    def _hindrance(self) -> str:
+        """Why this node does not lead, if an operator can do something about it."""
+        standing = self.core.standing
+        if not standing.cramped or standing.all_committed:
+            return ""
+        return (
+            f"; {self.node} has not even room for the first entry of a leader: free some space, or "
+            f"raise storage.disk_usage_max"
+        )
 
     def _forget(self) -> None:
         """Let go of entries that are on disk and applied, or never will be, beyond what memory is

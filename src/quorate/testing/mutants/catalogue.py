@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quorate.testing.mutants.adversity import ADVERSITY
 from quorate.testing.mutants.consensus import CONSENSUS
 from quorate.testing.mutants.identity import IDENTITY
 from quorate.testing.mutants.mutant import Mutant
@@ -12,4 +13,4 @@ from quorate.testing.mutants.storage import STORAGE
 
 __all__ = ["MUTANTS", "Mutant"]
 
-MUTANTS = (*CONSENSUS, *IDENTITY, *PRODUCER, *STATE, *STAGING, *STORAGE)
+MUTANTS = (*CONSENSUS, *IDENTITY, *PRODUCER, *STATE, *STAGING, *STORAGE, *ADVERSITY)

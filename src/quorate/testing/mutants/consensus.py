@@ -293,8 +293,8 @@ CONSENSUS = (
         "one-room-for-all-of-a-turn",
         "entries are accepted only into room that nobody else was given",
         "replica/engine.py",
-        "            self._stage()\n            message = self.allowance",
-        "            message = self.allowance",
+        "                self._stage()\n                message = self.allowance",
+        "                message = self.allowance",
     ),
     Mutant(
         "noop-skipped",

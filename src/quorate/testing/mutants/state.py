@@ -149,8 +149,8 @@ STATE = (
         "states-never-compared",
         "a replica whose state differs from a majority's stops",
         "replica/agreement.py",
-        "            if others.count(other) >= self._quorum:\n",
-        "            if others.count(other) > self._quorum:\n",
+        "            if count >= quorum:\n",
+        "            if count > quorum:\n",
     ),
     # -- checkpoints and the window ------------------------------------------------------------
     Mutant(
@@ -187,7 +187,7 @@ STATE = (
         "read-confirmed-beyond-a-loss",
         "a read shows everything up to the index that was confirmed for it",
         "replica/engine.py",
-        "if self._lost is not None and index > self.applied:",
+        "if lost is not None and index > self.applied:",
         "if index < 0:",
     ),
     Mutant(

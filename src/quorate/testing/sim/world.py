@@ -211,9 +211,11 @@ class World:
             self.sometimes["stopped for a damaged disk"] += 1
             self.halts.append(str(halt))
             node.dead = True
-        elif isinstance(halt, StateDiverged) and node.strayed:
+        elif isinstance(halt, StateDiverged) and any(one.strayed for one in self.nodes.values()):
+            # Without a majority that says which state is right the others stop, too. Theirs is
+            # right after a restart.
             self.sometimes["stopped for another state"] += 1
-            node.dead = True
+            node.dead = node.strayed
         elif believed:
             self.sometimes["stopped rather than drop committed entries"] += 1
         else:
