@@ -16,7 +16,7 @@ import pytest
 from core_rig import chain, end
 from quorate.errors import DiskFailed
 from quorate.storage.flusher import Flush
-from quorate.storage.layout import PAGE, VOTE_COPIES, encode_vote, segment_name
+from quorate.storage.layout import BLOCK_BYTES, PAGE, VOTE_COPIES, encode_vote, segment_name
 from quorate.testing.disk.crashes import KILLED, crash_states, power_cut
 from quorate.testing.disk.enumerate import (
     SCENARIOS,
@@ -29,6 +29,7 @@ from quorate.testing.disk.enumerate import (
     open_disk,
     opening,
 )
+from quorate.testing.disk.rot import LIVES, Rot, Spoiled, Unnoticed, spoil_all
 from quorate.testing.disk.simulated import KEPT, LOST, SimulatedDisk
 from quorate.testing.hand import HandCluster
 from quorate.types import Index, NodeId, Role, Term, VoteRecord
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from quorate.storage.flusher import Flusher
     from quorate.storage.log import SegmentLog
     from quorate.testing.disk.enumerate import Scenario
+    from quorate.testing.disk.rot import Life
 
     Open = tuple[SegmentLog, Flusher]
 
@@ -135,6 +137,16 @@ def test_a_crash_while_the_log_is_written_leaves_a_log_that_was_there(scenario: 
     after it crashes, here over some of the disks: ``quorate.testing.disk.enumerate`` takes all."""
     outcome = enumerate_all(scenario, every=11)
     assert outcome.states > 25
+    assert outcome.problems == []
+
+
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.name)
+def test_no_crash_of_an_open_makes_a_rotten_log_forget_what_was_durable(life: Life) -> None:
+    """A proved entry is there, is reported, or its node is unsure; nothing that is whole counts as
+    damaged. Some of the ways to spoil a disk: ``quorate.testing.disk.enumerate`` takes all."""
+    outcome = spoil_all(life, every=29, rots_every=7)
+    assert outcome.crashed > 100
+    assert outcome.crashed_again > 20
     assert outcome.problems == []
 
 
@@ -367,6 +379,26 @@ def test_a_promise_that_is_broken_is_noticed() -> None:
         else:
             with pytest.raises(BrokenPromise, match=problem):
                 promise.check(old_disk())
+
+
+def test_an_entry_that_is_forgotten_is_noticed() -> None:
+    """Here everything from the second block on is gone, and the judge knows nothing of it."""
+    life = next(life for life in LIVES if life.name == "killed")
+    disk, _ = life.disk()
+    spoiled = Spoiled(life, disk, Rot("nothing", lambda _: None))
+    spoiled.check(disk.copy())
+    disk.spoil(SEGMENT, 2 * PAGE, bytes(6 * PAGE))
+    with pytest.raises(Unnoticed, match="1 is the last of 4"):
+        spoiled.check(disk)
+
+
+def test_a_whole_log_that_is_called_damaged_is_noticed() -> None:
+    life = next(life for life in LIVES if life.name == "killed")
+    disk, _ = life.disk()
+    spoiled = Spoiled(life, disk, Rot("nothing", lambda _: None))
+    disk.spoil(SEGMENT, PAGE, bytes(BLOCK_BYTES))
+    with pytest.raises(Unnoticed, match="whole bytes count as damage"):
+        spoiled.check(disk)
 
 
 def test_the_command_counts_states_and_says_how_many_are_bad(

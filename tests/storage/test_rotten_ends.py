@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quorate.entry import HEADER_BYTES
+from quorate.errors import Damaged
 from quorate.replica.exchange import Receipt
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import BLOCK_BYTES, CLEAN, OPENING, PAGE, segment_name
+from quorate.storage.recovered import Recovered
 from quorate.testing.disk.crashes import crash_states
 from quorate.testing.disk.enumerate import grow, open_disk, opening
 from quorate.testing.disk.simulated import SimulatedDisk
@@ -23,6 +25,8 @@ from quorate.types import ORIGIN, Index, NodeId, Term
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from quorate.entry import Entry
 
 SEGMENT = segment_name(1)
 LOG = grow(ORIGIN, 50, 50, 50, 50)
@@ -117,6 +121,43 @@ def test_a_loss_that_only_an_unfinished_cut_proves_is_written_down_before_the_cu
         log, _ = open_disk(crash.disk)
         assert log.record.unsure, f"{crash} left a node that is sure of {log.last.index}"
         assert log.last == LOG[1].position
+
+
+# -- an old page that comes back ---------------------------------------------------------------
+
+
+def rewritten(cut: int) -> tuple[SimulatedDisk, tuple[Entry, ...], bytes]:
+    """Entries from ``cut`` on were replaced by others; and the page of 3 and 4 as it was before."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    run(flusher.plan(Flush(1, entries=LOG[:2])))
+    run(flusher.plan(Flush(2, entries=LOG[2:])))
+    old = bytes(disk.files[SEGMENT].content[2 * PAGE : 3 * PAGE])
+    others = grow(LOG[cut - 2].position, 70, term=2)
+    run(flusher.plan(Flush(3, truncate_from=Index(cut), entries=others)))
+    run(flusher.prove(Index(0)))
+    return disk, tuple(log.entries(Index(1), Index(log.last.index + 1))), old
+
+
+def test_an_entry_in_whose_place_an_older_one_is_back_is_lost_and_not_torn() -> None:
+    """The block behind it knows better, and is not cut off for that."""
+    disk, now, old = rewritten(3)
+    disk.spoil(SEGMENT, 2 * PAGE, old)
+    for crash in crash_states(disk, opening):
+        log, _ = open_disk(crash.disk)
+        assert (3, 3, "entries are lost") in {(one.first, one.last, one.what) for one in log.damage}
+        assert log.last == now[-1].position
+        with pytest.raises(Damaged, match="entry 3"):
+            Recovered.of(log)
+
+
+def test_entries_that_were_cut_off_and_are_back_count_for_nothing() -> None:
+    disk, now, old = rewritten(4)
+    disk.spoil(SEGMENT, 2 * PAGE, old)
+    for crash in crash_states(disk, opening):
+        log, _ = open_disk(crash.disk)
+        assert (log.damage, log.record.unsure) == ([], False)
+        assert tuple(log.entries(Index(1), Index(log.last.index + 1))) == now
 
 
 # -- in a cluster ------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ __all__ = ["Fault", "Proof", "Rows", "Scan", "last_header", "scan"]
 # Frames are looked for in so many bytes at a time: far fewer than are read ahead.
 STRETCH_BYTES = WINDOW_BYTES // 16
 _ZEROS = bytes(WINDOW_BYTES)
+_NO_ENTRY = (Index(1), Index(0))
 
 
 class Rows:
@@ -146,6 +147,8 @@ class _Scanner:
         self._lost: dict[Index, Position] = {}
         # Where a block had more frames than can be read; a truncation if the next block agrees.
         self._short: int | None = None
+        # Where the block begins that was taken last.
+        self._newest = PAGE
 
     def block(self, position: int) -> int:
         """Take what begins at ``position``, a page; where to look next."""
@@ -156,6 +159,7 @@ class _Scanner:
             self._fault(self._scan.end, block.end(position), "the block does not belong here")
             return position + PAGE
         found = self._scan
+        self._newest = position
         found.write_number = block.write_number
         found.unproven = block.length > 0
         found.durable_end = max(found.durable_end, block.durable_end)
@@ -179,6 +183,7 @@ class _Scanner:
         found = self._scan
         if block.write_number <= found.write_number:
             return False
+        self._go_back(block.before)
         if block.before != found.last:
             if not self._may_have_lost(position, block.before):
                 return False
@@ -186,6 +191,28 @@ class _Scanner:
         elif position != found.end:
             self._fault(found.end, position, "what was written here cannot be read")
         self._short = None
+        return True
+
+    def _go_back(self, last: Position) -> bool:
+        """Something newer than every block so far says that the log stood at ``last`` then.
+
+        If ``last`` was read, all behind it was truncated. If another entry stands there, the newest
+        block is not what was written in its place: an old content of the page came back. Whether
+        anything was dropped.
+        """
+        found, rows = self._scan, self._scan.rows
+        if last == found.last or last.index > found.last.index:
+            return False
+        stop, row = self._newest, last.index - rows.first
+        if last == self._before:
+            stop = PAGE
+        elif row >= 0:
+            header = parse_header(self._data[rows.starts[row] : rows.ends[row]])
+            if header is not None and header.position == last:
+                stop = rows.ends[row]
+        self._faults = [fault for fault in self._faults if fault.start < stop]
+        self._keep_before(stop)
+        self._short = stop
         return True
 
     @property
@@ -224,6 +251,7 @@ class _Scanner:
             self._fault(found.end, position + PAGE, "no block can be read")
             return position + PAGE
         self._fault(position, start, "the head of a block is bad")
+        self._newest = position
         found.end = pages(stop)
         return found.end
 
@@ -289,7 +317,12 @@ class _Scanner:
     def conclude(self, proof: Proof | None) -> Scan:
         """Tell torn from damaged, now that it is known how far things were durable."""
         found = self._scan
+        back: Fault | None = None
         if proof is not None:
+            if proof.last is not None and self._go_back(proof.last) and proof.newest:
+                # No block says that it is old: it has to go before the mark does.
+                stop = self._lost_from
+                back = Fault(stop, pages(stop), *_NO_ENTRY, "what was cut off is back")
             if proof.newest and self._nonce is not None:
                 self._drop_unproved()
             self._compare(proof)
@@ -297,6 +330,8 @@ class _Scanner:
             self._fault(self._short, found.end, "cut short")
         found.damage = [fault for fault in self._faults if fault.start < found.durable_end]
         torn = [fault for fault in self._faults if fault.start >= found.durable_end]
+        if back is not None:
+            torn.append(back)
         if torn:
             self._cut(min(torn))
         return found

@@ -4,6 +4,9 @@
 
 Each scenario runs one plan. First it is crashed itself, in every way. Then, over the disks that
 this leaves, the open is crashed in every way, too. Whatever comes of it must hold the promise.
+
+After that each life of ``quorate.testing.disk.rot`` is spoilt in many ways, and the open that finds
+it is crashed in every way; over some of the disks that this leaves the next open is crashed, too.
 """
 
 from __future__ import annotations
@@ -11,58 +14,35 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from random import Random
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.entry import Entry, make_entry
 from quorate.errors import QuorateError, ReplicaHalted
 from quorate.storage.flusher import Flush
-from quorate.storage.layout import LogId, index_name, segment_name
-from quorate.storage.recovery import open_log
+from quorate.storage.layout import index_name, segment_name
 from quorate.testing.disk.crashes import crash_states, power_cut
+from quorate.testing.disk.rot import LIVES, spoil_all
 from quorate.testing.disk.simulated import SimulatedDisk
-from quorate.testing.disk.store import complete
-from quorate.types import ORIGIN, EntryKind, Index, NodeId, Position, Term
+from quorate.testing.disk.small import SEGMENT_BYTES, Outcome, grow, open_disk, opening, run
+from quorate.types import ORIGIN, Index, NodeId, Term
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
+    from quorate.entry import Entry
     from quorate.storage.flusher import Flusher
     from quorate.storage.log import SegmentLog
     from quorate.testing.disk.crashes import Crash
+    from quorate.testing.disk.small import Open, Step
 
-    Open = tuple[SegmentLog, Flusher]
-    Step = Callable[[SegmentLog, Flusher], Iterator[str]]
+__all__ = ["SCENARIOS", "SEGMENT_BYTES", "BrokenPromise", "Kept", "Outcome", "Promise", "Scenario",
+           "enumerate_all", "grow", "open_disk", "opening"]  # fmt: skip
 
-__all__ = ["SCENARIOS", "BrokenPromise", "Kept", "Outcome", "Promise", "Scenario", "enumerate_all",
-           "grow", "open_disk", "opening"]  # fmt: skip
-
-# Eight pages: five for blocks, so that a few entries fill a segment.
-SEGMENT_BYTES = 8 * 4096
-IDENTITY = LogId(1, b"enumerated".ljust(16, b"\0"))
 SHOWN_MAX = 3
-
-_NONCES = Random("nonces")
-
-
-def opening(disk: SimulatedDisk, segment_bytes: int = SEGMENT_BYTES) -> Generator[str, None, Open]:
-    return open_log(disk, IDENTITY, segment_bytes, lambda: _NONCES.getrandbits(64))
-
-
-def open_disk(disk: SimulatedDisk, segment_bytes: int = SEGMENT_BYTES) -> Open:
-    return complete(opening(disk, segment_bytes))
-
-
-def grow(before: Position, *sizes: int, term: int = 1) -> tuple[Entry, ...]:
-    """Entries after ``before`` with bodies of these sizes, no two pages of them alike."""
-    entries = []
-    for size in sizes:
-        body = Random(f"{before} {term}").randbytes(size)
-        entry = make_entry(before, Term(term), EntryKind.DATA, body)
-        entries.append(entry)
-        before = entry.position
-    return tuple(entries)
+# What a life that is spoilt is called here.
+ROTTEN = "rot: "
+# An open of a spoilt disk is crashed again over one of so many disks.
+ROTTEN_EVERY = 20
 
 
 # -- the promise -------------------------------------------------------------------------------
@@ -108,7 +88,7 @@ class Promise:
         again, _ = open_disk(without)
         kept.judge(again, without)
         more = grow(log.last, 50, term=log.record.term + 1)
-        _run(opened[1].plan(Flush(1, entries=more)))
+        run(opened[1].plan(Flush(1, entries=more)))
         power_cut(disk)
         longer = found._replace(entries=found.entries + more, term=more[0].term, vote=None)
         again, _ = open_disk(disk)
@@ -169,11 +149,6 @@ def _stray(log: SegmentLog, disk: SimulatedDisk) -> list[str]:
     return sorted(set(disk.names()) - ours)
 
 
-def _run(steps: Iterator[str]) -> None:
-    for _ in steps:
-        pass
-
-
 # -- scenarios ---------------------------------------------------------------------------------
 
 
@@ -195,7 +170,7 @@ class Scenario(NamedTuple):
             return disk, 0
         log, flusher = open_disk(disk)
         for step in self.past:
-            _run(step(log, flusher))
+            run(step(log, flusher))
         return disk, log.record.boot
 
     def start(self, disk: SimulatedDisk) -> Generator[str, None, Open]:
@@ -313,19 +288,6 @@ SCENARIOS = (
 # -- running them ------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Outcome:
-    """How many disks were opened, and what was wrong with which."""
-
-    crashed: int = 0
-    crashed_again: int = 0
-    problems: list[str] = field(default_factory=list)
-
-    @property
-    def states(self) -> int:
-        return self.crashed + self.crashed_again
-
-
 def enumerate_all(scenario: Scenario, every: int = 1) -> Outcome:
     """Crash the plan in every way, and then, over every so many of the disks, the open."""
     disk, boot = scenario.disk()
@@ -364,24 +326,31 @@ def _check(promise: Promise, disk: SimulatedDisk, how: str, outcome: Outcome) ->
 
 def main(arguments: list[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
-    unknown = set(parsed.only or ()) - {scenario.name for scenario in SCENARIOS}
+    names = [*(scenario.name for scenario in SCENARIOS), *(ROTTEN + life.name for life in LIVES)]
+    unknown = set(parsed.only or ()) - set(names)
     if unknown:
         print(f"error: no scenario {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
     states = bad = 0
-    print(f"{'scenario':32} {'crashed':>8} {'and while opening':>18} {'bad':>6}", flush=True)
-    for scenario in SCENARIOS:
-        if parsed.only and scenario.name not in parsed.only:
-            continue
-        outcome = enumerate_all(scenario, parsed.every)
+    print(f"{'scenario':36} {'crashed':>8} {'and while opening':>18} {'bad':>6}", flush=True)
+    for name, outcome in _outcomes(parsed.only or names, parsed.every):
         states += outcome.states
         bad += len(outcome.problems)
         counts = f"{outcome.crashed:8} {outcome.crashed_again:18} {len(outcome.problems):6}"
-        print(f"{scenario.name:32} {counts}", flush=True)
+        print(f"{name:36} {counts}", flush=True)
         for problem in outcome.problems[:SHOWN_MAX]:
             print(f"  {problem}", flush=True)
     print(f"crash states: {states}, bad: {bad}")
     return 1 if bad else 0
+
+
+def _outcomes(names: Sequence[str], every: int) -> Iterator[tuple[str, Outcome]]:
+    for scenario in SCENARIOS:
+        if scenario.name in names:
+            yield scenario.name, enumerate_all(scenario, every)
+    for life in LIVES:
+        if ROTTEN + life.name in names:
+            yield ROTTEN + life.name, spoil_all(life, every * ROTTEN_EVERY)
 
 
 def _parser() -> argparse.ArgumentParser:

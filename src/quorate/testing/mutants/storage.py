@@ -290,4 +290,12 @@ STORAGE = (
         "                self._drop_unproved()\n",
         "                pass\n",
     ),
+    # -- pages whose old content comes back ----------------------------------------------------
+    Mutant(
+        "old-block-outweighs-a-newer-one",
+        "a newer block says where the log stood, whatever an old page in front of it holds",
+        "storage/scan.py",
+        "        self._go_back(block.before)\n",
+        "",
+    ),
 )

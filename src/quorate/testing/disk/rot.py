@@ -1,0 +1,374 @@
+"""Spoils a log in many ways, crashes the open that finds it at every step, and opens again.
+
+A durable entry that something proves must be there, be reported as damaged, or leave its node
+unsure. It is never silently forgotten. A log of which nothing is spoilt is never called damaged.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.entry import HEADER_BYTES
+from quorate.errors import Damaged, DiskFailed
+from quorate.storage.flusher import Flush
+from quorate.storage.layout import (
+    BLOCK_BYTES,
+    CLEAN,
+    PAGE,
+    VOTE_COPIES,
+    SegmentHeader,
+    decode_vote,
+    pages,
+)
+from quorate.storage.recovered import Recovered, SegmentArchive
+from quorate.storage.walk import Gap, walk
+from quorate.testing.disk.crashes import crash_states, power_cut
+from quorate.testing.disk.simulated import SimulatedDisk
+from quorate.testing.disk.small import Outcome, grow, open_disk, opening, run
+from quorate.types import ORIGIN, Index, NodeId, Term
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from quorate.entry import Entry
+    from quorate.storage.damage import Damage
+    from quorate.storage.flusher import Flusher
+    from quorate.storage.log import SegmentLog
+    from quorate.testing.disk.small import Step
+
+    Spoil = Callable[[SimulatedDisk], None]
+
+__all__ = ["LIVES", "Life", "Rot", "Spoiled", "Unnoticed", "rots", "spoil_all"]
+
+GARBAGE = b"\xa5" * PAGE
+
+
+class Unnoticed(Exception):
+    """An open forgot what was durable, or complains about what is whole."""
+
+
+# What an open may answer instead of a log. Anything else that it raises is a bug.
+REFUSALS = (Damaged, DiskFailed)
+
+
+class Life(NamedTuple):
+    """What a log went through before its disk spoils something."""
+
+    name: str
+    # All entries that may be found, in order.
+    entries: tuple[Entry, ...]
+    past: tuple[Step, ...]
+    # Those after so many were not synced when the process ended.
+    durable: int
+
+    def disk(self) -> tuple[SimulatedDisk, dict[tuple[str, int], list[bytes]]]:
+        """The disk, and what each page of its files held before."""
+        disk = SimulatedDisk()
+        log, flusher = open_disk(disk)
+        older: dict[tuple[str, int], list[bytes]] = {}
+        for step in self.past:
+            for name, data in disk.durable.items():
+                for start in range(0, len(data), PAGE):
+                    held = older.setdefault((name, start), [])
+                    page = bytes(data[start : start + PAGE])
+                    if page not in held:
+                        held.append(page)
+            run(step(log, flusher))
+        return disk, older
+
+
+class Rot(NamedTuple):
+    """One way to spoil a disk."""
+
+    name: str
+    spoil: Spoil
+
+
+# -- lives -------------------------------------------------------------------------------------
+
+
+def _flush(*entries: Entry, cut: int | None = None, vote: int | None = None) -> Step:
+    first = Index(cut) if cut is not None else None
+    record = (Term(vote), NodeId(f"n{vote}")) if vote is not None else None
+    flush = Flush(1, record, first, entries)
+    return lambda _, flusher: flusher.plan(flush)
+
+
+def _until(step: Step, last: str) -> Step:
+    """``step``, and the process ends after what begins with ``last``."""
+
+    def ended(log: SegmentLog, flusher: Flusher) -> Iterator[str]:
+        for done in step(log, flusher):
+            yield done
+            if done.startswith(last):
+                return
+
+    return ended
+
+
+def _prove(_: SegmentLog, flusher: Flusher) -> Iterator[str]:
+    return flusher.prove(Index(0))
+
+
+def _close(_: SegmentLog, flusher: Flusher) -> Iterator[str]:
+    return flusher.close(Index(0))
+
+
+def _chores(committed: int) -> Step:
+    return lambda _, flusher: flusher.chores(Index(committed))
+
+
+_LOG = grow(ORIGIN, 100, 100, 100, 5_000)
+_VOTE = _flush(vote=1)
+# Blocks of one page, of one page and of two.
+_PAST = (_VOTE, _flush(*_LOG[:1]), _flush(*_LOG[1:3]), _flush(*_LOG[3:]))
+# The same up to its second entry; then others, in the place of older ones.
+_OTHER = (*_LOG[:2], *grow(_LOG[1].position, 200, 300, term=2))
+_OTHER_PAST = (*_PAST, _flush(*_OTHER[2:3], cut=3, vote=2), _prove, _flush(*_OTHER[3:]))
+# A whole block goes and another one takes its place.
+_ANEW = (_LOG[0], *grow(_LOG[0].position, 150, term=2))
+_ANEW_PAST = (*_PAST[:3], _flush(*_ANEW[1:], cut=2, vote=2))
+# Three segments: entries 1 to 3, 4 to 6 and 7; the first is sealed.
+_LONG = grow(ORIGIN, *[4_500] * 7)
+_LONG_PAST = (
+    _VOTE, *(_flush(*_LONG[start : start + 2]) for start in range(0, 7, 2)), _chores(3), _chores(3),
+)  # fmt: skip
+
+LIVES = (
+    Life("stopped", _LOG, (*_PAST, _close), 4),
+    Life("killed", _LOG, (*_PAST, _prove), 4),
+    Life("killed before the proof", _LOG, _PAST, 4),
+    Life("killed while it wrote", _LOG, (*_PAST[:3], _until(_PAST[3], "write block")), 3),
+    Life("replaced and stopped", _OTHER, (*_OTHER_PAST, _close), 4),
+    Life("replaced and killed", _OTHER, (*_OTHER_PAST, _prove), 4),
+    Life("a block replaced and stopped", _ANEW, (*_ANEW_PAST, _close), 2),
+    Life("a block replaced and killed", _ANEW, (*_ANEW_PAST, _prove), 2),
+    Life("cut and stopped", _LOG[:2], (*_PAST, _flush(cut=3), _close), 2),
+    Life("killed while it cut", _LOG[:2], (*_PAST, _until(_flush(cut=3), "sync vote-b")), 2),
+    Life("many segments stopped", _LONG, (*_LONG_PAST, _close), 7),
+    Life("many segments killed", _LONG, (*_LONG_PAST, _prove), 7),
+)
+
+
+# -- ways to spoil a disk ----------------------------------------------------------------------
+
+
+class _Block(NamedTuple):
+    file: str
+    position: int
+    # The entry before it: a whole block proves everything up to there.
+    before: Index
+    # Index, start and end of each frame.
+    frames: tuple[tuple[Index, int, int], ...]
+
+
+def _blocks(disk: SimulatedDisk) -> list[_Block]:
+    """Of a disk that is not spoilt."""
+    found = []
+    for name in disk.names():
+        if not name.endswith(".segment"):
+            continue
+        file = disk.open(name)
+        header = SegmentHeader.decode(file.read(0, PAGE))
+        assert header is not None  # not spoilt
+        for piece in walk(file, header.nonce, file.size()):
+            if isinstance(piece, Gap):
+                continue
+            frames = tuple((one.header.position.index, one.start, one.stop) for one in piece.frames)
+            found.append(_Block(name, piece.position, piece.block.before.index, frames))
+    return found
+
+
+def rots(disk: SimulatedDisk, older: dict[tuple[str, int], list[bytes]]) -> Iterator[Rot]:
+    """Every way to spoil ``disk`` that is tried."""
+
+    def written(file: str, start: int, data: bytes, what: str) -> Rot:
+        size = len(disk.files[file].content)
+        return Rot(
+            f"{what} at {start} of {file}",
+            lambda twin: twin.spoil(file, start, data[: size - start]),
+        )
+
+    blocks = _blocks(disk)
+    newest = max(block.file for block in blocks)
+    last = max(block.position for block in blocks if block.file == newest and block.frames)
+    end = max(block.position for block in blocks if block.file == newest) + PAGE
+    for what, byte in (("zeros", b"\0"), ("garbage", b"\xa5")):
+        yield written(newest, last, byte * (end - last), f"{what} to the end")
+    for file in sorted({block.file for block in blocks}):
+        size = len(disk.files[file].content)
+        for start in range(0, min(size, end + PAGE), PAGE):
+            yield written(file, start, bytes(PAGE), "a page of zeros")
+            yield written(file, start, GARBAGE, "a page of garbage")
+            yield written(file, start, bytes(2 * PAGE), "two pages of zeros")
+    for block in blocks:
+        yield written(block.file, block.position, GARBAGE[:BLOCK_BYTES], "a bad head")
+        for _, start, _ in block.frames:
+            yield written(block.file, start, GARBAGE[:HEADER_BYTES], "a bad header")
+            yield written(block.file, start + HEADER_BYTES, GARBAGE[:8], "a bad body")
+    for (file, start), contents in sorted(older.items()):
+        if file not in disk.files or start >= len(disk.files[file].content):
+            continue
+        for number, page in enumerate(contents):
+            yield written(file, start, page, f"content {number} of before")
+    for name in (*VOTE_COPIES, CLEAN):
+        if name in disk.files:
+            yield written(name, 0, GARBAGE[:40], "garbage")
+            yield Rot(f"{name} is gone", lambda twin, name=name: twin.lose(name))  # type: ignore[misc]  # bound now
+    yield Rot(f"{newest} ends early", lambda twin: twin.shorten(newest, last + 100))
+    yield Rot(f"{newest} is gone", lambda twin: twin.lose(newest))
+
+
+# -- the verdict -------------------------------------------------------------------------------
+
+
+class Spoiled:
+    """A spoilt disk, and what an open of it must find."""
+
+    def __init__(self, life: Life, whole: SimulatedDisk, rot: Rot) -> None:
+        self.disk = whole.copy()
+        rot.spoil(self.disk)
+        self._life = life
+        self._before = {name: bytes(inode.content) for name, inode in whole.files.items()}
+        self._after = {name: bytes(inode.content) for name, inode in self.disk.files.items()}
+        self._durable = {name: bytes(data) for name, data in whole.durable.items()}
+        records = [decode_vote(whole.files[name].content) for name in VOTE_COPIES]
+        self._vote = next((record.term, record.vote) for record in records if record is not None)
+        self._blocks = _blocks(whole)
+        # Up to here something that is not spoilt proves the entries durable.
+        self._proved = self._find_proved(records[0] is not None and records[0].cutting > 0)
+        # Up to here nothing is spoilt.
+        self._intact = self._find_intact()
+
+    def _same(self, name: str, start: int, stop: int) -> bool:
+        return (
+            name in self._after and self._before[name][start:stop] == self._after[name][start:stop]
+        )
+
+    def _find_proved(self, cutting: bool) -> Index:
+        marked = CLEAN in self._before and self._same(CLEAN, 0, PAGE)
+        if marked or cutting:
+            return Index(self._life.durable)
+        proved = Index(0)
+        for block in self._blocks:
+            start, stop = block.position, block.position + BLOCK_BYTES
+            durable = self._durable[block.file][start:stop] == self._before[block.file][start:stop]
+            if durable and self._same(block.file, start, stop):
+                proved = max(proved, block.before)
+        return min(proved, Index(self._life.durable))
+
+    def _find_intact(self) -> Index:
+        intact = Index(0)
+        for block in self._blocks:
+            if not self._same(block.file, 0, PAGE) or not self._same(
+                block.file, block.position, block.position + BLOCK_BYTES
+            ):
+                return intact
+            for index, start, stop in block.frames:
+                if index > self._life.durable or not self._same(block.file, start, stop):
+                    return intact
+                intact = index
+        return intact
+
+    @property
+    def _harmless(self) -> bool:
+        """No page with entries is touched, and every file is as long as it was."""
+        sizes = {name: len(data) for name, data in self._before.items() if name.endswith("segment")}
+        return all(len(self._after.get(name, b"")) == size for name, size in sizes.items()) and all(
+            self._same(block.file, 0, PAGE)
+            and self._same(block.file, block.position, pages(block.frames[-1][2]))
+            for block in self._blocks
+            if block.frames
+        )
+
+    def check(self, disk: SimulatedDisk) -> None:
+        """Open ``disk``, which a crash left of this one, and go on with what is found."""
+        try:
+            log, flusher = open_disk(disk)
+            self.judge(log)
+        except REFUSALS as refusal:
+            _demand(not self._harmless, f"a log that lost nothing is refused: {refusal}")
+            return
+        unsure, last = log.record.unsure, log.last
+        more = grow(last, 50, term=log.record.term + 1)
+        run(flusher.plan(Flush(1, entries=more)))
+        power_cut(disk)
+        log, _ = open_disk(disk)
+        _demand(log.record.unsure == unsure, "the doubt is forgotten")
+        _demand(
+            log.last == more[-1].position, f"{log.last.index} is the last, not {last.index + 1}"
+        )
+
+    def judge(self, log: SegmentLog) -> None:
+        """Raises Unnoticed unless every proved entry is there, reported, or in doubt."""
+        record, life = log.record, self._life
+        _demand(
+            (record.term, record.vote) == self._vote or record.term > self._vote[0],
+            f"the vote is {(record.term, record.vote)}, not {self._vote}",
+        )
+        strange = [str(one) for one in log.damage if not self._was_spoilt(one)]
+        _demand(not strange, f"whole bytes count as damage: {strange}")
+        _demand(log.last.index >= self._intact, f"{log.last.index} is the last of {self._intact}")
+        if self._harmless:
+            _demand(not record.unsure, "the node is unsure of a log that lost nothing")
+        Recovered.of(log)
+        archive = SegmentArchive(log)
+        for index in range(1, max(self._proved, log.last.index) + 1):
+            if index > log.last.index:
+                _demand(record.unsure, f"entry {index} is forgotten: the log ends with {log.last}")
+                return
+            (entry,) = archive.entries(Index(index), Index(index + 1))
+            right = life.entries[index - 1] if index <= len(life.entries) else None
+            known = right is not None and entry.position == right.position
+            _demand(known or record.unsure, f"entry {index} is {entry.position}, which is another")
+            whole = known and entry == right
+            hollow = index in log.segment(Index(index)).hollow
+            _demand(whole or hollow or not known, f"entry {index} has other bytes")
+
+    def _was_spoilt(self, damage: Damage) -> bool:
+        """Whether ``damage`` has a reason: something before its end, or in another file."""
+        for name, before in self._before.items():
+            if not name.endswith(".segment"):
+                continue
+            stop = damage.stop + PAGE if name == damage.file else len(before)
+            if not self._same(name, 0, stop) or len(self._after[name]) != len(before):
+                return True
+        return False
+
+
+def _demand(condition: bool, problem: str) -> None:
+    if not condition:
+        raise Unnoticed(problem)
+
+
+def spoil_all(life: Life, every: int = 1, rots_every: int = 1) -> Outcome:
+    """Spoil ``life`` in every way, or one of so many; crash the open of each in every way, and over
+    every so many of the disks that this leaves, crash the next open, too."""
+    outcome = Outcome()
+    disk, older = life.disk()
+    for number, rot in enumerate(rots(disk, older)):
+        if number % rots_every == 0:
+            spoiled = Spoiled(life, disk, rot)
+            for crash in _crashes(spoiled.disk):
+                if outcome.crashed % every == every - 1:
+                    for again in _crashes(crash[0]):
+                        outcome.crashed_again += 1
+                        _check(spoiled, again[0], f"{rot.name}; {crash[1]}; {again[1]}", outcome)
+                outcome.crashed += 1
+                _check(spoiled, crash[0], f"{rot.name}; {crash[1]}", outcome)
+    return outcome
+
+
+def _crashes(disk: SimulatedDisk) -> Iterator[tuple[SimulatedDisk, str]]:
+    """Every crash of an open of ``disk``, which may refuse it at any time."""
+    with suppress(*REFUSALS):
+        for crash in crash_states(disk, opening):
+            yield crash.disk, str(crash)
+
+
+def _check(spoiled: Spoiled, disk: SimulatedDisk, how: str, outcome: Outcome) -> None:
+    try:
+        spoiled.check(disk)
+    except (Unnoticed, LookupError, OSError, ValueError, AssertionError) as problem:
+        outcome.problems.append(f"{how}: {problem!r}")
