@@ -230,6 +230,40 @@ def cutting(disk: SimulatedDisk) -> Generator[str, None, None]:
     yield from flusher.plan(Flush(2, truncate_from=Index(3)))
 
 
+# -- the page that a cut falls into ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [bytes(PAGE), b"\xa5" * PAGE], ids=["zeros", "garbage"])
+@pytest.mark.parametrize("killed_at", ["erase", "open"])
+@pytest.mark.parametrize("first", [2, 3, 4])
+def test_a_page_that_a_cut_tears_as_a_whole_is_a_loss_that_is_noticed(
+    first: int, killed_at: str, data: bytes
+) -> None:
+    """Zeros are written from the middle of a page that holds durable entries, and a power cut may
+    spoil all of it. The record names the cut, so what stood before it is known to be lost."""
+    disk, _, flusher = two_segments()
+    run(flusher.plan(Flush(2, truncate_from=Index(first))), until="erase")
+    if killed_at == "open":
+        run(opening(disk), until=f"truncate {FIRST}")
+    power_cut(disk, [LOST, LOST])
+    disk.spoil(FIRST, PAGE, data)
+    for crash in crash_states(disk, opening):
+        log, _ = open_disk(crash.disk)
+        assert (log.last, log.record.unsure) == (ORIGIN, True), crash
+    log, _ = open_disk(disk)
+    lost = "what stood before the cut cannot be read"
+    assert (FIRST, PAGE, lost) in {(one.file, one.start, one.what) for one in log.damage}
+
+
+def test_a_page_in_front_of_the_one_that_a_cut_falls_into_is_not_touched() -> None:
+    disk, _, flusher = two_segments()
+    before = bytes(disk.durable[FIRST][: 2 * PAGE])
+    run(flusher.plan(Flush(2, truncate_from=Index(5))), until="erase")
+    assert min(change.position for change in disk.files[FIRST].pending) >= 2 * PAGE
+    power_cut(disk, [KEPT])
+    assert bytes(disk.durable[FIRST][: 2 * PAGE]) == before
+
+
 # -- damage ------------------------------------------------------------------------------------
 
 

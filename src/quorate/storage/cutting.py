@@ -5,6 +5,9 @@ part of either, and a page of zeros in the middle of a log looks like damage. So
 names the place first. Until it says that the cut is done, every open cuts there again, and whatever
 stands behind it counts for nothing.
 
+A cut may fall into the middle of a page with durable frames, and a disk may tear all of that page.
+The record proves what stood before the cut, so that is found as a loss (docs/adr/0010).
+
 A running log keeps the room of what it drops: entries were accepted into it, and given back for a
 moment it might be somebody else's.
 """

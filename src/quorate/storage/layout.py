@@ -44,8 +44,8 @@ __all__ = [
     "segment_number",
 ]
 
-# The unit that a disk writes whole or not, as far as anybody promises: no write of ours touches a
-# page that holds durable bytes.
+# The unit that a disk writes whole or not, as far as anybody promises. No write of ours touches a
+# page that holds durable bytes, but for a cut in the middle of one: the vote record guards that.
 PAGE = 4096
 VERSION = 1
 BLOCK_BYTES = 64

@@ -298,4 +298,11 @@ STORAGE = (
         "        self._go_back(block.before)\n",
         "",
     ),
+    Mutant(
+        "loss-before-a-cut-not-noticed",
+        "a cut that was decided proves everything before it",
+        "storage/scan.py",
+        "            if self._lost_from < proof.end:\n",
+        "            if False:\n",
+    ),
 )
