@@ -281,7 +281,7 @@ def test_dledger_5_2_3_without_a_readable_vote_record_nobody_starts() -> None:
     for name in VOTE_COPIES:  # both copies written, neither synced: what no plan of ours does
         node.store.disk.open(name).write(0, [bytes(200)])
     cluster.crash("n2", lambda: TORN)
-    with pytest.raises(DiskFailed, match="no copy"):
+    with pytest.raises(Damaged, match="no copy"):
         cluster.restart("n2")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from core_rig import chain, end
-from quorate.errors import DiskFailed
+from quorate.errors import Damaged
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import BLOCK_BYTES, PAGE, VOTE_COPIES, encode_vote, segment_name
 from quorate.testing.disk.crashes import KILLED, crash_states, power_cut
@@ -237,7 +237,7 @@ def test_of_two_whole_copies_the_newer_counts(copies: tuple[VoteRecord, VoteReco
 def test_two_bad_copies_refuse_to_start() -> None:
     disk = old_disk()
     put_votes(disk, None, None)
-    with pytest.raises(DiskFailed, match="no copy of the vote record"):
+    with pytest.raises(Damaged, match="no copy of the vote record"):
         open_disk(disk)
 
 
@@ -247,7 +247,7 @@ def test_a_log_without_a_vote_record_is_not_a_new_node(left: list[str]) -> None:
     put_votes(disk, None, None)
     for name in set(VOTE_COPIES) - set(left):
         disk.lose(name)
-    with pytest.raises(DiskFailed, match="no copy of the vote record"):
+    with pytest.raises(Damaged, match="no copy of the vote record"):
         open_disk(disk)
     disk.lose(SEGMENT)
     assert found(disk) == ((0, None), ())

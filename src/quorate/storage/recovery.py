@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from quorate.errors import DiskFailed
+from quorate.errors import Damaged
 from quorate.storage.cutting import end_cut, shorten
 from quorate.storage.flusher import Flusher
 from quorate.storage.layout import (
@@ -100,7 +100,7 @@ def _newest(votes: dict[str, VoteRecord | None]) -> tuple[str, VoteRecord] | Non
 def _refuse_without_votes(votes: dict[str, VoteRecord | None], seen: Survey) -> None:
     if len(votes) < len(VOTE_COPIES) and not seen.segments:
         return  # not even the first open came to its end
-    raise DiskFailed(
+    raise Damaged(
         "no copy of the vote record can be read: starting without it could vote twice in one "
         "term; replace this node as a new one"
     )
