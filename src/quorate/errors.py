@@ -44,11 +44,12 @@
     └── InvariantBroken               a rule that the code relies on does not hold
 
 ``*`` = retriable: answered only if nothing was logged. A halt is not a :class:`QuorateError`
-because nobody may answer with it: it stops the process, it is never sent.
+because nobody may answer with it: it stops the replica, it is never sent.
 """
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 __all__ = [
@@ -92,6 +93,7 @@ __all__ = [
     "WrongCluster",
     "WrongDirectory",
     "check",
+    "code_of",
     "error_for",
 ]
 
@@ -257,6 +259,16 @@ def error_for(code: str, message: str) -> QuorateError:
 
 class ReplicaHalted(Exception):
     """The replica stops here; what it had decided in this turn is not carried out."""
+
+    @property
+    def code(self) -> str:
+        """How it is called where errors are told, by the name of its class."""
+        return code_of(type(self))
+
+
+def code_of(kind: type[Exception]) -> str:
+    """``DiskFailed`` is DISK_FAILED."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).upper()
 
 
 class Damaged(ReplicaHalted):

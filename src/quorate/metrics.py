@@ -98,6 +98,8 @@ class Snapshot(NamedTuple):
     disk_free_bytes: int
     connections: int
     disk_full: bool = False
+    # Logs whose replica here halted, and whether their files are damaged.
+    halted: tuple[tuple[str, bool], ...] = ()
 
 
 class Exposition(Collector):
@@ -119,7 +121,8 @@ class Exposition(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        metrics, (logs, disk_free_bytes, connections, disk_full) = self._metrics, self._look()
+        metrics, snapshot = self._metrics, self._look()
+        logs, disk_free_bytes, connections, disk_full, halted = snapshot
         yield _gauge("quorate_build_info", "Always 1.", [((self._version,), 1)], "version")
         yield _gauge("quorate_disk_free_bytes", "Free bytes of the disk.", [((), disk_free_bytes)])
         yield _gauge("quorate_disk_full", "1 if another log finds no room.", [((), disk_full)])
@@ -136,6 +139,7 @@ class Exposition(Collector):
         yield _counter("quorate_stray_messages_total", "Messages for logs not here.", strays)
         yield from self._counted_by_log(logs)
         yield from _seen_by_log(logs)
+        yield from _halts_by_log(logs, halted)
 
     def _counted_by_log(self, logs: list[LogMetrics]) -> Iterator[Metric]:
         """A log counts from 0, not from the first time that there is something to count."""
@@ -156,13 +160,21 @@ def _seen_by_log(logs: list[LogMetrics]) -> Iterator[Metric]:
         ("quorate_log_end_offset", "After the last record.", attrgetter("end_offset")),
         ("quorate_replica_is_leader", "1 if it leads.", attrgetter("is_leader")),
         ("quorate_staged_bytes", "Bytes not yet published.", attrgetter("staged_bytes")),
-        ("quorate_damaged_ranges", "Places that this disk lost.", attrgetter("damaged_ranges")),
         ("quorate_replica_full", "1 if appends find no room here.", attrgetter("full")),
     ):
         yield _gauge(name, text, [((one.log,), value(one)) for one in logs], "log")
     lags = [((one.log, peer), lag) for one in logs for peer, lag in one.lag.items()]
     text = "Committed entries that a peer lacks."
     yield _gauge("quorate_replica_lag_entries", text, lags, "log", "peer")
+
+
+def _halts_by_log(logs: list[LogMetrics], halted: tuple[tuple[str, bool], ...]) -> Iterator[Metric]:
+    """Of a replica that halted nothing else is known."""
+    ranges = [((one.log,), one.damaged_ranges) for one in logs]
+    ranges += [((log,), int(damaged)) for log, damaged in halted]
+    yield _gauge("quorate_damaged_ranges", "Places that this disk lost.", ranges, "log")
+    stopped = [*(((one.log,), 0) for one in logs), *(((log,), 1) for log, _ in halted)]
+    yield _gauge("quorate_replica_halted", "1 if its replica here stopped.", stopped, "log")
 
 
 def _gauge(name: str, text: str, rows: Rows, *labels: str) -> Metric:

@@ -44,8 +44,22 @@ def test_the_document(cluster: DevCluster, quorate: Run, log: str) -> None:
     assert states.keys() == {"n1", "n2", "n3"}
     leader = states[found["leader"]]
     assert (leader["role"], leader["state"], leader["lag"]) == ("leader", "self", 0)
-    keys = {"node", "role", "match", "lag", "state", "full"}
+    keys = {"node", "role", "match", "lag", "state", "full", "halted"}
     assert all(one.keys() == keys for one in states.values())
+
+
+def test_a_replica_that_its_node_stopped_is_down_and_the_reason_is_told(quorate: Run) -> None:
+    node = ScriptedNode("n2")
+    with in_a_thread(node):
+        stopped = LogStatus(
+            "orders", b"\1" * 16, "follower", None, 0, 0, 0, 0, 0, 0, [],
+            halted="DAMAGED: entry 7 is lost",
+        )  # fmt: skip
+        node.will(Status, NodeStatus("n2", node.address, {"n2": node.address}, [stopped]))
+        ran = quorate("status", "--endpoints", node.address)
+    assert ran.status == 0
+    assert "n2 down" in ran.out.decode()
+    assert ran.out.decode().endswith("orders is stopped on n2: DAMAGED: entry 7 is lost\n")
 
 
 def test_one_node_that_answers_is_enough_without_a_leader_too(quorate: Run) -> None:

@@ -15,6 +15,7 @@ from quorate.errors import (
     LogRecreated,
     NoQuorum,
     NotLeader,
+    OffsetMismatch,
     OutcomeUnknown,
     Timeout,
     WrongCluster,
@@ -67,6 +68,31 @@ async def test_a_log_is_created_once_however_often_it_is_asked_for() -> None:
         assert len(asked) == 3
         assert len({one.incarnation for one in asked}) == 1
         assert route.incarnation == LOG
+
+
+EARLY = OffsetMismatch("incarnation 7 was drawn at offset 0 of the catalog; draw another one at 8")
+
+
+@on_loop
+async def test_an_incarnation_that_was_drawn_too_early_is_drawn_again() -> None:
+    """And the next one at once where the catalog is known to have been."""
+    async with cluster("n1") as (session, [node]):
+        node.will(CreateLog, EARLY, found(node), found(node))
+        for _ in range(2):
+            assert (await create_log(session, "orders")).incarnation == LOG
+        asked = [one for one in node.asked if isinstance(one, CreateLog)]
+        assert [one.drawn_at for one in asked] == [0, 8, 8]
+        assert len({one.incarnation for one in asked}) == 3
+
+
+@on_loop
+async def test_an_incarnation_that_may_have_been_made_is_not_drawn_again() -> None:
+    """The log may have been made with it, and deleted since: that is not to be done twice."""
+    async with cluster("n1") as (session, [node]):
+        node.will(CreateLog, DROP, EARLY)
+        with pytest.raises(OutcomeUnknown, match="OFFSET_MISMATCH"):
+            await create_log(session, "orders")
+        assert node.count(CreateLog) == 2
 
 
 @on_loop

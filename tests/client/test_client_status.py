@@ -25,7 +25,9 @@ def node(name: str, *logs: LogStatus) -> NodeStatus:
 def replica(
     node: str, role: str, match: int | None, lag: int | None, state: str, *, full: bool = False
 ) -> ReplicaSummary:
-    return ReplicaSummary(node=node, role=role, match=match, lag=lag, state=state, full=full)
+    return ReplicaSummary(
+        node=node, role=role, match=match, lag=lag, state=state, full=full, halted=None
+    )
 
 
 def test_a_healthy_cluster() -> None:
@@ -129,3 +131,22 @@ def test_who_has_no_room_is_told_by_itself_or_by_the_leader() -> None:
         (None, None),
     ]
     assert [one["full"] for one in status["logs"][0]["replicas"]] == [False, True, True]
+
+
+def test_a_replica_that_its_node_stopped_is_down_with_the_reason() -> None:
+    """Whatever its leader still believes of it, and although its own numbers are all 0."""
+    peers = [ReplicaStatus("n2", 9, "append"), ReplicaStatus("n3", 9, "append")]
+    stopped = view("follower", None, 0, 0, end=0)
+    stopped.halted = "DAMAGED: entry 7 is lost"
+    status = merge_status(
+        [
+            node("n1", view("leader", "n1", 3, 9, *peers, end=20)),
+            node("n2", stopped),
+            node("n3", view("follower", "n1", 3, 9, end=20)),
+        ],
+        {},
+    )
+    (log,) = status["logs"]
+    assert (log["leader"], log["term"], log["end_offset"]) == ("n1", 3, 20)
+    told = [(one["state"], one["halted"]) for one in log["replicas"]]
+    assert told == [("self", None), ("down", "DAMAGED: entry 7 is lost"), ("append", None)]

@@ -11,8 +11,10 @@ from quorate.errors import (
     LogExists,
     LogNotFound,
     LogRecreated,
+    OffsetMismatch,
     QuorateError,
 )
+from quorate.server import catalog as catalogs
 from quorate.server.catalog import (
     Catalog,
     Change,
@@ -114,7 +116,7 @@ AGED = catalog(
     ],
 )
 def test_create(name: str, incarnation: int, verdict: object) -> None:
-    _same(judge_create(AGED, name, incarnation), verdict)
+    _same(judge_create(AGED, name, incarnation, 0), verdict)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +139,74 @@ def _same(found: LogFacts | QuorateError | None, verdict: object) -> None:
         assert isinstance(found, verdict)
     else:
         assert found == verdict
+
+
+# -- what is forgotten -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    """One that remembers two deletions, after four: those of 1 and 2 are forgotten."""
+    monkeypatch.setattr(catalogs, "GONE_MAX", 2)
+    changes = [
+        change for number in range(1, 5) for change in (made("a", number), deleted("a", number))
+    ]
+    return catalog(*changes)
+
+
+def test_only_the_newest_deletions_are_remembered(forgetful: Catalog) -> None:
+    assert [number for number in range(1, 5) if forgetful.is_gone(number)] == [3, 4]
+    # The deletion of 2 was the fourth record.
+    assert forgetful.horizon == 4
+
+
+@pytest.mark.parametrize("incarnation", [1, 2])
+@pytest.mark.parametrize("drawn_at", [0, 1, 2, 3])
+def test_an_incarnation_whose_deletion_is_forgotten_does_not_come_back(
+    forgetful: Catalog, incarnation: int, drawn_at: int
+) -> None:
+    """Whenever it was drawn: that was before it was deleted."""
+    _same(judge_create(forgetful, "a", incarnation, drawn_at), OffsetMismatch)
+
+
+def test_what_is_drawn_at_the_end_is_made(forgetful: Catalog) -> None:
+    found = judge_create(forgetful, "a", 9, 0)
+    assert str(found).endswith("remembers deletions from 4 on; draw another one at 8")
+    for drawn_at in range(4, 9):
+        assert judge_create(forgetful, "a", 9, drawn_at) is None
+
+
+def test_nothing_is_drawn_in_the_future(forgetful: Catalog) -> None:
+    """The horizon would never get there: once deleted and forgotten, it could come back."""
+    _same(judge_create(forgetful, "a", 9, 9), OffsetMismatch)
+
+
+def test_a_repeat_is_a_success_however_early_it_was_drawn(forgetful: Catalog) -> None:
+    forgetful.apply(encode_change(made("b", 9)))
+    assert judge_create(forgetful, "b", 9, 0) == facts("b", 9)
+
+
+# -- on disk -----------------------------------------------------------------------------------
+
+
+def test_a_table_goes_on_where_it_was_written_down(forgetful: Catalog) -> None:
+    forgetful.apply(encode_change(made("b", 9)))
+    again = Catalog.decode(forgetful.encode())
+    assert again is not None
+    assert again.horizon == 4
+    for table in (forgetful, again):
+        table.apply(encode_change(made("a", 5)))
+        table.apply(encode_change(deleted("b", 9)))
+    assert again.logs == forgetful.logs == [facts("a", 5)]
+    assert again.find(5) == facts("a", 5)
+    assert (again.applied, again.horizon) == (forgetful.applied, forgetful.horizon) == (11, 6)
+    assert [number for number in range(1, 10) if again.is_gone(number)] == [4, 9]
+    assert again.encode() == forgetful.encode()
+
+
+def test_a_table_that_this_release_cannot_read_is_none() -> None:
+    for data in (b"", b"\xc1", catalog(made("a", 1)).encode()[:-1]):
+        assert Catalog.decode(data) is None
 
 
 # -- names -------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ async def test_a_deletion_that_waits_keeps_nobody_waiting(
                     client.fetch(new, 0),
                     client.call(ReadEnds(new.to_bytes(16, "little"))),
                 ):
-                    with pytest.raises(NotLeader, match=f"{full} has not made this log yet"):
+                    with pytest.raises(NotLeader, match=f"{full} has no room for this log yet"):
                         await ask
                 with pytest.raises(LogNotFound):
                     await client.fetch(old, 0)
@@ -201,7 +201,6 @@ async def test_what_is_deleted_next_makes_room_for_the_manifest(
 async def test_what_was_deleted_behind_a_log_without_room_is_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The manifest does not count beyond the log that is put off; the table knows all the same."""
     late, make, made = new_log(), Replicas.make_directory, list[tuple[str, int]]()
 
     async def make_but_the_late_one(replicas: Replicas, incarnation: int) -> None:
@@ -226,7 +225,7 @@ async def test_what_was_deleted_behind_a_log_without_room_is_not_made_again(
         left.mkdir()
         await cluster.start(full)
         keeper = cluster.nodes[full]._keeper
-        await until(lambda: keeper.carrier.is_late(number(late)) and keeper.carrier.carried == 3)
+        await until(lambda: keeper.carrier.why_late(number(late)) and keeper.carrier.carried == 3)
         assert made == []
         assert not left.exists()
         monkeypatch.undo()
@@ -246,7 +245,7 @@ async def test_a_deleted_log_is_not_found_in_a_table_that_is_old(
         async def in_two_steps(keeper: Keeper) -> None:
             fetched = await keeper._replica.fetch(0, 1 << 20, 10.0, 0)
             made, _ = _values(fetched, 0)
-            keeper.carrier.put(keeper.catalog.apply(made))
+            keeper.carrier.apply(made)
             await more.wait()
             await follow(keeper)
 

@@ -23,7 +23,6 @@ from server_rig import (
 
 from quorate.batch import Batch
 from quorate.errors import (
-    Damaged,
     Fenced,
     InvalidArgument,
     InvariantBroken,
@@ -308,17 +307,6 @@ async def test_who_was_away_makes_up_for_it(tmp_path: Path) -> None:
                 await client.call(FindLog("old"))
             await until(lambda: cluster.nodes["n3"].service.replicas.get(log))
             assert (await client.call(ReadEnds(log.to_bytes(16, "little")))).end == 1
-
-
-@in_loop
-async def test_a_log_that_was_made_is_never_made_anew(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path, 1)
-    await cluster.start("n1")
-    log = await create(cluster, "orders")
-    await cluster.stop("n1")
-    (tmp_path / "n1" / LOGS / log_name(log)).rename(tmp_path / "aside")
-    with pytest.raises(Damaged, match="log orders was made here"):
-        await cluster.start("n1")
 
 
 @in_loop

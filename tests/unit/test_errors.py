@@ -34,7 +34,7 @@ FINAL = {
 
 def test_everything_is_exported_in_order() -> None:
     assert errors.__all__ == sorted(errors.__all__)
-    assert set(errors.__all__) == {*DEFINED, "check", "error_for"}
+    assert set(errors.__all__) == {*DEFINED, "check", "code_of", "error_for"}
 
 
 def test_every_code_of_the_contract_is_there() -> None:

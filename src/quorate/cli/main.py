@@ -8,7 +8,6 @@ last line of the standard output, for programs. The exit status is 0 if it was d
 from __future__ import annotations
 
 import os
-import re
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -20,7 +19,14 @@ import click
 from quorate import __version__
 from quorate.cli.documents import printable
 from quorate.cli.output import USAGE, OutputFailed, error_label, give_help, print_json, tell
-from quorate.errors import DiskFailed, OutcomeUnknown, QuorateError, ReplicaHalted, WrongDirectory
+from quorate.errors import (
+    DiskFailed,
+    OutcomeUnknown,
+    QuorateError,
+    ReplicaHalted,
+    WrongDirectory,
+    code_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,17 +90,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except QuorateError as error:
         return _fail(error.code, str(error), as_json=as_json, retriable=error.retriable)
     except ReplicaHalted as halt:
-        return _fail(_code(type(halt)), str(halt), as_json=as_json)
+        return _fail(halt.code, str(halt), as_json=as_json)
     except click.Abort:
         return _fail("INTERRUPTED", "stopped before the end", as_json=as_json)
     except OutputFailed as error:
-        return UNREAD if error.excused else _fail(_code(type(error)), str(error), as_json=False)
+        return UNREAD if error.excused else _fail(code_of(type(error)), str(error), as_json=False)
     except PermissionError as error:
         message = f"{error.filename} is closed to this user; run as the user that owns it"
-        return _fail(_code(WrongDirectory), message, as_json=as_json)
+        return _fail(code_of(WrongDirectory), message, as_json=as_json)
     except OSError as error:
         message = f"{error.filename or 'the disk'}: {error.strerror}"
-        return _fail(_code(DiskFailed), message, as_json=as_json)
+        return _fail(code_of(DiskFailed), message, as_json=as_json)
 
 
 def _open_missing_streams() -> None:
@@ -104,11 +110,6 @@ def _open_missing_streams() -> None:
         if getattr(sys, name) is None:
             stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115  # until the end
             setattr(sys, name, stream)
-
-
-def _code(kind: type[Exception]) -> str:
-    """A halt has no code: it is the name of its class, as an error's is."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).upper()
 
 
 def _fail(

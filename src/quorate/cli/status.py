@@ -14,11 +14,13 @@ from quorate.cli.output import error_label, print_json, print_line, print_table,
 from quorate.errors import QuorateError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from quorate.cli.options import ClientOptions
     from quorate.client.blocking import Client
     from quorate.client.results import ClusterStatus, LogSummary, NodeSummary, ReplicaSummary
 
-__all__ = ["replica_rows", "short", "status"]
+__all__ = ["halted_lines", "replica_rows", "short", "status"]
 
 WATCH_S = 1.0
 NUMBERS = ("TERM", "FIRST", "END", "COMMITTED")
@@ -69,6 +71,17 @@ def _show(options: ClientOptions, found: ClusterStatus) -> None:
         [_log_row(log) for log in found["logs"]],
         numbers=NUMBERS,
     )
+    for line in halted_lines(found["logs"]):
+        print_line(line)
+
+
+def halted_lines(logs: Iterable[LogSummary]) -> Iterator[str]:
+    """One for each replica that its node stopped: why."""
+    for log in logs:
+        for one in log["replicas"]:
+            if one["halted"]:
+                stopped = click.style(f"{log['name']} is stopped on {one['node']}", fg="red")
+                yield f"{stopped}: {one['halted']}"
 
 
 def _yes(up: bool) -> str:

@@ -11,7 +11,14 @@ from quorate.client.pool import reason
 from quorate.client.retries import Effect, Lost, Unreachable
 from quorate.client.session import wire_id
 from quorate.client.status import merge_status
-from quorate.errors import Behind, InvalidArgument, LogExists, QuorateError, Timeout
+from quorate.errors import (
+    Behind,
+    InvalidArgument,
+    LogExists,
+    OffsetMismatch,
+    QuorateError,
+    Timeout,
+)
 from quorate.wire.calls import CreateLog, DeleteLog, FindLog, ListLogs, Status
 from quorate.wire.shapes import check_log_name
 
@@ -28,6 +35,8 @@ INCARNATION_BITS = 128
 _HEX = re.compile(r"[0-9a-f]{32}")
 # How a LOG_EXISTS ends.
 _INCARNATION = re.compile(rf"incarnation ({_HEX.pattern})$")
+# How an OFFSET_MISMATCH of a create ends.
+_DRAW_AT = re.compile(r"draw another one at (\d+)$")
 
 
 async def find_log(session: Session, name: str, *, create: bool = False) -> Route:
@@ -56,10 +65,21 @@ async def find_log(session: Session, name: str, *, create: bool = False) -> Rout
 async def create_log(session: Session, name: str) -> Route:
     """Done when a leader serves it. The id is drawn here, so that a repeat makes no second log."""
     check_log_name(name)
-    call = CreateLog(name, wire_id(secrets.randbits(INCARNATION_BITS)), _patience_ms(session))
     catalog = session.routing.catalog
-    found = await session.change(catalog, f"create {name}", call, Effect.ONCE, LogExists)
-    return session.routing.found(found)
+    while True:
+        call = CreateLog(
+            name, wire_id(secrets.randbits(INCARNATION_BITS)), _patience_ms(session),
+            catalog.session_end,
+        )  # fmt: skip
+        try:
+            found = await session.change(catalog, f"create {name}", call, Effect.ONCE, LogExists)
+            return session.routing.found(found)
+        except OffsetMismatch as early:
+            # Nothing was made with this id, and nothing will be.
+            named = _DRAW_AT.search(str(early))
+            if named is None or int(named[1]) <= catalog.session_end:
+                raise
+            catalog.saw(int(named[1]))
 
 
 async def delete_log(session: Session, name: str, life: str | None = None) -> int:

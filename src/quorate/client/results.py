@@ -59,6 +59,8 @@ class ReplicaSummary(TypedDict):
     state: str
     # Whether its disk has no room for what is appended, as far as anybody said so.
     full: bool
+    # Why its node stopped it; None if it did not, or nobody knows.
+    halted: str | None
 
 
 class LogSummary(TypedDict):

@@ -65,6 +65,7 @@ def _log(views: Views, places: Mapping[str, str]) -> LogSummary:
                 lag=None if match is None else max(0, committed - match),
                 state=_state(view, peer, leads=leads and holder == node),
                 full=view.full if view else peer is not None and peer.full,
+                halted=(view.halted or None) if view else None,
             )
         )
     return LogSummary(
@@ -80,14 +81,14 @@ def _log(views: Views, places: Mapping[str, str]) -> LogSummary:
     )
 
 
-def _rank(view: LogStatus) -> tuple[int, bool, int]:
-    return view.term, view.role == LEADER, view.committed
+def _rank(view: LogStatus) -> tuple[bool, int, bool, int]:
+    return not view.halted, view.term, view.role == LEADER, view.committed
 
 
 def _state(view: LogStatus | None, peer: ReplicaStatus | None, *, leads: bool) -> str:
     if leads:
         return "self"
-    if view is None:
+    if view is None or view.halted:
         return "down"
     # Nobody sends it anything: the next leader begins with a question.
     return peer.state if peer else "compare"

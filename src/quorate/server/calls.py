@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from quorate.server.catalog import LogFacts
     from quorate.server.keeper import Keeper
     from quorate.server.members import Members
-    from quorate.server.replicas import Hosted, Replicas
+    from quorate.server.replicas import Down, Hosted, Replicas
     from quorate.wire.calls import Call, Found
 
 __all__ = ["Calls"]
@@ -97,8 +97,9 @@ class Calls:
 
     async def _create_log(self, call: wire.CreateLog) -> LogFound:
         incarnation = _incarnation(call.incarnation)
+        timeout_s = _seconds(call.timeout_ms)
         return self._found(
-            await self._keeper.create(call.name, incarnation, _seconds(call.timeout_ms))
+            await self._keeper.create(call.name, incarnation, timeout_s, call.drawn_at)
         )
 
     async def _delete_log(self, call: wire.DeleteLog) -> Done:
@@ -185,7 +186,8 @@ class Calls:
 
     def _look(self) -> NodeStatus:
         own, addresses = self._members.own, self._members.addresses
-        logs = [_status_of(hosted) for hosted in sorted(self._replicas, key=lambda one: one.name)]
+        down = map(_status_down, self._replicas.down.values())
+        logs = sorted([*map(_status_of, self._replicas), *down], key=lambda one: one.name)
         use = self._keeper.disk.look()
         return NodeStatus(own.node, addresses[own.node], addresses, logs, use.used, use.full)
 
@@ -215,6 +217,13 @@ def _status_of(hosted: Hosted) -> LogStatus:
         [ReplicaStatus(*peer) for peer in status.peers],
         status.full,
     )
+
+
+def _status_down(down: Down) -> LogStatus:
+    return LogStatus(
+        down.name, _bytes(down.incarnation), _ROLES[Role.FOLLOWER], None, 0, 0, 0, 0, 0, 0, [],
+        halted=down.reason,
+    )  # fmt: skip
 
 
 def _incarnation(data: bytes) -> int:

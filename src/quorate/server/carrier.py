@@ -1,30 +1,28 @@
-"""Makes and deletes logs on a node, as the catalog says.
+"""Makes, opens and deletes logs on a node: carries out what the reconciler says, in the loop.
 
-Records are carried out one after the other, and the manifest says how many were. A log is in the
-manifest before its replica says a word, and stays there until its last file is gone: what a node
-knew only in memory it forgets with its next crash. Whatever is done may be done again.
-
-Only a log for which there is no room is put off: what comes after it may free some, and others
-wait for that. The manifest does not count beyond it, so the next start finds it again.
+A log is in the manifest before its replica says a word, and stays there until its last file is
+gone: what a node knew only in memory it forgets with its next crash.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from contextlib import suppress
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
-from quorate.errors import DiskFailed
+from quorate.errors import Busy, DiskFailed
 from quorate.server.manifest import PASSING, drop_spare, remove_log
+from quorate.server.reconciler import Make, Open, Reconciler, Remove, Retire
+from quorate.server.replicas import CATALOG
+from quorate.server.table import TABLE_EVERY, TableFile
 from quorate.storage.manifest import LogLife, LogState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from quorate.server.catalog import Change, LogFacts
     from quorate.server.manifest import ManifestFile
+    from quorate.server.reconciler import Step
     from quorate.server.replicas import Replicas
     from quorate.storage.directory import DataDirectory
     from quorate.types import NodeId
@@ -38,163 +36,149 @@ RETRY_S = 0.25
 
 
 class Carrier:
-    """Carries out what it is given, in that order."""
+    """Brings the logs of this node in line with the catalog, whose table it owns."""
 
     def __init__(
-        self,
-        node: NodeId,
-        replicas: Replicas,
-        stored: ManifestFile,
-        is_gone: Callable[[int], bool],
-        moved: Callable[[], None],
+        self, node: NodeId, replicas: Replicas, stored: ManifestFile, moved: Callable[[], None]
     ) -> None:
         self._node = node
         self._replicas = replicas
         self._stored = stored
-        # Whether a log is deleted by some record that is known, if not carried out yet.
-        self._is_gone = is_gone
-        # Told each time that the number below moves.
+        # Told each time that more is carried out.
         self._moved = moved
-        # So many records were carried out or put off.
-        self.carried = 0
-        # Those after them.
-        self._changes: deque[Change | None] = deque()
+        self._kept = TableFile(replicas.directory)
+        self.catalog = self._kept.read()
+        self._plan = Reconciler(
+            node, stored.manifest, self.catalog, replicas.directory.incarnations(),
+            replicas.has, replicas.catalog_incarnation,
+        )  # fmt: skip
         self._came = asyncio.Event()
-        # Logs that are put off: the number of the record of each, and what it says.
-        self._late: dict[int, tuple[int, LogFacts]] = {}
+        # Due when what was put off is tried again.
+        self._retrying: asyncio.TimerHandle | None = None
 
-    def put(self, change: Change | None) -> None:
-        """The next record of the catalog; None if it changes nothing."""
-        self._changes.append(change)
+    # -- what is known -------------------------------------------------------------------------
+
+    def apply(self, value: bytes) -> None:
+        """The next record of the catalog."""
+        change: Change | None = self.catalog.apply(value)
+        if change is not None:
+            self._plan.take(change)
         self._came.set()
 
-    def is_late(self, incarnation: int) -> bool:
-        """Whether a log is not here because there is no room for it."""
-        return incarnation in self._late
+    @property
+    def carried(self) -> int:
+        """So many records are carried out here, or put off for want of room."""
+        return self._plan.carried
+
+    def why_late(self, incarnation: int) -> str | None:
+        """Why a log is not here although it should be; None if nothing failed."""
+        return self._plan.why_late(incarnation)
+
+    # -- work ----------------------------------------------------------------------------------
+
+    async def open_catalog(self, nodes: tuple[NodeId, ...]) -> None:
+        """Open the catalog, which is made on a node's first start. Raises ReplicaHalted."""
+        replicas, own = self._replicas, self._replicas.catalog_incarnation
+        if own not in self._stored.manifest.logs:
+            await self._patiently(lambda: replicas.make_directory(own))
+            life = LogLife(LogState.MADE, 0, nodes, CATALOG)
+            await self._patiently(lambda: self._record({own: life}))
+        await self._patiently(lambda: replicas.open_catalog(nodes))
+
+    async def open_logs(self) -> None:
+        """Open every log that is made, and finish every deletion that was begun."""
+        await asyncio.gather(*map(self._carry_out, self._plan.first_steps()))
 
     async def run(self) -> None:
-        """Carry out record after record, for ever. Raises ReplicaHalted."""
+        """Carry out step after step, for ever. Raises ReplicaHalted."""
         while True:
-            while self._changes:
-                change = self._changes.popleft()
-                # What a run before this one did is only counted.
-                if self.carried >= self._stored.manifest.applied:
-                    await self._carry_out(change)
-                self.carried += 1
-                self._moved()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_S if self._late else None):
-                    self._came.clear()
-                    await self._came.wait()
-            for _, facts in [*self._late.values()]:
-                if await self._make(facts, self.carried):
-                    del self._late[facts.incarnation]
-                    await self._count(self.carried)
+            self._came.clear()
+            while (step := self._plan.next()) is not None:
+                await self._carry_out(step)
+            self._moved()
+            await self._keep_table()
+            await self._came.wait()
 
-    async def _carry_out(self, change: Change | None) -> None:
-        number = self.carried
-        if change is None or self._node not in change.log.nodes:
-            pass
-        elif not change.made:
-            await self._delete(change.log.incarnation)
-        elif self._is_gone(change.log.incarnation):
-            pass  # it would be made for nothing; and after a start, for the second time
-        elif not await self._make(change.log, number + 1):
-            self._late[change.log.incarnation] = number, change.log
-        await self._count(number + 1)
+    def _retry(self) -> None:
+        self._retrying = None
+        self._plan.retry()
+        self._came.set()
 
-    # -- counting ------------------------------------------------------------------------------
+    async def _carry_out(self, step: Step) -> None:
+        try:
+            if isinstance(step, Make):
+                await self._make(step.log)
+            elif isinstance(step, Open):
+                await self._replicas.open(step.incarnation, step.log.name, step.log.nodes)
+            elif isinstance(step, Retire):
+                await self._retire(step.incarnations)
+            else:
+                await self._remove(step)
+        except (OSError, Busy, DiskFailed) as error:
+            self._put_off(step, self._check_passing(error))
+        self._moved()
 
-    async def _count(self, done: int) -> None:
-        """So many are done. Not urgent: what is done twice is done."""
-        if self._proven(done) > self._stored.manifest.applied:
-            self._stored.manifest.applied = self._proven(done)
-            try:
-                await self._stored.save()
-            except OSError as error:
-                self._check_passing(error)
+    def _put_off(self, step: Step, why: str) -> None:
+        deletes = isinstance(step, Retire | Remove)
+        told = "deletion put off log=%s error=%s" if deletes else "log put off log=%s error=%s"
+        for incarnation in self._plan.put_off(step, why):
+            log.warning(told, self._name(incarnation), why)
+        if self._retrying is None:
+            self._retrying = asyncio.get_running_loop().call_later(RETRY_S, self._retry)
 
-    def _proven(self, done: int) -> int:
-        """How many the manifest may count, if ``done`` are: all before the first that it lacks."""
-        manifest = self._stored.manifest
-        missing = [number for key, (number, _) in self._late.items() if key not in manifest.logs]
-        return max(manifest.applied, min(missing, default=done))
+    def _name(self, incarnation: int) -> str:
+        known = self.catalog.find(incarnation) or self._stored.manifest.logs.get(incarnation)
+        return known.name if known is not None else f"{incarnation:032x}"
 
-    # -- making --------------------------------------------------------------------------------
-
-    async def _make(self, facts: LogFacts, done: int) -> bool:
-        """Whether the log is here; not if there is no room for it."""
+    async def _make(self, facts: LogFacts) -> None:
         name, incarnation, nodes, created_us = facts
-        try:
-            if incarnation not in self._stored.manifest.logs:
-                await self._replicas.make_directory(incarnation)
-                life = LogLife(LogState.MADE, created_us, nodes, name)
-                await self._write_down(incarnation, life, done)
-            if self._replicas.get(incarnation) is None:
-                await self._replicas.open(incarnation, name, nodes)
-                log.info("log made log=%s incarnation=%s", name, f"{incarnation:032x}")
-        except (OSError, DiskFailed) as error:
-            cause = self._check_passing(error)
-            if incarnation not in self._late:
-                log.warning("log put off log=%s error=%s", name, str(cause))
-            return False
-        return True
+        await self._replicas.make_directory(incarnation)
+        await self._record({incarnation: LogLife(LogState.MADE, created_us, nodes, name)})
+        await self._replicas.open(incarnation, name, nodes)
+        log.info("log made log=%s incarnation=%s", name, f"{incarnation:032x}")
 
-    async def _write_down(self, incarnation: int, life: LogLife, done: int) -> None:
-        manifest = self._stored.manifest
-        before = manifest.applied
-        manifest.logs[incarnation] = life
-        manifest.applied = self._proven(done)
-        try:
-            await self._stored.save()
-        except OSError:
-            # Nobody may take it for made.
-            del manifest.logs[incarnation]
-            manifest.applied = before
-            raise
+    async def _retire(self, incarnations: tuple[int, ...]) -> None:
+        for incarnation in incarnations:
+            await self._replicas.close(incarnation)
+            await self._with_files(drop_spare, incarnation)
+        lives = self._stored.manifest.logs
+        await self._record(
+            {one: lives[one]._replace(state=LogState.DELETING) for one in incarnations}
+        )
 
-    # -- deleting ------------------------------------------------------------------------------
-
-    async def _delete(self, incarnation: int) -> None:
-        manifest = self._stored.manifest
-        self._late.pop(incarnation, None)
-        life = manifest.logs.get(incarnation)
-        if life is not None:
-            await self._give_up(incarnation)
-            manifest.logs[incarnation] = life._replace(state=LogState.DELETING)
-            await self._patiently(self._save)
-            await self.finish_deleting(incarnation)
-            log.info("log deleted log=%s incarnation=%s", life.name, f"{incarnation:032x}")
-        else:
-            # It may have got as far as a directory.
-            await self._with_files(remove_log, incarnation)
-
-    async def _give_up(self, incarnation: int) -> None:
-        """Leave a log, with the room that it took ahead: on a full disk the manifest finds some
-        there."""
-        await self._replicas.close(incarnation)
-        await self._with_files(drop_spare, incarnation)
-
-    async def _save(self) -> None:
-        """Write the manifest, if need be where those were that are to be deleted next."""
-        try:
-            await self._stored.save()
-        except OSError:
-            next_ones = [change.log.incarnation for change in self._changes if _deletes(change)]
-            for incarnation in filter(self._replicas.get, next_ones):
-                await self._give_up(incarnation)
-            raise
-
-    async def finish_deleting(self, incarnation: int) -> None:
-        """Remove what is left of a log. Durable with the next manifest."""
+    async def _remove(self, step: Remove) -> None:
+        incarnation = step.incarnation
+        life = self._stored.manifest.logs.get(incarnation)
         await self._with_files(remove_log, incarnation)
-        del self._stored.manifest.logs[incarnation]
+        self._plan.removed(incarnation)
+        if life is not None:
+            await self._record({incarnation: None})
+            log.info("log deleted log=%s incarnation=%s", life.name, f"{incarnation:032x}")
+
+    async def _record(self, lives: Mapping[int, LogLife | None]) -> None:
+        """Change the manifest, for good when this returns. Raises OSError."""
+        with self._plan.recorded(lives):
+            await self._stored.save()
 
     async def _with_files(
         self, act: Callable[[DataDirectory, int], None], incarnation: int
     ) -> None:
         loop, directory = asyncio.get_running_loop(), self._replicas.directory
-        await self._patiently(lambda: loop.run_in_executor(None, act, directory, incarnation))
+        await loop.run_in_executor(None, act, directory, incarnation)
+
+    async def _keep_table(self) -> None:
+        """Now and then write the table down, so that the next start need not read all of the
+        catalog. Not urgent: a disk without room can do without."""
+        applied = self.catalog.applied
+        if applied < self._kept.applied + TABLE_EVERY or not self._plan.deletions_done:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, self._kept.write, self.catalog.encode())
+        except OSError as error:
+            self._check_passing(error)
+        else:
+            self._kept.applied = applied
 
     # -- what passes ---------------------------------------------------------------------------
 
@@ -204,23 +188,22 @@ class Carrier:
         while True:
             try:
                 await act()
-                if told:
-                    log.info("the catalog goes on")
                 return
-            except OSError as error:
+            except (OSError, Busy, DiskFailed) as error:
                 cause = self._check_passing(error)
-                if str(cause) != told:
-                    told = str(cause)
+                if cause != told:
+                    told = cause
                     log.warning("the catalog waits error=%s", told)
             await asyncio.sleep(RETRY_S)
 
-    def _check_passing(self, error: OSError | DiskFailed) -> OSError:
-        """What the system refused for now. Raises DiskFailed if it is anything else."""
-        cause = error if isinstance(error, OSError) else error.__cause__
-        if not isinstance(cause, OSError) or cause.errno not in PASSING:
-            raise DiskFailed(f"{self._node}: the catalog: {error}") from cause
-        return cause
-
-
-def _deletes(change: Change | None) -> TypeGuard[Change]:
-    return change is not None and not change.made
+    def _check_passing(self, error: Exception) -> str:
+        """What the system refused for now: room, or another open file. Raises DiskFailed if it is
+        anything else."""
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, Busy) or (isinstance(cause, OSError) and cause.errno in PASSING):
+                return str(cause)
+            cause = cause.__cause__
+        if isinstance(error, DiskFailed):
+            raise error
+        raise DiskFailed(f"{self._node}: the catalog: {error}") from error

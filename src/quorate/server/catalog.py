@@ -3,6 +3,11 @@
 Pure: records in, the table out. Every node reads the same records in the same order, so all have
 the same table; the leader judges what is asked of it against that table before it appends, and
 appends only if nothing came in between.
+
+A deleted incarnation never comes back, although only the newest deletions are remembered. Whoever
+draws an incarnation says where the catalog ended then. An incarnation whose deletion was forgotten
+was drawn before that deletion; so nothing is made that was drawn before the newest deletion that
+was forgotten (:attr:`Catalog.horizon`).
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from quorate.errors import (
     LogExists,
     LogNotFound,
     LogRecreated,
+    OffsetMismatch,
     QuorateError,
 )
 from quorate.types import NodeId
@@ -33,6 +39,8 @@ __all__ = [
 ]
 
 INCARNATION_BYTES = 16
+# Deletions that are remembered. Nodes need not agree on it: only the leader judges by it.
+GONE_MAX = 10_000
 
 
 def catalog_incarnation(cluster: str) -> int:
@@ -65,40 +73,61 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     created_us: int
 
 
-def encode_change(change: Change) -> bytes:
-    """The record that brings it about."""
+def _to_bytes(incarnation: int) -> bytes:
+    return incarnation.to_bytes(INCARNATION_BYTES, "little")
+
+
+def _to_int(incarnation: bytes) -> int:
+    return int.from_bytes(incarnation, "little")
+
+
+def _record(change: Change) -> _Record:
     name, incarnation, nodes, created_us = change.log
     op: Literal["create", "delete"] = "create" if change.made else "delete"
-    number = incarnation.to_bytes(INCARNATION_BYTES, "little")
-    return msgspec.msgpack.encode(_Record(op, name, number, list(nodes), created_us))
+    return _Record(op, name, _to_bytes(incarnation), list(nodes), created_us)
+
+
+def encode_change(change: Change) -> bytes:
+    """The record that brings it about."""
+    return msgspec.msgpack.encode(_record(change))
+
+
+def _change(record: _Record) -> Change:
+    nodes = tuple(NodeId(node) for node in record.nodes)
+    facts = LogFacts(record.name, _to_int(record.incarnation), nodes, record.created_us)
+    return Change(record.op == "create", facts)
 
 
 def _decode_change(value: bytes) -> Change:
     try:
-        record = msgspec.msgpack.decode(value, type=_Record)
+        return _change(msgspec.msgpack.decode(value, type=_Record))
     except msgspec.DecodeError as error:
         # To go on would be to have another table than the others.
         raise InvariantBroken(f"a record of the catalog cannot be read: {error}") from None
-    facts = LogFacts(
-        record.name,
-        int.from_bytes(record.incarnation, "little"),
-        tuple(NodeId(node) for node in record.nodes),
-        record.created_us,
-    )
-    return Change(record.op == "create", facts)
+
+
+class _Table(msgspec.Struct, array_like=True):
+    applied: int
+    horizon: int
+    # Records that would make what there is.
+    logs: list[_Record]
+    # Deletions, oldest first: the incarnation and the number of the record.
+    gone: list[tuple[bytes, int]]
 
 
 class Catalog:
     """The table after the first ``applied`` records."""
 
-    __slots__ = ("_by_incarnation", "_by_name", "_gone", "applied")
+    __slots__ = ("_by_incarnation", "_by_name", "_gone", "applied", "horizon")
 
     def __init__(self) -> None:
         self.applied = 0
+        # Deletions by records before this one may be forgotten.
+        self.horizon = 0
         self._by_name: dict[str, LogFacts] = {}
         self._by_incarnation: dict[int, LogFacts] = {}
-        # Incarnations that were deleted: they never come back.
-        self._gone: set[int] = set()
+        # The newest deletions, oldest first: each incarnation with the number of its record.
+        self._gone: dict[int, int] = {}
 
     @property
     def logs(self) -> list[LogFacts]:
@@ -111,6 +140,7 @@ class Catalog:
         return self._by_incarnation.get(incarnation)
 
     def is_gone(self, incarnation: int) -> bool:
+        """Whether it was deleted, as far as deletions are remembered."""
         return incarnation in self._gone
 
     def apply(self, value: bytes) -> Change | None:
@@ -121,19 +151,54 @@ class Catalog:
         if change.made:
             if log.name in self._by_name or log.incarnation in self._gone:
                 return None
-            self._by_name[log.name] = self._by_incarnation[log.incarnation] = log
+            self._insert(log)
         else:
             known = self._by_incarnation.pop(log.incarnation, None)
             if known is None:
                 return None
             del self._by_name[known.name]
-            self._gone.add(known.incarnation)
+            self._gone[known.incarnation] = self.applied - 1
+            self._forget()
             change = Change(made=False, log=known)
         return change
 
+    def _insert(self, log: LogFacts) -> None:
+        self._by_name[log.name] = self._by_incarnation[log.incarnation] = log
 
-def judge_create(catalog: Catalog, name: str, incarnation: int) -> LogFacts | QuorateError | None:
-    """The log, if an earlier try made it; why it cannot be made; None if it can."""
+    def _forget(self) -> None:
+        """Only so many deletions are remembered."""
+        while len(self._gone) > GONE_MAX:
+            oldest = next(iter(self._gone))
+            self.horizon = self._gone.pop(oldest) + 1
+
+    def encode(self) -> bytes:
+        """The table, to start from the next time."""
+        logs = [_record(Change(made=True, log=log)) for log in self._by_name.values()]
+        gone = [(_to_bytes(incarnation), number) for incarnation, number in self._gone.items()]
+        return msgspec.msgpack.encode(_Table(self.applied, self.horizon, logs, gone))
+
+    @staticmethod
+    def decode(data: bytes) -> Catalog | None:
+        """What :meth:`encode` gave; None if this release cannot read it."""
+        try:
+            table = msgspec.msgpack.decode(data, type=_Table)
+        except msgspec.DecodeError:
+            return None
+        catalog = Catalog()
+        catalog.applied, catalog.horizon = table.applied, table.horizon
+        for record in table.logs:
+            catalog._insert(_change(record).log)
+        catalog._gone = {_to_int(incarnation): number for incarnation, number in table.gone}
+        return catalog
+
+
+def judge_create(
+    catalog: Catalog, name: str, incarnation: int, drawn_at: int
+) -> LogFacts | QuorateError | None:
+    """The log, if an earlier try made it; why it cannot be made; None if it can.
+
+    ``drawn_at`` is where the catalog ended when the incarnation was drawn, or earlier.
+    """
     if catalog.is_gone(incarnation):
         # Whoever has the name now: an earlier try made this one.
         return LogNotFound(f"log {name} with incarnation {incarnation:032x} was deleted")
@@ -145,6 +210,12 @@ def judge_create(catalog: Catalog, name: str, incarnation: int) -> LogFacts | Qu
     other = catalog.find(incarnation)
     if other is not None:
         return InvalidArgument(f"incarnation {incarnation:032x} is that of log {other.name}")
+    if not catalog.horizon <= drawn_at <= catalog.applied:
+        # Too early: it may have been deleted. Too late: the horizon would never reach it.
+        return OffsetMismatch(
+            f"incarnation {incarnation:032x} was drawn at offset {drawn_at} of the catalog, which "
+            f"remembers deletions from {catalog.horizon} on; draw another one at {catalog.applied}"
+        )
     return None
 
 

@@ -15,23 +15,18 @@ from typing import TYPE_CHECKING
 from quorate.batch import Batch, encode_batch
 from quorate.entry import decode_entry, unpack_batches
 from quorate.errors import (
+    Damaged,
     InvalidArgument,
     LogNotFound,
     NotLeader,
     OffsetMismatch,
+    OffsetOutOfRange,
     OutcomeUnknown,
     QuorateError,
     Timeout,
 )
 from quorate.server.carrier import RETRY_S, Carrier
-from quorate.server.catalog import (
-    Catalog,
-    Change,
-    LogFacts,
-    encode_change,
-    judge_create,
-    judge_delete,
-)
+from quorate.server.catalog import Change, LogFacts, encode_change, judge_create, judge_delete
 from quorate.server.disk import no_room_for_log
 from quorate.state.judge import AppendTerms
 from quorate.wire.calls import AwaitCatalog
@@ -72,13 +67,13 @@ class Keeper:
         links: PeerLinks,
         disk: Disk,
     ) -> None:
-        self.catalog = Catalog()
         self.disk = disk
         self._node = node
         self._replicas = replicas
         self._stored = stored
         self._links = links
-        self.carrier = Carrier(node, replicas, stored, self.catalog.is_gone, self._moved)
+        self.carrier = Carrier(node, replicas, stored, self._moved)
+        self.catalog = self.carrier.catalog
         # Who waits until more is known or carried out.
         self._waiting: set[asyncio.Future[None]] = set()
 
@@ -95,6 +90,12 @@ class Keeper:
         while True:
             try:
                 fetched = await self._replica.fetch(catalog.applied, FETCH_BYTES, WAIT_S, 0)
+            except OffsetOutOfRange as error:
+                # It is said behind a barrier: the whole cluster lost what was carried out here.
+                raise Damaged(
+                    f"{self._node} has carried out {catalog.applied} records of the catalog, and "
+                    f"the catalog has fewer: {error}; do not go on with this cluster, copy its logs"
+                ) from error
             except QuorateError as error:
                 if str(error) != told:
                     told = str(error)
@@ -102,7 +103,7 @@ class Keeper:
                 await asyncio.sleep(RETRY_S)
                 continue
             for value in _values(fetched, catalog.applied):
-                self.carrier.put(catalog.apply(value))
+                self.carrier.apply(value)
             self._moved()
 
     # -- waiting -------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ class Keeper:
         """Raises LogNotFound only behind a barrier."""
         facts = self.catalog.named(name)
         # One that is not here may have been deleted: after a start the table is old for a while.
-        if facts is None or self._replicas.get(facts.incarnation) is None:
+        if facts is None or not self._replicas.has(facts.incarnation):
             await self.learn()
             facts = self.catalog.named(name)
         if facts is None:
@@ -159,6 +160,7 @@ class Keeper:
         found = self._replicas.get(incarnation)
         if found is not None:
             return found
+        self._check_down(incarnation)
         await self.learn()
         if self.catalog.find(incarnation) is not None:
             with suppress(TimeoutError):
@@ -169,8 +171,20 @@ class Keeper:
             return found
         if self.catalog.find(incarnation) is None:
             raise LogNotFound(f"no log has incarnation {incarnation:032x}")
-        why = "no room for" if self.carrier.is_late(incarnation) else "not made"
-        raise NotLeader(f"{self._node} has {why} this log yet; leader: none")
+        self._check_down(incarnation)
+        late = self.carrier.why_late(incarnation)
+        why = f"no room for this log yet: {late}" if late else "not made this log yet"
+        raise NotLeader(f"{self._node} has {why}; leader: none")
+
+    def _check_down(self, incarnation: int) -> None:
+        """Raises NotLeader if the log halted here: clients go to another node with that, be it to
+        read or to write."""
+        down = self._replicas.down.get(incarnation)
+        if down is not None:
+            raise NotLeader(
+                f"{self._node} has stopped its replica of log {down.name}: {down.reason}; ask "
+                f"another node; leader: none"
+            )
 
     async def readable(self, incarnation: int) -> Replica:
         """A replica that has learnt since it was opened where its log ends.
@@ -185,7 +199,9 @@ class Keeper:
 
     # -- leading -------------------------------------------------------------------------------
 
-    async def create(self, name: str, incarnation: int, timeout_s: float) -> LogFacts:
+    async def create(
+        self, name: str, incarnation: int, timeout_s: float, drawn_at: int
+    ) -> LogFacts:
         """Make a log, and return once a leader serves it."""
         check_log_name(name)
         self._check_incarnation(incarnation)
@@ -194,7 +210,7 @@ class Keeper:
         async with attempt.within(timeout_s):
             while True:
                 end = await self._lead()
-                found = judge_create(self.catalog, name, incarnation)
+                found = judge_create(self.catalog, name, incarnation, drawn_at)
                 if isinstance(found, QuorateError):
                     raise found
                 if found is None:
@@ -275,6 +291,8 @@ class Keeper:
         await self.reach(self.catalog.applied)
         while not self.catalog.is_gone(incarnation):
             hosted = self._replicas.get(incarnation)
+            if incarnation in self._replicas.down:
+                return  # whether a leader serves it cannot be seen from here
             if hosted is not None:  # else there is no room for it here yet
                 with suppress(QuorateError):
                     await hosted.replica.barrier()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from quorate.errors import Damaged, InvalidArgument
 from quorate.storage.directory import LOGS, DataDirectory, log_name
 from quorate.storage.layout import PAGE, SPARE, UNFINISHED, VOTE_COPIES, pages
-from quorate.storage.manifest import MANIFEST, LogState, Manifest, Member
+from quorate.storage.manifest import MANIFEST, Manifest, Member
 from quorate.storage.steps import NO_SPACE, plan_vote
 from quorate.storage.vfs import RealVfs
 from quorate.types import Term, VoteRecord
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from quorate.storage.vfs import Vfs
     from quorate.types import NodeId
 
-__all__ = ["PASSING", "ManifestFile", "drop_spare", "make_log", "remove_log"]
+__all__ = ["PASSING", "ManifestFile", "check_log", "drop_spare", "make_log", "remove_log"]
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,6 @@ class ManifestFile:
             self.save_now()
             return
         self.manifest = found
-        _check_logs(found, self._directory)
         for node, address in nodes.items():
             if node in found.nodes:
                 found.nodes[node] = found.nodes[node]._replace(address=address)
@@ -127,17 +126,16 @@ def _allocate_next(vfs: Vfs, size: int) -> None:
             raise
 
 
-def _check_logs(manifest: Manifest, directory: DataDirectory) -> None:
-    """A log has its directory and a vote record from the moment at which it is made."""
-    for incarnation, life in manifest.logs.items():
-        place = directory.path / LOGS / log_name(incarnation)
-        votes = [place / name for name in VOTE_COPIES]
-        if life.state is LogState.MADE and not any(vote.exists() for vote in votes):
-            missing = votes[0] if place.is_dir() else place
-            raise Damaged(
-                f"log {life.name} was made here and {missing} is missing; restore it, or replace "
-                f"this node as a new one"
-            )
+def check_log(directory: DataDirectory, incarnation: int, name: str) -> None:
+    """Raise Damaged if a log that was made here has no directory or no vote record any more."""
+    place = directory.path / LOGS / log_name(incarnation)
+    votes = [place / copy for copy in VOTE_COPIES]
+    if not any(vote.exists() for vote in votes):
+        missing = votes[0] if place.is_dir() else place
+        raise Damaged(
+            f"log {name} was made here and {missing} is missing; restore it, or replace this node "
+            f"as a new one"
+        )
 
 
 def make_log(directory: DataDirectory, incarnation: int) -> None:

@@ -1,7 +1,7 @@
 """A node, from its first step to its last: what it opens, in which order, and how it stops.
 
-It halts as a whole: a replica that must not go on ends the process, because what is wrong with one
-log is wrong with the disk or the code that all of them share.
+It halts as a whole if its disk fails or its catalog must not go on: all logs share both. Any other
+halt stops one log's replica, see `replicas.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from quorate.metrics import CONTENT_TYPE, Exposition, LogMetrics, Metrics, Snaps
 from quorate.net.links import PeerLinks
 from quorate.net.listener import Listener
 from quorate.server.carrier import RETRY_S
-from quorate.server.catalog import catalog_incarnation
 from quorate.server.disk import Disk, RoomWatch
 from quorate.server.http import HttpServer, Page
 from quorate.server.keeper import Keeper
@@ -25,11 +24,10 @@ from quorate.server.manifest import ManifestFile
 from quorate.server.members import Members
 from quorate.server.peers import PeerSession
 from quorate.server.presence import Presence
-from quorate.server.replicas import CATALOG, Hosted, Replicas
+from quorate.server.replicas import Hosted, Replicas
 from quorate.server.service import Service
 from quorate.server.settings import check_loopback
 from quorate.storage.directory import DataDirectory
-from quorate.storage.manifest import LogLife, LogState
 from quorate.types import NodeId, Role
 from quorate.wire.frames import FrameLimits
 from quorate.wire.handshake import Hello, Identity, Welcome
@@ -212,24 +210,8 @@ class Node:
                     await self._meeting.wait()
 
     async def _open_logs(self) -> None:
-        replicas, manifest = self._replicas, self._stored.manifest
-        catalog = catalog_incarnation(self._settings.cluster)
-        if catalog not in manifest.logs:
-            await replicas.make_directory(catalog)
-            manifest.logs[catalog] = LogLife(LogState.MADE, 0, self._members.ids, CATALOG)
-            await self._stored.save()
-        await replicas.open_catalog(self._members.ids)
-        lives = [(key, life) for key, life in manifest.logs.items() if key != catalog]
-        for incarnation, life in lives:
-            if life.state is LogState.DELETING:
-                await self._keeper.carrier.finish_deleting(incarnation)
-        await asyncio.gather(
-            *(
-                replicas.open(incarnation, life.name, life.nodes)
-                for incarnation, life in lives
-                if life.state is LogState.MADE
-            )
-        )
+        await self._keeper.carrier.open_catalog(self._members.ids)
+        await self._keeper.carrier.open_logs()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -379,6 +361,7 @@ class Node:
             use.free_bytes,
             len(self.service.sessions),
             use.full,
+            tuple((down.name, down.damaged) for down in self._replicas.down.values()),
         )
 
 

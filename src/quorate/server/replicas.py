@@ -1,4 +1,9 @@
-"""The replicas of this node: each log's copy, found by its incarnation."""
+"""The replicas of this node: each log's copy, found by its incarnation.
+
+What is wrong with one log stops that log's replica on this node, and no other: it serves nothing,
+votes for nobody and acknowledges nothing until the node is restarted. Two halts end the node: a
+disk that failed, because all logs share it; and the catalog's, because no log does without it.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +16,24 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.config import KIB, MIB, Config, Limits
-from quorate.errors import Busy, InvariantBroken
+from quorate.errors import Busy, Damaged, DiskFailed, InvariantBroken, ReplicaHalted
 from quorate.net.limits import open_files_max
 from quorate.raft.messages import Append
 from quorate.raft.output import Event, Happening
 from quorate.replica.shell import Replica
 from quorate.replica.writer import Writer
 from quorate.server.catalog import catalog_incarnation
-from quorate.server.manifest import make_log
+from quorate.server.manifest import check_log, make_log
 from quorate.types import GroupId, NodeId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from quorate.errors import ReplicaHalted
     from quorate.metrics import Metrics
     from quorate.raft.messages import Envelope
     from quorate.storage.directory import DataDirectory
 
-__all__ = ["CATALOG", "Hosted", "Replicas"]
+__all__ = ["CATALOG", "Down", "Hosted", "Replicas"]
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +72,24 @@ class Hosted(NamedTuple):
     replica: Replica
 
 
+class Down(NamedTuple):
+    """A log whose replica here halted, or could not even start."""
+
+    name: str
+    incarnation: int
+    halt: ReplicaHalted
+    # Gives its files back; None if it never had them.
+    closing: asyncio.Task[None] | None
+
+    @property
+    def damaged(self) -> bool:
+        return isinstance(self.halt, Damaged)
+
+    @property
+    def reason(self) -> str:
+        return f"{self.halt.code}: {self.halt}"
+
+
 class Replicas:
     """Opens and closes them, and brings every message to its own."""
 
@@ -88,6 +110,8 @@ class Replicas:
         self._writer = Writer(observe=metrics.fsync_duration.observe)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="quorate-reader")
         self._hosted: dict[int, Hosted] = {}
+        # Logs of users that must not go on here. None of them is among the hosted.
+        self.down: dict[int, Down] = {}
         # Those that may be read without asking anybody.
         self.readable: set[int] = set()
         # Peers may make or open a log before this node does: what they say first is kept for it.
@@ -112,24 +136,37 @@ class Replicas:
         await loop.run_in_executor(self._readers, make_log, self.directory, incarnation)
 
     async def open_catalog(self, nodes: tuple[NodeId, ...]) -> None:
+        """Raises ReplicaHalted: without it a node can do nothing."""
         limits = Limits(batch_bytes=CATALOG_BATCH_BYTES)
         storage = replace(self._config.storage, segment_bytes=CATALOG_SEGMENT_BYTES)
         config = replace(self._config, limits=limits, storage=storage)
         await self._open(self.catalog_incarnation, CATALOG, nodes, config)
 
     async def open(self, incarnation: int, name: str, nodes: tuple[NodeId, ...]) -> None:
-        """Take part in a log. Raises ReplicaHalted if its files do not allow that."""
-        await self._open(incarnation, name, nodes, self._config)
+        """Take part in a log of a user. If its files do not allow that, it is down from then on.
 
-    async def _open(
-        self, incarnation: int, name: str, nodes: tuple[NodeId, ...], config: Config
-    ) -> None:
+        Raises DiskFailed; one with a cause that passes (no room, too many files) may be repeated.
+        """
+        self._check_free(incarnation, name)
+        try:
+            await self._open(incarnation, name, nodes, self._config)
+        except DiskFailed:
+            raise
+        except ReplicaHalted as halt:
+            self._stop_log(Down(name, incarnation, halt, None))
+
+    def _check_free(self, incarnation: int, name: str) -> None:
+        """Two replicas would write to the same files."""
         if incarnation in self._hosted:
-            # Two replicas would write to the same files.
             raise InvariantBroken(
                 f"log {name} has incarnation {incarnation:032x}, with which "
                 f"{self._hosted[incarnation].name} is open"
             )
+
+    async def _open(
+        self, incarnation: int, name: str, nodes: tuple[NodeId, ...], config: Config
+    ) -> None:
+        check_log(self.directory, incarnation, name)
         replica = await Replica.open(
             self.directory,
             GroupId(self.directory.identity.cluster, incarnation),
@@ -138,7 +175,7 @@ class Replicas:
             self._writer,
             self._readers,
             send=self._send,
-            halted=self._halted,
+            halted=partial(self._on_halt, incarnation),
             report=partial(self._report, name),
         )
         self._hosted[incarnation] = Hosted(name, incarnation, replica)
@@ -149,14 +186,42 @@ class Replicas:
             else:
                 self._early.append(envelope)
 
+    # -- halts ---------------------------------------------------------------------------------
+
+    def _on_halt(self, incarnation: int, halt: ReplicaHalted) -> None:
+        """A replica stopped itself: nothing of it is sent or written any more."""
+        if isinstance(halt, DiskFailed) or incarnation == self.catalog_incarnation:
+            self._halted(halt)
+            return
+        name, _, replica = self._hosted.pop(incarnation)
+        closing = asyncio.get_running_loop().create_task(self._give_back(name, replica))
+        self._stop_log(Down(name, incarnation, halt, closing))
+
+    async def _give_back(self, name: str, replica: Replica) -> None:
+        """Close the files, without the mark of a clean stop: they are what a kill leaves."""
+        try:
+            await replica.close(clean=False)
+        except Exception as problem:  # noqa: BLE001  # it halted: what more goes wrong is only told
+            log.error("a halted replica did not close log=%s error=%s", name, repr(problem))
+
+    def _stop_log(self, down: Down) -> None:
+        self.down[down.incarnation] = down
+        self._forget(down.incarnation, down.name)
+        log.critical("replica halts log=%s error=%s", down.name, down.reason)
+
+    def _forget(self, incarnation: int, name: str) -> None:
+        self.readable.discard(incarnation)
+        self._metrics.appended_records.pop(name, None)
+        self._metrics.elections.pop(name, None)
+
     async def close(self, incarnation: int) -> None:
         """Leave a log that was deleted: what its files say does not matter any more."""
-        hosted = self._hosted.pop(incarnation, None)
+        hosted, down = self._hosted.pop(incarnation, None), self.down.pop(incarnation, None)
         if hosted is not None:
             await hosted.replica.close(clean=False)
-            self.readable.discard(incarnation)
-            self._metrics.appended_records.pop(hosted.name, None)
-            self._metrics.elections.pop(hosted.name, None)
+            self._forget(incarnation, hosted.name)
+        elif down is not None and down.closing is not None:
+            await down.closing
 
     async def close_all(self) -> None:
         """A clean stop. Answers to all that was asked are given before this returns."""
@@ -165,6 +230,7 @@ class Replicas:
         for problem in problems:
             if problem is not None:
                 log.error("a replica did not stop in order error=%s", str(problem))
+        await asyncio.gather(*(down.closing for down in self.down.values() if down.closing))
         self._writer.close()
         self._readers.shutdown()
 
@@ -177,6 +243,10 @@ class Replicas:
     def get(self, incarnation: int) -> Hosted | None:
         """A log of a user."""
         return self._hosted.get(incarnation) if incarnation != self.catalog_incarnation else None
+
+    def has(self, incarnation: int) -> bool:
+        """Whether a log has a replica here, be it one that halted."""
+        return incarnation in self._hosted or incarnation in self.down
 
     def __iter__(self) -> Iterator[Hosted]:
         """Logs of users."""
@@ -199,9 +269,10 @@ class Replicas:
                 one.replica.deliver(envelope)
 
     def _deliver_later(self, envelope: Envelope) -> None:
-        """The log is not made here yet, or was deleted. Entries are long, and sent again."""
+        """The log is not made here yet, was deleted, or is down. Entries are long, and sent
+        again."""
         self._metrics.stray_messages += 1
-        if type(envelope.message) is not Append:
+        if type(envelope.message) is not Append and envelope.group.incarnation not in self.down:
             self._early.append(envelope)
 
     def link_closed(self, peer: NodeId) -> None:

@@ -70,7 +70,8 @@ class Manifest:
 
     nodes: dict[NodeId, Member]
     logs: dict[int, LogLife] = field(default_factory=dict)
-    # So many records of the catalog were carried out here.
+    # The catalog's table after so many records was the newest by which the logs above were changed.
+    # An older one makes no log: it still has logs that were deleted here.
     applied: int = 0
     # How often in a row the disk failed: each time the next start waits longer.
     failures: int = 0

@@ -112,11 +112,17 @@ class ListLogs(Call[Logs], tag="list-logs"):
 
 
 class CreateLog(Call[LogFound], tag="create-log"):
-    """Answered when a leader serves it. A repeat with the same incarnation is a success."""
+    """Answered when a leader serves it. A repeat with the same incarnation is a success.
+
+    OFFSET_MISMATCH if the incarnation was drawn before the newest deletion that the catalog does
+    not remember: nothing was made, and nothing will be. Its text ends with the offset at which
+    another one may be drawn."""
 
     name: Name
     incarnation: Id
     timeout_ms: Milliseconds
+    # Where the catalog ended when the incarnation was drawn, or earlier. A repeat says the same.
+    drawn_at: Number = 0
 
 
 class DeleteLog(Call[Done], tag="delete-log"):
@@ -301,6 +307,8 @@ class LogStatus(Shape):
     peers: list[ReplicaStatus]
     # This node's disk has no room for what clients append.
     full: bool = False
+    # Why this node's replica stopped; empty if it runs. Then the numbers above say nothing.
+    halted: str = ""
 
 
 class NodeStatus(Shape):

@@ -62,6 +62,14 @@ TESTS = (
     ),
     (("client/",), ("client/test_client_retries.py",)),
     (("server/roster.py",), ("server/test_roster.py",)),
+    (
+        ("server/reconciler.py", "server/catalog.py", "server/table.py"),
+        ("server/test_reconciler.py", "server/test_catalog.py", "server/test_table.py"),
+    ),
+    (
+        ("server/replicas.py", "server/carrier.py", "server/keeper.py"),
+        ("server/test_halted_logs.py", "server/test_carrier.py"),
+    ),
     (("server/",), ("server/test_manifest.py",)),
 )  # fmt: skip
 

@@ -216,7 +216,7 @@ STATE = (
         "log-made-anew-when-missing",
         "a log that was made and is gone is damage, not a new log",
         "server/manifest.py",
-        "        if life.state is LogState.MADE and not any(vote.exists() for vote in votes):\n",
-        "        if False:\n",
+        "    if not any(vote.exists() for vote in votes):\n",
+        "    if False:\n",
     ),
 )

@@ -1,0 +1,84 @@
+"""The catalog's table on disk: a start reads it, and of the catalog only what came after.
+
+One file of the data directory. Everything in it is in the catalog's log, too; so a file that is
+missing or damaged costs a start the time to read the whole log, and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from quorate.server.catalog import INCARNATION_BYTES, Catalog, catalog_incarnation
+from quorate.storage.layout import UNFINISHED
+from quorate.storage.vfs import RealVfs
+
+if TYPE_CHECKING:
+    from quorate.storage.directory import DataDirectory
+
+__all__ = ["TABLE", "TABLE_EVERY", "TableFile"]
+
+log = logging.getLogger(__name__)
+
+TABLE = "catalog"
+# It is written after so many records of the catalog: a start reads as many at most, or a few more.
+TABLE_EVERY = 1000
+_MAGIC = b"QTABLE1\n"
+# Then: the CRC32C of the rest, the catalog's incarnation, the table.
+_CRC = struct.Struct("<I")
+
+
+class TableFile:
+    """Reads and writes it."""
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self._path = directory.path
+        incarnation = catalog_incarnation(directory.identity.cluster)
+        self._own = incarnation.to_bytes(INCARNATION_BYTES, "little")
+        # How many records the newest one on disk has.
+        self.applied = 0
+
+    def read(self) -> Catalog:
+        """The table that was written last; an empty one if there is none that can be read."""
+        try:
+            data = (self._path / TABLE).read_bytes()
+        except FileNotFoundError:
+            return Catalog()
+        except OSError as error:
+            log.warning("the catalog's table is not read: the log will be error=%s", str(error))
+            return Catalog()
+        found = self._decode(data)
+        if found is None:
+            log.warning("the catalog's table is damaged: the log is read instead")
+            return Catalog()
+        self.applied = found.applied
+        return found
+
+    def _decode(self, data: bytes) -> Catalog | None:
+        head = len(_MAGIC) + _CRC.size
+        rest = data[head:]
+        proof = _MAGIC + _CRC.pack(crc32c(rest))
+        if data[:head] != proof or not rest.startswith(self._own):
+            return None
+        return Catalog.decode(rest[len(self._own) :])
+
+    def write(self, table: bytes) -> None:
+        """Replace it: a crash leaves the new one or the one before. Raises OSError."""
+        rest = self._own + table
+        vfs = RealVfs(self._path)
+        try:
+            aside = TABLE + UNFINISHED
+            if aside in vfs.names():
+                vfs.unlink(aside)
+            file = vfs.create(aside)
+            try:
+                file.write(0, [_MAGIC, _CRC.pack(crc32c(rest)), rest])
+                file.sync()
+            finally:
+                file.close()
+            vfs.rename(aside, TABLE)
+        finally:
+            vfs.close()

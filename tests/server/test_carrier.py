@@ -1,0 +1,150 @@
+"""What passes by itself ends no node: no room, and no other file that may be opened."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from server_rig import (
+    CLUSTER,
+    Cluster,
+    WireClient,
+    create,
+    in_loop,
+    leader_of,
+    new_log,
+    on_any,
+    until,
+)
+
+from quorate.errors import Busy, DiskFailed, NotLeader
+from quorate.replica.opening import plan_opening
+from quorate.server import carrier as carriers
+from quorate.server.catalog import catalog_incarnation
+from quorate.server.manifest import remove_log
+from quorate.wire.calls import CreateLog, DeleteLog, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+    from typing import Any
+
+    from quorate.storage.directory import DataDirectory
+
+PASSING = [errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT]
+
+
+class Refusals:
+    """Opening a log is refused, so often; as from the system, or as by an archive that met it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int, *, busy: bool = False) -> None:
+        self.left = 0
+        self.log: int | None = None
+
+        def refusing(directory: DataDirectory, group: Any, *rest: Any) -> Generator[str, None, Any]:
+            if self.left and self.log in (None, group.incarnation):
+                self.left -= 1
+                error = OSError(number, "as told")
+                if busy:
+                    raise Busy("entry 1 cannot be read now") from error
+                raise error
+            return (yield from plan_opening(directory, group, *rest))
+
+        monkeypatch.setattr("quorate.replica.shell.plan_opening", refusing)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carriers, "RETRY_S", 0.01)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("number", PASSING)
+@in_loop
+async def test_a_log_that_cannot_be_opened_for_now_is_opened_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, busy: bool
+) -> None:
+    refusals = Refusals(monkeypatch, number, busy=busy)
+    async with Cluster.started(tmp_path, 1) as cluster:
+        refusals.left = 3
+        log = await create(cluster, "orders")
+        assert refusals.left == 0
+        async with leader_of(cluster, "orders") as client:
+            assert await client.append(log, b"a") == 0
+
+
+@in_loop
+async def test_a_start_without_files_opens_what_it_can_and_the_rest_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusals = Refusals(monkeypatch, errno.EMFILE)
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log, other = await create(cluster, "orders"), await create(cluster, "bills")
+        await cluster.stop("n1")
+        refusals.log, refusals.left = log, 1_000_000
+        await cluster.start("n1")
+        async with leader_of(cluster, "bills") as client:
+            await client.append(other, b"a")
+            with pytest.raises(NotLeader, match=r"no room for this log yet: .*as told"):
+                await client.append(log, b"a")
+            assert [one.name for one in (await client.call(Status())).logs] == ["bills"]
+            refusals.left = 0
+            await until(lambda: cluster.nodes["n1"].service.replicas.get(log))
+        told = [line.getMessage() for line in caplog.records if line.levelno == logging.WARNING]
+        assert [line for line in told if "put off" in line] == [
+            "log put off log=orders error=[Errno 24] as told"
+        ]
+
+
+@in_loop
+async def test_a_catalog_that_cannot_be_opened_for_now_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = Refusals(monkeypatch, errno.EMFILE)
+    async with Cluster.started(tmp_path, 1) as cluster:
+        await cluster.stop("n1")
+        refusals.log, refusals.left = catalog_incarnation(CLUSTER), 3
+        await cluster.start("n1")
+        assert refusals.left == 0
+
+
+@in_loop
+async def test_what_does_not_pass_ends_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = Refusals(monkeypatch, errno.EIO)
+    cluster = Cluster(tmp_path, 1)
+    await cluster.start("n1")
+    await until(lambda: cluster.nodes["n1"]._ready)
+    refusals.left = 1
+    async with WireClient.to(cluster.address("n1")) as client:
+        making = asyncio.create_task(client.call(CreateLog("orders", new_log(), 10_000)))
+        with pytest.raises(DiskFailed, match="as told"):
+            await cluster.running.pop("n1")
+        await cluster.nodes["n1"]._close()
+        with pytest.raises((asyncio.CancelledError, NotLeader)):
+            await making
+
+
+@in_loop
+async def test_a_deletion_without_files_is_put_off_and_done_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log = await create(cluster, "orders")
+        refused = list[int]()
+
+        def remove_at_last(directory: DataDirectory, incarnation: int) -> None:
+            if len(refused) < 3:
+                refused.append(incarnation)
+                raise OSError(errno.EMFILE, "as told")
+            remove_log(directory, incarnation)
+
+        monkeypatch.setattr("quorate.server.carrier.remove_log", remove_at_last)
+        call = DeleteLog("orders", log.to_bytes(16, "little"), 10_000)
+        await on_any(cluster, lambda client: client.call(call))
+        assert refused == [log] * 3
+        assert not list((tmp_path / "n1" / "logs").glob(f"{log:032x}"))

@@ -1,0 +1,268 @@
+"""One log that must not go on: it stops on its node, and everything else goes on there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from server_rig import (
+    CLUSTER,
+    Cluster,
+    WireClient,
+    create,
+    error_code,
+    in_loop,
+    leader_of,
+    number,
+    on_any,
+    until,
+)
+
+from quorate.errors import (
+    Damaged,
+    DiskFailed,
+    InvariantBroken,
+    NotLeader,
+    ReplicaHalted,
+    StateDiverged,
+)
+from quorate.metrics import Exposition
+from quorate.server.catalog import catalog_incarnation
+from quorate.storage.directory import LOGS, log_name
+from quorate.storage.layout import CLEAN, VOTE_COPIES
+from quorate.wire.calls import CreateLog, DeleteLog, FindLog, ListLogs, ReadEnds, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from quorate.server.replicas import Replicas
+    from quorate.wire.calls import LogStatus
+
+HALTS = [Damaged("as told"), InvariantBroken("as told"), StateDiverged("as told")]
+
+
+def replicas_of(cluster: Cluster, node: str) -> Replicas:
+    return cluster.nodes[node].service.replicas
+
+
+def halt(cluster: Cluster, node: str, log: int, error: ReplicaHalted) -> None:
+    """As if a turn of the log's replica had ended with that."""
+    hosted = replicas_of(cluster, node).get(log)
+    assert hosted is not None
+    hosted.replica._halt(error)
+
+
+def wire(log: int) -> bytes:
+    return log.to_bytes(16, "little")
+
+
+async def status(cluster: Cluster, node: str) -> dict[str, LogStatus]:
+    async with WireClient.to(cluster.address(node)) as client:
+        return {log.name: log for log in (await client.call(Status())).logs}
+
+
+def metrics(cluster: Cluster, node: str) -> list[str]:
+    """The lines that tell of logs."""
+    running = cluster.nodes[node]
+    text = Exposition("1.2.3", running.metrics, running._snapshot).text().decode()
+    return [line for line in text.splitlines() if "log=" in line]
+
+
+async def refused_with(client: WireClient, log: int) -> list[str]:
+    """What everything that a client may ask of a log is answered with."""
+    asked = (
+        client.append(log, b"a"),
+        client.fetch(log, 0),
+        client.call(ReadEnds(wire(log))),
+        client.call(ReadEnds(wire(log), barrier=True)),
+    )
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert all("stopped its replica of log orders" in str(answer) for answer in answers)
+    return [error_code(answer) for answer in answers]
+
+
+# -- while a node runs -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", HALTS, ids=lambda one: type(one).__name__)
+@in_loop
+async def test_a_halt_of_one_log_stops_that_log_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: ReplicaHalted
+) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log, other = await create(cluster, "orders"), await create(cluster, "bills")
+        node = cluster.nodes["n1"]
+        await until(lambda: node._ready)
+        halt(cluster, "n1", log, error)
+        async with WireClient.to(cluster.address("n1")) as client:
+            assert await refused_with(client, log) == ["NOT_LEADER"] * 4
+            assert await client.append(other, b"a") == 0
+            assert len((await client.fetch(other, 0)).rows) == 1
+            assert (await client.call(FindLog("orders"))).leader is None
+            listed = (await client.call(ListLogs())).logs
+            assert [one.name for one in listed] == ["bills", "orders"]
+        logs = await status(cluster, "n1")
+        assert logs["orders"].halted == f"{error.code}: as told"
+        assert logs["bills"].halted == ""
+        assert node._readyz().status == 200
+        seen = metrics(cluster, "n1")
+        damaged = float(isinstance(error, Damaged))
+        assert f'quorate_damaged_ranges{{log="orders"}} {damaged}' in seen
+        assert 'quorate_replica_halted{log="orders"} 1.0' in seen
+        assert 'quorate_replica_halted{log="bills"} 0.0' in seen
+        assert not any("is_leader" in line and "orders" in line for line in seen)
+        told = [line for line in caplog.records if line.levelno == logging.CRITICAL]
+        assert [line.getMessage() for line in told] == [
+            f"replica halts log=orders error={error.code}: as told"
+        ]
+
+
+@in_loop
+async def test_the_others_go_on_with_a_log_that_halted_here(tmp_path: Path) -> None:
+    async with Cluster.started(tmp_path) as cluster:
+        log = await create(cluster, "orders")
+        async with leader_of(cluster, "orders") as client:
+            await client.append(log, b"before")
+        leader = replicas_of(cluster, "n1").get(log)
+        assert leader is not None
+        halted = str(leader.replica.leader)
+        halt(cluster, halted, log, Damaged("as told"))
+        strays = cluster.nodes[halted].metrics.stray_messages
+        early = replicas_of(cluster, halted)._early
+        early.clear()
+        # Another one leads: this one neither votes nor answers, nor does it say that it leads.
+        assert await on_any(cluster, lambda client: client.append(log, b"after")) == 1
+        # Messages for it are counted, and not kept for a replica that is never opened.
+        await until(lambda: cluster.nodes[halted].metrics.stray_messages > strays + 5)
+        assert not [one for one in early if one.group.incarnation == log]
+        async with WireClient.to(cluster.address(halted)) as client:
+            with pytest.raises(NotLeader, match=r"ask another node; leader: none$"):
+                await client.append(log, b"never")
+
+
+@in_loop
+async def test_a_stop_marks_all_logs_clean_but_the_one_that_halted(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 1)
+    await cluster.start("n1")
+    log, other = await create(cluster, "orders"), await create(cluster, "bills")
+    halt(cluster, "n1", log, Damaged("as told"))
+    await cluster.stop("n1")
+    logs = tmp_path / "n1" / LOGS
+    assert not (logs / log_name(log) / CLEAN).exists()
+    assert (logs / log_name(other) / CLEAN).exists()
+    # It is tried again with the next start.
+    await cluster.start("n1")
+    assert replicas_of(cluster, "n1").get(log)
+    await cluster.stop("n1")
+
+
+@in_loop
+async def test_a_halted_log_can_be_deleted_and_made_again(tmp_path: Path) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log = await create(cluster, "orders")
+        halt(cluster, "n1", log, Damaged("as told"))
+        async with WireClient.to(cluster.address("n1")) as client:
+            # It exists: a repeat of its making is a success, whoever serves it.
+            await client.call(CreateLog("orders", wire(log), 5_000))
+            await client.call(DeleteLog("orders", wire(log), 10_000))
+            assert not (tmp_path / "n1" / LOGS / log_name(log)).exists()
+            assert await status(cluster, "n1") == {}
+            again = number(
+                (await client.call(CreateLog("orders", b"again" + bytes(11), 9_000))).incarnation
+            )
+            assert await client.append(again, b"a") == 0
+
+
+@in_loop
+async def test_a_disk_that_failed_ends_the_node_whichever_log_found_out(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 1)
+    await cluster.start("n1")
+    log = await create(cluster, "orders")
+    halt(cluster, "n1", log, DiskFailed("as told"))
+    with pytest.raises(DiskFailed, match="as told"):
+        await cluster.running.pop("n1")
+    await cluster.nodes["n1"]._close()
+
+
+@in_loop
+async def test_a_halt_of_the_catalog_ends_the_node(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 1)
+    await cluster.start("n1")
+    replicas_of(cluster, "n1").catalog._halt(Damaged("as told"))
+    with pytest.raises(Damaged, match="as told"):
+        await cluster.running.pop("n1")
+    await cluster.nodes["n1"]._close()
+
+
+# -- at a start --------------------------------------------------------------------------------
+
+
+def lose_directory(place: Path) -> None:
+    shutil.rmtree(place)
+
+
+def spoil_votes(place: Path) -> None:
+    for name in VOTE_COPIES:
+        (place / name).write_bytes(b"rot" * 50)
+
+
+def spoil_first_segment(place: Path) -> None:
+    first = min(place.glob("*.segment"))
+    data = bytearray(first.read_bytes())
+    data[: len(data) // 2] = bytes(len(data) // 2)
+    first.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lose_directory, "DAMAGED: log orders was made here and"),
+        (spoil_votes, "DAMAGED: no copy of the vote record can be read"),
+        (spoil_first_segment, "DAMAGED: entries are lost on this disk"),
+    ],
+)
+@in_loop
+async def test_a_log_that_cannot_be_opened_is_skipped(
+    tmp_path: Path, spoil: Callable[[Path], None], told: str
+) -> None:
+    cluster = Cluster(tmp_path, 1)
+    await cluster.start("n1")
+    log, other = await create(cluster, "orders"), await create(cluster, "bills")
+    async with leader_of(cluster, "orders") as client:
+        for _ in range(25):
+            await client.append(log, bytes(60_000))
+    await cluster.stop("n1")
+    place = tmp_path / "n1" / LOGS / log_name(log)
+    spoil(place)
+    (place / CLEAN).unlink(missing_ok=True)
+    for _ in range(2):
+        await cluster.start("n1")
+        async with leader_of(cluster, "bills") as client:
+            await client.append(other, b"a")
+            assert await refused_with(client, log) == ["NOT_LEADER"] * 4
+        assert (await status(cluster, "n1"))["orders"].halted.startswith(told)
+        await cluster.stop("n1")
+        # Nothing is made anew, and nothing is called clean.
+        assert place.exists() == (spoil is not lose_directory)
+        assert not (place / CLEAN).exists()
+    await cluster.start("n1")
+    call = DeleteLog("orders", wire(log), 10_000)
+    await on_any(cluster, lambda client: client.call(call))
+    assert not place.exists()
+    assert (await status(cluster, "n1")).keys() == {"bills"}
+    await cluster.stop("n1")
+
+
+@in_loop
+async def test_a_catalog_that_cannot_be_opened_ends_the_start(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 1)
+    await cluster.start("n1")
+    await cluster.stop("n1")
+    shutil.rmtree(tmp_path / "n1" / LOGS / log_name(catalog_incarnation(CLUSTER)))
+    with pytest.raises(Damaged, match="log /catalog was made here"):
+        await cluster.start("n1")
+    await cluster.nodes["n1"]._close()

@@ -1,0 +1,368 @@
+"""What a node decides to make, open and delete: step by step, and under crashes at every step."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quorate.server import catalog as catalogs
+from quorate.server.catalog import Catalog, Change, LogFacts, encode_change
+from quorate.server.reconciler import Make, Open, Reconciler, Remove, Retire
+from quorate.storage.manifest import LogLife, LogState, Manifest, Member
+from quorate.types import NodeId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from quorate.server.reconciler import Step
+
+N1, N2 = NodeId("n1"), NodeId("n2")
+CATALOG = 0xCA7
+SEEDS = 300
+
+
+def facts(name: str, incarnation: int, *nodes: NodeId) -> LogFacts:
+    return LogFacts(name, incarnation, nodes or (N1, N2), 1)
+
+
+def life(log: LogFacts, state: LogState = LogState.MADE) -> LogLife:
+    return LogLife(state, log.created_us, log.nodes, log.name)
+
+
+class Node:
+    """A node whose disk is a manifest as bytes and a set of directories. Everything else of it is
+    forgotten by a crash."""
+
+    def __init__(self) -> None:
+        self.stored = Manifest(
+            {N1: Member("a:1", None)}, {CATALOG: life(facts("/catalog", 0))}
+        ).encode()
+        self.directories = {CATALOG}
+        self.table = Catalog().encode()
+        # Logs whose files are gone after they were recorded as made: they never come back.
+        self.deleted: set[int] = set()
+        self.start()
+
+    def start(self) -> None:
+        """What a crash leaves is all that there is."""
+        manifest, catalog = Manifest.decode(self.stored), Catalog.decode(self.table)
+        assert manifest is not None
+        assert catalog is not None
+        self.manifest, self.catalog = manifest, catalog
+        self.open: set[int] = set()
+        self.plan = Reconciler(
+            N1, manifest, catalog, self.directories, self.open.__contains__, CATALOG
+        )
+        self.work: Iterator[None] = iter(())
+
+    def read(self, record: bytes) -> None:
+        change = self.catalog.apply(record)
+        if change is not None:
+            self.plan.take(change)
+
+    def advance(self, *, fails: bool = False) -> bool:
+        """Do the next part of a step; whether there was one."""
+        try:
+            next(self.work)
+        except StopIteration:
+            step = self.plan.next()
+            if step is None:
+                return False
+            self.work = self.carry_out(step, fails=fails)
+        return True
+
+    def settle(self) -> None:
+        while self.advance():
+            pass
+
+    def carry_out(self, step: Step, *, fails: bool) -> Iterator[None]:
+        """Each part ends where a crash may come; a step that fails does so at its save."""
+        try:
+            if isinstance(step, Make):
+                incarnation = step.log.incarnation
+                assert incarnation not in self.deleted, "a deleted log is made again"
+                self.directories.add(incarnation)
+                yield
+                yield from self.save({incarnation: life(step.log)}, fails=fails)
+                self.open_log(incarnation)
+            elif isinstance(step, Open):
+                self.open_log(step.incarnation)
+            elif isinstance(step, Retire):
+                self.open.difference_update(step.incarnations)
+                yield
+                lives = self.manifest.logs
+                doomed = {
+                    one: lives[one]._replace(state=LogState.DELETING) for one in step.incarnations
+                }
+                yield from self.save(doomed, fails=fails)
+            else:
+                yield from self.remove(step.incarnation, fails=fails)
+        except OSError:
+            self.plan.put_off(step, "no room")
+
+    def save(self, lives: Mapping[int, LogLife | None], *, fails: bool) -> Iterator[None]:
+        with self.plan.recorded(lives):
+            yield
+            if fails:
+                raise OSError
+            self.stored = self.manifest.encode()
+        yield
+
+    def open_log(self, incarnation: int) -> None:
+        assert self.durable(incarnation) is LogState.MADE, "a replica speaks before the manifest"
+        assert incarnation in self.directories
+        self.open.add(incarnation)
+
+    def remove(self, incarnation: int, *, fails: bool) -> Iterator[None]:
+        state = self.durable(incarnation)
+        assert state is not LogState.MADE, "files are removed before the manifest says so"
+        assert incarnation not in self.open
+        self.directories.discard(incarnation)
+        self.plan.removed(incarnation)
+        if state is LogState.DELETING:
+            self.deleted.add(incarnation)
+        yield
+        if incarnation in self.manifest.logs:
+            yield from self.save({incarnation: None}, fails=fails)
+
+    def durable(self, incarnation: int) -> LogState | None:
+        manifest = Manifest.decode(self.stored)
+        assert manifest is not None
+        return manifest.logs[incarnation].state if incarnation in manifest.logs else None
+
+    def keep_table(self) -> None:
+        if self.plan.deletions_done:
+            self.table = self.catalog.encode()
+
+
+# -- step by step ------------------------------------------------------------------------------
+
+ORDERS, BILLS = facts("orders", 1), facts("bills", 2)
+MAKE_ORDERS, MAKE_BILLS = (encode_change(Change(True, log)) for log in (ORDERS, BILLS))
+DELETE_ORDERS, DELETE_BILLS = (encode_change(Change(False, log)) for log in (ORDERS, BILLS))
+
+
+def with_logs(*records: bytes) -> Node:
+    node = Node()
+    for record in records:
+        node.read(record)
+    node.settle()
+    return node
+
+
+def test_a_log_is_made_recorded_and_opened() -> None:
+    node = Node()
+    assert node.plan.next() is None
+    node.read(MAKE_ORDERS)
+    assert node.plan.next() == Make(ORDERS)
+    assert node.plan.carried == 0
+    node.settle()
+    assert node.open == {1}
+    assert node.durable(1) is LogState.MADE
+    assert node.plan.carried == 1
+
+
+def test_a_log_of_other_nodes_is_nothing_to_do() -> None:
+    node = with_logs(encode_change(Change(True, facts("theirs", 3, N2))))
+    assert node.directories == {CATALOG}
+    assert node.plan.carried == 1
+
+
+def test_a_deletion_is_recorded_before_files_are_removed() -> None:
+    node = with_logs(MAKE_ORDERS)
+    node.read(DELETE_ORDERS)
+    assert node.plan.next() == Retire((1,))
+    assert node.plan.carried == 1
+    node.settle()
+    assert (node.open, node.directories, node.durable(1)) == (set(), {CATALOG}, None)
+    assert node.plan.carried == 2
+
+
+def test_deletions_that_wait_are_recorded_together() -> None:
+    node = with_logs(MAKE_ORDERS, MAKE_BILLS)
+    for record in (DELETE_ORDERS, DELETE_BILLS):
+        node.read(record)
+    assert node.plan.next() == Retire((1, 2))
+
+
+def test_a_log_without_room_is_put_off_and_what_comes_after_it_is_not() -> None:
+    node = Node()
+    node.read(MAKE_ORDERS)
+    step = node.plan.next()
+    assert step is not None
+    assert node.plan.put_off(step, "no room") == [1]
+    assert node.plan.next() is None
+    # It does not count: whoever waits for later records must not wait for room.
+    assert node.plan.carried == 1
+    assert node.plan.why_late(1) == "no room"
+    node.read(MAKE_BILLS)
+    assert node.plan.next() == Make(BILLS)
+    node.settle()
+    node.plan.retry()
+    assert node.plan.next() == Make(ORDERS)
+    # It is told once.
+    assert node.plan.put_off(step, "no room") == []
+    node.plan.retry()
+    node.settle()
+    assert node.open == {1, 2}
+    assert node.plan.why_late(1) is None
+
+
+def test_a_deletion_that_is_put_off_is_not_done() -> None:
+    node = with_logs(MAKE_ORDERS)
+    node.read(DELETE_ORDERS)
+    step = node.plan.next()
+    assert step is not None
+    node.plan.put_off(step, "no room")
+    node.read(MAKE_BILLS)
+    node.settle()
+    assert node.open == {1, 2}
+    assert node.plan.carried == 1
+    assert not node.plan.deletions_done
+    node.plan.retry()
+    node.settle()
+    assert node.plan.carried == 3
+    assert node.plan.deletions_done
+
+
+def test_a_log_that_was_put_off_and_deleted_leaves_no_directory() -> None:
+    node = Node()
+    node.read(MAKE_ORDERS)
+    while node.plan.why_late(1) is None:
+        node.advance(fails=True)
+    assert node.directories == {CATALOG, 1}
+    node.read(DELETE_ORDERS)
+    assert node.plan.next() == Remove(1)
+    node.settle()
+    assert node.directories == {CATALOG}
+    assert node.plan.carried == 2
+
+
+def test_a_save_that_fails_leaves_the_manifest_as_it_was() -> None:
+    node = with_logs(MAKE_ORDERS)
+    before = node.manifest.encode()
+    node.read(DELETE_ORDERS)
+    with pytest.raises(OSError), node.plan.recorded({1: None, 2: life(BILLS)}):
+        assert node.manifest.applied == 2
+        raise OSError
+    assert node.manifest.encode() == before
+
+
+def test_an_old_table_makes_nothing_and_deletes_nothing() -> None:
+    """At a start the table is what was read of it so far."""
+    node = with_logs(MAKE_ORDERS, MAKE_BILLS, DELETE_ORDERS)
+    node.start()
+    node.settle()
+    assert node.open == {2}
+    for record in (MAKE_ORDERS, MAKE_BILLS):
+        node.read(record)
+        assert node.plan.next() is None
+        assert node.plan.carried == 0
+    node.read(DELETE_ORDERS)
+    assert node.plan.next() is None
+    assert node.plan.carried == 3
+
+
+def test_what_a_start_can_do_without_the_catalog() -> None:
+    node = with_logs(MAKE_ORDERS, MAKE_BILLS)
+    node.manifest.logs[1] = life(ORDERS, LogState.DELETING)
+    node.stored = node.manifest.encode()
+    node.directories.add(3)
+    node.start()
+    assert node.plan.first_steps() == [Remove(1), Open(2, life(BILLS))]
+
+
+def test_a_directory_that_no_log_has_is_removed_once_the_table_is_new_enough() -> None:
+    node = with_logs(MAKE_ORDERS)
+    node.directories.add(3)
+    node.start()
+    node.settle()
+    assert 3 in node.directories
+    node.read(MAKE_ORDERS)
+    node.settle()
+    assert node.directories == {CATALOG, 1}
+
+
+def test_a_deletion_of_which_only_the_kept_table_knows_is_done() -> None:
+    node = with_logs(MAKE_ORDERS)
+    node.read(DELETE_ORDERS)
+    node.table = node.catalog.encode()
+    node.start()
+    assert node.plan.next() == Retire((1,))
+
+
+# -- under crashes -----------------------------------------------------------------------------
+
+
+class Churn:
+    """Logs are made and deleted, a node follows, fails and crashes, as a seed says."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = Random(seed)
+        self.node = Node()
+        self.records: list[bytes] = []
+        self.there: list[LogFacts] = []
+        self.number = 0
+
+    def append(self) -> None:
+        if self.there and self.draw.random() < 0.5:
+            log = self.there.pop(self.draw.randrange(len(self.there)))
+            self.records.append(encode_change(Change(False, log)))
+        else:
+            self.number += 1
+            nodes = (N1, N2) if self.draw.random() < 0.8 else (N2,)
+            log = facts(f"log-{self.number}", self.number, *nodes)
+            self.there.append(log)
+            self.records.append(encode_change(Change(True, log)))
+
+    def read(self) -> None:
+        if self.node.catalog.applied < len(self.records):
+            self.node.read(self.records[self.node.catalog.applied])
+
+    def step(self) -> None:
+        kind = self.draw.choices(
+            (self.append, self.read, self.node.advance, self.fail, self.node.plan.retry,
+             self.node.keep_table, self.node.start),
+            (4, 6, 20, 2, 2, 2, 1),
+        )[0]  # fmt: skip
+        kind()
+
+    def fail(self) -> None:
+        self.node.advance(fails=True)
+
+    def check(self) -> None:
+        """Whoever waits for a deletion was told the truth."""
+        node = self.node
+        assert node.plan.carried <= node.catalog.applied
+        seen = Catalog()
+        gone = [seen.apply(record) for record in self.records[: node.plan.carried]]
+        deleted = {change.log.incarnation for change in gone if change and not change.made}
+        assert not deleted & (node.directories | node.open | node.manifest.logs.keys())
+
+    def end(self) -> None:
+        """Once all is read and nothing fails, the node has what the catalog says."""
+        node = self.node
+        while node.catalog.applied < len(self.records):
+            self.read()
+        while node.advance() or node.plan.carried < len(self.records) or node.plan._put_off:
+            node.plan.retry()
+        wanted = {log.incarnation for log in self.there if N1 in log.nodes}
+        assert node.open == wanted
+        assert node.directories == wanted | {CATALOG}
+        assert node.manifest.logs.keys() == wanted | {CATALOG}
+        assert node.stored == node.manifest.encode()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_node_has_the_logs_of_the_catalog_whatever_happened(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So few that deletions are forgotten before they are carried out.
+    monkeypatch.setattr(catalogs, "GONE_MAX", 2)
+    churn = Churn(seed)
+    for _ in range(400):
+        churn.step()
+        churn.check()
+    churn.end()
