@@ -165,9 +165,11 @@ def test_a_log_is_made_recorded_and_opened() -> None:
 
 
 def test_a_log_of_other_nodes_is_nothing_to_do() -> None:
-    node = with_logs(encode_change(Change(True, facts("theirs", 3, N2))))
+    theirs = facts("theirs", 3, N2)
+    node = with_logs(*(encode_change(Change(made, theirs)) for made in (True, False)))
     assert node.directories == {CATALOG}
-    assert node.plan.carried == 1
+    assert node.plan.carried == 2
+    assert node.plan.deletions_done
 
 
 def test_a_deletion_is_recorded_before_files_are_removed() -> None:
@@ -353,6 +355,7 @@ class Churn:
         assert node.directories == wanted | {CATALOG}
         assert node.manifest.logs.keys() == wanted | {CATALOG}
         assert node.stored == node.manifest.encode()
+        assert node.plan.deletions_done
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -108,12 +108,13 @@ class Reconciler:
     def take(self, change: Change) -> None:
         """The newest record of the table did that."""
         incarnation = change.log.incarnation
+        if self._node not in change.log.nodes:
+            return
+        self._todo.setdefault(incarnation, self._catalog.applied - 1)
         if not change.made:
             self._doomed.add(incarnation)
             self._late.pop(incarnation, None)
             self._put_off.discard(incarnation)
-        if self._node in change.log.nodes:
-            self._todo.setdefault(incarnation, self._catalog.applied - 1)
 
     def next(self) -> Step | None:
         """The step to carry out now; None if there is none before something changes."""
