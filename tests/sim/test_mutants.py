@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import quorate
-from quorate.testing.mutants.apply import DoesNotApply, mutated, patched
-from quorate.testing.mutants.catalogue import MUTANTS, Mutant
+from quorate.testing.mutants.apply import DoesNotApply, mutated, patched, planted
+from quorate.testing.mutants.catalogue import MUTANTS, Mutant, share_of_mutants
 
 PACKAGE = Path(quorate.__file__).parent
 REQUIRED = 100
@@ -24,10 +25,21 @@ def run_mutants(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_changes_what_it_says(mutant: Mutant) -> None:
-    with mutated(mutant) as root:
-        changed = (root / "src" / "quorate" / mutant.file).read_text()
+    changed = planted(mutant)
     assert changed != (PACKAGE / mutant.file).read_text()
     compile(changed, mutant.file, "exec")
+
+
+def test_a_copy_differs_in_the_file_of_the_mutant_only() -> None:
+    mutant = MUTANTS[0]
+    with mutated(mutant) as root:
+        copy = root / "src" / "quorate"
+        files = {path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")}
+        assert {path.relative_to(copy) for path in copy.rglob("*.py")} == files
+        different = {
+            file for file in files if (copy / file).read_text() != (PACKAGE / file).read_text()
+        }
+    assert different == {Path(mutant.file)}
 
 
 def test_the_catalogue() -> None:
@@ -44,10 +56,12 @@ def test_a_mutant_that_no_longer_applies_is_named() -> None:
 @pytest.mark.sim
 @pytest.mark.timeout(300)
 def test_the_runner_catches_and_counts() -> None:
-    arguments = ("--seeds", "30", "--swarm-seeds", "5", "--only", "double-vote", "noop-skipped")
-    done = run_mutants(*arguments)
+    done = run_mutants("--swarm-seeds", "5", "--only", "double-vote", "noop-skipped")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "mutants: 2 of 2 caught"
+    head, *rows, last = done.stdout.splitlines()
+    assert last == "mutants: 2 of 2 caught"
+    assert head.endswith("swarm alone")
+    assert [row.split()[:2] for row in rows] == [["double-vote", "test"], ["noop-skipped", "test"]]
 
 
 @pytest.mark.sim
@@ -60,12 +74,25 @@ def test_patches_from_outside(tmp_path: Path) -> None:
         "--- a/src/quorate/raft/quorum.py\n+++ b/src/quorate/raft/quorum.py\n"
         "@@ -1 +1 @@\n-no such line\n+another\n"
     )
-    done = run_mutants("--patches", str(tmp_path), "--seeds", "12", "--swarm-seeds", "4")
+    done = run_mutants("--patches", str(tmp_path), "--seeds", "4", "--in-process")
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == "mutants: 1 of 3 caught"
     assert "c-stale" in done.stdout
     assert "does not apply" in done.stdout
     assert "survived" in done.stdout
+
+
+def test_every_mutant_is_in_one_share() -> None:
+    shares = [share_of_mutants(part, 10) for part in range(1, 11)]
+    assert all(shares)
+    assert sorted(itertools.chain(*shares)) == sorted(MUTANTS)
+    assert share_of_mutants(1, 1) == list(MUTANTS)
+
+
+@pytest.mark.parametrize("share", ["0/3", "4/3", "1/0", "1", "one/two", "-1/3"])
+def test_a_share_that_cannot_be_had_is_a_usage_error(share: str) -> None:
+    done = run_mutants(f"--share={share}")
+    assert (done.returncode, "--share is K/N" in done.stderr) == (2, True)
 
 
 def test_unknown_names_and_empty_folders_are_usage_errors(tmp_path: Path) -> None:

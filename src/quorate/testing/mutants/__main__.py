@@ -1,95 +1,50 @@
 """Plants every bug in turn and requires that it is found.
 
-What looks at one part closely and fast hunts first: the enumeration of crashes at bugs of storage,
-and the tests of the file that a bug is in. All others, and those that these miss, are hunted by the
-simulator.
+The tests of the file that a bug is in hunt first, because they are fast and close to it. A bug that
+they miss is hunted by the enumeration of crashes if it is one of storage, then by the simulator,
+and at last by tests of real nodes. The same bug is caught by the same test or seed in every run.
 
-``python -m quorate.testing.mutants [--patches DIR] [--only NAME ...]``
+``python -m quorate.testing.mutants [--patches DIR] [--only NAME ...] [--share K/N]``
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
-import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.testing.mutants.apply import (
-    PACKAGE,
-    DoesNotApply,
-    environment,
-    mutated,
-    patched,
+from quorate.testing.mutants.apply import DoesNotApply, mutated, patched
+from quorate.testing.mutants.catalogue import MUTANTS, share_of_mutants
+from quorate.testing.mutants.hunters import (
+    Catch,
+    failing_without_a_bug,
+    hunt,
+    hunt_by_simulator,
 )
-from quorate.testing.mutants.catalogue import MUTANTS
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-SEEDS = 5_000
-SWARM_SEEDS = 10
-NEVER = "-"
-# The enumeration crashes the open that follows a crash once in so many times.
-EVERY_OPEN = "25"
-# No run of the simulator gets there, but to a producer's window.
-NOT_SIMULATED = ("client/", "server/")
-SIMULATED = ("client/window.py",)
-# The tests that hunt first, by the files that hold the bug; the first that fits counts. The rest of
-# consensus is the simulator's.
-TESTS = (
-    (
-        ("storage/recovered.py", "storage/checkpoint.py", "replica/engine.py"),
-        ("unit/test_engine_state.py", "unit/test_disk_full.py", "unit/test_engine_reads.py"),
-    ),
-    (("storage/", "entry.py"), ("unit/test_entry.py", "storage")),
-    (
-        ("state/", "replica/proposals.py", "replica/drafts.py", "replica/agreement.py"),
-        ("state", "unit/test_proposals.py", "unit/test_proposals_answers.py",
-         "unit/test_proposals_staging.py", "unit/test_agreement.py"),
-    ),
-    (
-        ("replica/reader.py", "replica/published.py"),
-        ("replica/test_published.py", "replica/test_reader_staging.py", "replica/test_reader.py"),
-    ),
-    (("raft/log.py",), ("unit/test_raft_log.py",)),
-    (("raft/leader.py",), ("unit/test_engine_proposals.py",)),
-    (("client/window.py",), ("client/test_producer_window.py", "client/test_producer_model.py")),
-    (
-        ("client/accumulator.py", "client/sender.py", "client/tickets.py"),
-        ("client/test_producer_records.py", "client/test_producer_sending.py"),
-    ),
-    (("client/",), ("client/test_client_retries.py",)),
-    (("server/roster.py",), ("server/test_roster.py",)),
-    (
-        ("server/reconciler.py", "server/catalog.py", "server/table.py"),
-        ("server/test_reconciler.py", "server/test_catalog.py", "server/test_table.py"),
-    ),
-    (
-        ("server/replicas.py", "server/carrier.py", "server/keeper.py"),
-        ("server/test_halted_logs.py", "server/test_carrier.py"),
-    ),
-    (("server/",), ("server/test_manifest.py",)),
-)  # fmt: skip
+# A survivor costs all of them. No bug of the catalogue that the simulator catches needs a tenth.
+SEEDS = 500
 
 
 class _Candidate(NamedTuple):
     name: str
-    # The file with the bug in it, below the package.
-    file: str
+    # The files with the bug in them, below the package.
+    files: tuple[str, ...]
     copy: AbstractContextManager[Path]
 
 
-class _Catch(NamedTuple):
-    """How the simulator noticed: which seed, which rule; no seed if it did not."""
-
-    seed: str
-    rule: str
-
-    @property
-    def caught(self) -> bool:
-        return self.seed != NEVER
+class _Verdict(NamedTuple):
+    catch: Catch | None
+    # What there is to print of it.
+    row: str
 
 
 def main() -> int:
@@ -98,34 +53,56 @@ def main() -> int:
     if isinstance(candidates, str):
         print(f"error: {candidates}", file=sys.stderr)
         return 2
-    caught = 0
-    print(f"{'mutant':40} {'seed':>6} {'rule':14} {'swarm alone':>12}", flush=True)
-    for candidate in candidates:
-        try:
-            with candidate.copy as root:
-                found = (
-                    _hunt_on_disk(root, candidate.file)
-                    or _hunt_by_tests(root, candidate.file)
-                    or _hunt(root, candidate.file, parsed.seeds)
-                )
-                seeds = min(parsed.swarm_seeds, parsed.seeds)
-                alone = _hunt(root, candidate.file, seeds, "--no-adversaries")
-        except DoesNotApply as problem:
-            print(f"{candidate.name:40} does not apply: {problem}", flush=True)
-            continue
-        caught += found.caught
-        print(f"{candidate.name:40} {found.seed:>6} {found.rule:14} {alone.seed:>12}", flush=True)
+    swarm = f" {'swarm alone':>12}" if parsed.swarm_seeds else ""
+    print(f"{'mutant':46} {'by':>7} {'rule or test':40} {'seconds':>7}{swarm}", flush=True)
+    catches = []
+    with ThreadPoolExecutor(max_workers=parsed.jobs) as pool:
+        verdicts = pool.map(lambda candidate: _try(candidate, parsed), candidates)
+        for number, verdict in enumerate(verdicts, start=1):
+            print(f"{verdict.row}  [{number}/{len(candidates)}]", flush=True)
+            if verdict.catch is not None and verdict.catch.caught:
+                catches.append(verdict.catch)
+    broken = failing_without_a_bug(catches)
+    for test in sorted(broken):
+        print(f"{test} fails without a planted bug, so it caught none", flush=True)
+    caught = sum(catch.test not in broken for catch in catches)
     print(f"mutants: {caught} of {len(candidates)} caught")
     return 0 if caught == len(candidates) else 1
+
+
+def _try(candidate: _Candidate, parsed: argparse.Namespace) -> _Verdict:
+    began = time.monotonic()
+    try:
+        with candidate.copy as root:
+            catch = hunt(root, candidate.files, parsed.seeds, processes=not parsed.in_process)
+            alone = (
+                hunt_by_simulator(root, candidate.files, parsed.swarm_seeds, "--no-adversaries")
+                if parsed.swarm_seeds
+                else None
+            )
+    except DoesNotApply as problem:
+        return _Verdict(None, f"{candidate.name:46} does not apply: {problem}")
+    row = f"{candidate.name:46} {catch.by:>7} {catch.rule:40.40} {time.monotonic() - began:7.1f}"
+    return _Verdict(catch, row if alone is None else f"{row} {alone.by:>12}")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m quorate.testing.mutants", description=__doc__)
     parser.add_argument("--patches", type=Path, help="try the *.patch files of this folder instead")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="try only these mutants")
+    parser.add_argument(
+        "--share", metavar="K/N", help="try only the K-th of N shares; a name decides its share"
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="bugs at a time")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds until one survives")
     parser.add_argument(
-        "--swarm-seeds", type=int, default=SWARM_SEEDS, help="seeds for the column 'swarm alone'"
+        "--in-process", action="store_true", help="leave out the tests of real nodes"
+    )
+    parser.add_argument(
+        "--swarm-seeds",
+        type=int,
+        default=0,
+        help="print also which of so many seeds finds it with random faults alone",
     )
     return parser
 
@@ -140,63 +117,19 @@ def _candidates(parsed: argparse.Namespace) -> list[_Candidate] | str:
     unknown = set(parsed.only or ()) - known
     if unknown:
         return f"no mutant {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}"
-    chosen = [mutant for mutant in MUTANTS if not parsed.only or mutant.name in parsed.only]
-    return [_Candidate(mutant.name, mutant.file, mutated(mutant)) for mutant in chosen]
+    share = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", parsed.share or "1/1")
+    if share is None or int(share[1]) > int(share[2]):
+        return f"--share is K/N with K from 1 to N, such as 1/10, not {parsed.share!r}"
+    return [
+        _Candidate(mutant.name, (mutant.file,), mutated(mutant))
+        for mutant in share_of_mutants(int(share[1]), int(share[2]))
+        if not parsed.only or mutant.name in parsed.only
+    ]
 
 
-def _changes(patch: Path) -> str:
-    """The first file of the package that ``patch`` changes."""
-    found = re.search(r"^\+\+\+ \S*src/quorate/(\S+)", patch.read_text(), re.MULTILINE)
-    return found[1] if found else ""
-
-
-def _hunt_on_disk(root: Path, file: str) -> _Catch | None:
-    """What the enumeration of crashes says; None if it finds nothing."""
-    if not file.startswith(("storage/", "entry.py")):
-        return None
-    crashes = _run(root, "-m", "quorate.testing.disk.enumerate", "--every", EVERY_OPEN)
-    if re.search(r"^crash states: \d+, bad: [1-9]", crashes, re.MULTILINE):
-        return _Catch("crash", "enumerated")
-    return None
-
-
-def _hunt_by_tests(root: Path, file: str) -> _Catch | None:
-    """What the tests of ``file`` say; None if none of them fails."""
-    folder = PACKAGE.parents[1] / "tests"
-    chosen = next((tests for files, tests in TESTS if file.startswith(files)), ())
-    if not chosen or not folder.is_dir():
-        return None
-    paths = [str(folder / name) for name in chosen]
-    told = _run(root, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *paths)
-    failed = re.search(r"^FAILED \S+::(\w+)", told, re.MULTILINE)
-    return _Catch("test", failed[1].removeprefix("test_")[:14]) if failed else None
-
-
-def _run(root: Path, *arguments: str) -> str:
-    """What ``python arguments`` prints in the copy."""
-    command = [sys.executable, *arguments]
-    done = subprocess.run(
-        command, env=environment(root), cwd=root, capture_output=True, text=True, check=False
-    )
-    return done.stdout
-
-
-def _hunt(root: Path, file: str, seeds: int, *flags: str) -> _Catch:
-    """Run seeds in the copy until one fails."""
-    if file.startswith(NOT_SIMULATED) and file not in SIMULATED:
-        return _Catch(NEVER, "survived")
-    command = [
-        sys.executable, "-m", "quorate.testing.sim", "--seeds", str(seeds), "--stop-at-first",
-        "--failures", str(root / "failures"), *flags,
-    ]  # fmt: skip
-    done = subprocess.run(
-        command, env=environment(root), cwd=root, capture_output=True, text=True, check=False
-    )
-    failed = re.search(r"^seed (\d+) .*?\): ([\w-]+):", done.stdout, re.MULTILINE)
-    if failed:
-        return _Catch(failed[1], failed[2])
-    # A copy that does not even run was not caught by any rule: it is no mutant worth having.
-    return _Catch(NEVER, "survived" if done.returncode == 0 else "does not run")
+def _changes(patch: Path) -> tuple[str, ...]:
+    """The files of the package that ``patch`` changes."""
+    return tuple(re.findall(r"^\+\+\+ \S*src/quorate/(\S+)", patch.read_text(), re.MULTILINE))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from quorate.testing.mutants.catalogue import Mutant
 
-__all__ = ["DoesNotApply", "mutated", "patched", "rerun_in_mutant"]
+__all__ = ["DoesNotApply", "environment", "mutated", "patched", "planted", "rerun_in_mutant"]
 
 PACKAGE = Path(quorate.__file__).parent
 
@@ -28,35 +28,44 @@ class DoesNotApply(Exception):
     """The source no longer has the text that the mutant replaces."""
 
 
+def planted(mutant: Mutant) -> str:
+    """The text of the mutant's file with the bug in it."""
+    text = (PACKAGE / mutant.file).read_text()
+    if text.count(mutant.find) != 1:
+        raise DoesNotApply(
+            f"{mutant.name}: {mutant.file} has its text {text.count(mutant.find)} times, not "
+            f"once; bring the catalogue in line with the source"
+        )
+    return text.replace(mutant.find, mutant.replace)
+
+
 @contextmanager
-def _copied() -> Iterator[Path]:
-    """A folder that holds ``src/quorate`` as the project's root does; removed at the end."""
+def _copied(*changing: str) -> Iterator[Path]:
+    """A folder that holds ``src/quorate`` as the project's root does; removed at the end.
+
+    What Python compiled is copied, but for the files of these names: Python knows by their time
+    and size that a compiled file is out of date, and a bug need not change either.
+    """
     with tempfile.TemporaryDirectory(prefix="quorate-mutant-") as folder:
         root = Path(folder)
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(PACKAGE, root / "src" / "quorate", ignore=ignored)
+        names = [f"{Path(name).stem}.*.pyc" for name in changing]
+        shutil.copytree(PACKAGE, root / "src" / "quorate", ignore=shutil.ignore_patterns(*names))
         yield root
 
 
 @contextmanager
 def mutated(mutant: Mutant) -> Iterator[Path]:
     """The copy with ``mutant`` in it."""
-    with _copied() as root:
-        path = root / "src" / "quorate" / mutant.file
-        text = path.read_text()
-        if text.count(mutant.find) != 1:
-            raise DoesNotApply(
-                f"{mutant.name}: {mutant.file} has its text {text.count(mutant.find)} times, not "
-                f"once; bring the catalogue in line with the source"
-            )
-        path.write_text(text.replace(mutant.find, mutant.replace))
+    text = planted(mutant)
+    with _copied(mutant.file) as root:
+        (root / "src" / "quorate" / mutant.file).write_text(text)
         yield root
 
 
 @contextmanager
 def patched(patch: Path) -> Iterator[Path]:
     """The copy with a patch from outside applied, as ``git apply -p1`` does at the root."""
-    with _copied() as root:
+    with _copied("*") as root:
         command = ["git", "apply", "-p1", str(patch.resolve())]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -64,9 +73,9 @@ def patched(patch: Path) -> Iterator[Path]:
         yield root
 
 
-def environment(root: Path) -> dict[str, str]:
-    """The environment in which Python finds the copy first."""
-    return {**os.environ, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+def environment(source: Path) -> dict[str, str]:
+    """The environment in which Python finds the package below ``source`` first."""
+    return {**os.environ, "PYTHONPATH": str(source)}
 
 
 def rerun_in_mutant(name: str, module: str, arguments: list[str]) -> int:
@@ -78,7 +87,7 @@ def rerun_in_mutant(name: str, module: str, arguments: list[str]) -> int:
     kept = _without_option(arguments, "--mutant")
     with mutated(known[name]) as root:
         command = [sys.executable, "-m", module, *kept]
-        return subprocess.run(command, env=environment(root), check=False).returncode
+        return subprocess.run(command, env=environment(root / "src"), check=False).returncode
 
 
 def _without_option(arguments: list[str], option: str) -> list[str]:

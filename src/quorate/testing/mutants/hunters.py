@@ -1,0 +1,129 @@
+"""What looks for a planted bug: tests, the enumeration of crashes, the simulator."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.testing.mutants.apply import PACKAGE, environment
+from quorate.testing.mutants.suites import PROCESS_TESTS, suite_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+__all__ = [
+    "Catch",
+    "failing_without_a_bug",
+    "hunt",
+    "hunt_by_simulator",
+    "hunt_by_tests",
+    "hunt_on_disk",
+]
+
+NEVER = "-"
+TESTS = PACKAGE.parents[1] / "tests"
+# What stops at the first failure, remembers nothing, and draws the same examples in every run.
+PYTEST = (
+    "-m", "pytest", "-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider",
+    "--hypothesis-seed=0",
+)  # fmt: skip
+# A test that failed, or whose fixtures did. A file that cannot be imported has no "::".
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+\.py)::(\w+)", re.MULTILINE)
+# The enumeration crashes the open that follows a crash once in so many times.
+EVERY_OPEN = "25"
+# Of these the simulator runs only what is named here.
+NOT_SIMULATED = ("client/", "server/", "net/", "cli/", "spark/", "pipeline/", "demo/")
+SIMULATED = ("client/window.py",)
+
+
+class Catch(NamedTuple):
+    """Who noticed a bug, and by which rule; ``by`` is a seed if it was the simulator."""
+
+    by: str
+    rule: str
+    # The test that failed, as pytest is told it.
+    test: str = ""
+
+    @property
+    def caught(self) -> bool:
+        return self.by != NEVER
+
+
+def hunt(root: Path, files: tuple[str, ...], seeds: int, *, processes: bool) -> Catch:
+    """Look for the bug that is in ``files`` of the copy at ``root``, until something notices it."""
+    found = hunt_by_tests(root, "test", suite_of(files)) or hunt_on_disk(root, files)
+    if found is not None:
+        return found
+    simulated = hunt_by_simulator(root, files, seeds)
+    if simulated.caught or not processes:
+        return simulated
+    return hunt_by_tests(root, "process", PROCESS_TESTS) or simulated
+
+
+def failing_without_a_bug(catches: Iterable[Catch]) -> set[str]:
+    """Those tests of ``catches`` that also fail on the package as it is."""
+    tests = sorted({catch.test for catch in catches if catch.test})
+    if not tests:
+        return set()
+    # All of them, not only up to the first.
+    arguments = [argument for argument in PYTEST if argument != "-x"]
+    source = PACKAGE.parents[1]
+    told = _run(source, source.parent, *arguments, *tests).stdout
+    return {_test(source.parent, found) for found in FAILED.finditer(told)}
+
+
+def hunt_by_tests(root: Path, by: str, names: tuple[str, ...]) -> Catch | None:
+    """What these tests say; None if none of them fails, or none is there."""
+    if not names or not TESTS.is_dir():
+        return None
+    told = _run(root / "src", root, *PYTEST, *(str(TESTS / name) for name in names)).stdout
+    failed = FAILED.search(told)
+    if failed is None:
+        return None
+    return Catch(by, failed[2].removeprefix("test_"), _test(root, failed))
+
+
+def _test(directory: Path, found: re.Match[str]) -> str:
+    """The test of a line that pytest printed in ``directory``."""
+    return f"{(directory / found[1]).resolve()}::{found[2]}"
+
+
+def hunt_on_disk(root: Path, files: tuple[str, ...]) -> Catch | None:
+    """What the enumeration of crashes says; None if it finds nothing."""
+    if not any(file.startswith(("storage/", "entry.py")) for file in files):
+        return None
+    enumerate_crashes = ("-m", "quorate.testing.disk.enumerate", "--every", EVERY_OPEN)
+    told = _run(root / "src", root, *enumerate_crashes).stdout
+    bad = re.search(r"^crash states: \d+, bad: [1-9]", told, re.MULTILINE)
+    return Catch("crash", "enumerated") if bad else None
+
+
+def hunt_by_simulator(root: Path, files: tuple[str, ...], seeds: int, *flags: str) -> Catch:
+    """Run seeds in the copy until one fails."""
+    if not any(file in SIMULATED or not file.startswith(NOT_SIMULATED) for file in files):
+        return Catch(NEVER, "survived")
+    # One process: which seed is the first to fail does not depend on who is faster.
+    done = _run(
+        root / "src", root, "-m", "quorate.testing.sim", "--seeds", str(seeds), "--jobs", "1",
+        "--stop-at-first", "--failures", str(root / "failures"), *flags,
+    )  # fmt: skip
+    failed = re.search(r"^seed (\d+) .*?\): ([\w-]+):", done.stdout, re.MULTILINE)
+    if failed:
+        return Catch(failed[1], failed[2])
+    # A copy that does not even run was not caught by any rule: it is no mutant worth having.
+    return Catch(NEVER, "survived" if done.returncode == 0 else "does not run")
+
+
+def _run(source: Path, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """``python arguments`` with the package below ``source``."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=environment(source),
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

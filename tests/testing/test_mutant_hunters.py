@@ -1,0 +1,89 @@
+"""What hunts planted bugs: which tests are about which file, and what each hunter makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import quorate
+from quorate.testing.mutants.apply import mutated
+from quorate.testing.mutants.catalogue import MUTANTS
+from quorate.testing.mutants.hunters import (
+    Catch,
+    failing_without_a_bug,
+    hunt_by_simulator,
+    hunt_by_tests,
+    hunt_on_disk,
+)
+from quorate.testing.mutants.mutant import Mutant
+from quorate.testing.mutants.suites import MAPPED, PROCESS_TESTS, SUITES, suite_of
+
+PACKAGE = Path(quorate.__file__).parent
+FOLDER = Path(__file__).resolve().parents[1]
+BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
+
+
+def test_every_source_file_has_its_tests() -> None:
+    files = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
+    wanted = {
+        file for file in files if file.startswith(MAPPED) and not file.endswith("__init__.py")
+    }
+    mapped = [file for row, _ in SUITES for file in row]
+    assert len(mapped) == len(set(mapped)), "a file has two rows"
+    assert wanted - set(mapped) == set(), "add these to quorate.testing.mutants.suites"
+    assert set(mapped) - files == set(), "these files are gone"
+
+
+def test_the_tests_of_a_file_are_there() -> None:
+    named = {name for _, tests in SUITES for name in tests} | set(PROCESS_TESTS)
+    assert [name for name in sorted(named) if not (FOLDER / name).exists()] == []
+
+
+def test_every_mutant_is_hunted_by_tests_first() -> None:
+    assert [mutant.name for mutant in MUTANTS if not suite_of([mutant.file])] == []
+
+
+def test_the_tests_of_several_files_are_run_once() -> None:
+    both = suite_of(["raft/quorum.py", "raft/leader.py"])
+    assert len(both) == len(set(both))
+    assert set(both) == {*suite_of(["raft/quorum.py"]), *suite_of(["raft/leader.py"])}
+    assert suite_of(["no/such/file.py"]) == ()
+
+
+def test_a_test_that_fails_catches_a_bug_and_passes_without_it() -> None:
+    mutant = Mutant("majority", "", "raft/quorum.py", "// 2 + 1", "// 2 or 1")
+    with mutated(mutant) as root:
+        caught = hunt_by_tests(root, "test", ("unit/test_quorum.py",))
+    assert caught is not None
+    assert caught.by == "test"
+    assert caught.test.startswith(f"{FOLDER / 'unit' / 'test_quorum.py'}::test_")
+    assert failing_without_a_bug([caught]) == set()
+
+
+def test_a_test_that_fails_anyway_catches_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "test_broken.py"
+    file.write_text("def test_it():\n    assert False\n", encoding="utf-8")
+    broken = f"{file}::test_it"
+    assert failing_without_a_bug([Catch("test", "it", broken), Catch("7", "I3")]) == {broken}
+
+
+def test_a_copy_that_cannot_be_imported_is_caught_by_no_test() -> None:
+    mutant = Mutant("broken", "", "raft/quorum.py", "from __future__", "from __past__")
+    with mutated(mutant) as root:
+        assert hunt_by_tests(root, "test", ("unit/test_quorum.py",)) is None
+
+
+@pytest.mark.sim
+@pytest.mark.timeout(300)
+def test_the_simulator_finds_the_same_seed_every_time() -> None:
+    mutant = BY_NAME["figure-8-commit"]
+    with mutated(mutant) as root:
+        first = hunt_by_simulator(root, (mutant.file,), 30)
+        assert first.caught
+        assert hunt_by_simulator(root, (mutant.file,), 30) == first
+        assert not hunt_by_simulator(root, ("client/routing.py",), 1).caught
+
+
+def test_the_enumeration_of_crashes_looks_at_storage_only(tmp_path: Path) -> None:
+    assert hunt_on_disk(tmp_path, ("raft/quorum.py", "client/routing.py")) is None
