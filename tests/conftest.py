@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,22 +37,49 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the notes of all tests, also of those that ran in another process.
+    """Print the notes of all tests, and the time of each folder.
 
-    A note is no Python warning: those are errors here.
+    The reports of tests that ran in another process are here too.
     """
-    notes = [
-        str(text)
+    reports = [
+        report
         for reports in terminalreporter.stats.values()
         for report in reports
-        if getattr(report, "when", None) == "call"
+        if isinstance(report, pytest.TestReport)
+    ]
+    _print_notes(terminalreporter, reports)
+    _print_times(terminalreporter, reports)
+
+
+def _print_notes(terminal: pytest.TerminalReporter, reports: list[pytest.TestReport]) -> None:
+    """A note is no Python warning: those are errors here."""
+    notes = [
+        str(text)
+        for report in reports
+        if report.when == "call"
         for name, text in report.user_properties
         if name == NOTE
     ]
     if notes:
-        terminalreporter.section("notes")
+        terminal.section("notes")
         for note in notes:
-            terminalreporter.write_line(note)
+            terminal.write_line(note)
+
+
+def _print_times(terminal: pytest.TerminalReporter, reports: list[pytest.TestReport]) -> None:
+    """The seconds of setups, tests and teardowns, summed up over all workers."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    tests: Counter[str] = Counter()
+    for report in reports:
+        folder = report.nodeid.partition("::")[0].rpartition("/")[0] or "."
+        seconds[folder] += report.duration
+        tests[folder] += report.when == "call"
+    if len(seconds) > 1:
+        terminal.section("time per folder")
+        terminal.write_line(f"{'seconds':>9} {'tests':>7}  folder")
+        for folder, spent in sorted(seconds.items(), key=lambda item: -item[1]):
+            terminal.write_line(f"{spent:9.1f} {tests[folder]:7}  {folder}")
+        terminal.write_line(f"{sum(seconds.values()):9.1f} {tests.total():7}  all")
 
 
 # -- one Spark session and one real cluster, for all tests that need them ------------------------

@@ -12,6 +12,7 @@ import graphlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,13 +126,18 @@ def layer_of(name: str) -> str:
 
 def read_modules(root: Path) -> Iterator[Module]:
     paths = sorted(root.rglob("*.py"))
-    names = [_module_name(path.relative_to(root)) for path in paths]
-    for path, name in zip(paths, names, strict=True):
-        text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text, filename=str(path))
-        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        imports = tuple(_imports(tree, package, names))
-        yield Module(name, path.relative_to(root.parent), text.count("\n"), tree, imports)
+    names = frozenset(_module_name(path.relative_to(root)) for path in paths)
+    for path in paths:
+        yield _read_module(root, path, path.read_text(encoding="utf-8"), names)
+
+
+@cache
+def _read_module(root: Path, path: Path, text: str, known: frozenset[str]) -> Module:
+    name = _module_name(path.relative_to(root))
+    tree = ast.parse(text, filename=str(path))
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    imports = tuple(_imports(tree, package, known))
+    return Module(name, path.relative_to(root.parent), text.count("\n"), tree, imports)
 
 
 def _module_name(path: Path) -> str:

@@ -44,8 +44,12 @@ def quorate(
 
 
 @pytest.fixture
-def log(quorate: Run, request: pytest.FixtureRequest) -> str:
+def log(quorate: Run, cluster: DevCluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a log of the test's own."""
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
     assert quorate("log", "create", name).status == 0
-    return name
+    yield name
+    # Every log costs its nodes some time, for as long as the cluster runs: in all other folders.
+    with cluster.client() as client:
+        if name in client.logs():
+            client.delete_log(name)
