@@ -10,6 +10,7 @@ SEEDS ?= 200
 START ?= 0
 MUTANT ?=
 PATCHES ?=
+SHARE ?=
 CUTS ?= 1000
 FRAMES ?= 10000000
 SECONDS ?= 60
@@ -23,7 +24,7 @@ MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test verify fix sim mutants crashes storage-exhaustive powercut chaos \
-  spark-chaos failover spark faults fuzz bench bench-full bench-spark bench-storage \
+  spark-chaos failover spark spark-slow faults fuzz bench bench-full bench-spark bench-storage \
   coverage clean
 
 help: ## list the targets
@@ -47,8 +48,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## three nodes, two million orders, two kills, everything counted [DEMO=options]
 	@$(PY) -m quorate demo $(DEMO)
 
-# What breaks nodes and Spark jobs takes long, and has a target of its own. The tests of Spark in one
-# process share a session: so they stay together, file by file.
+# What breaks nodes and Spark jobs takes long, and has a target of its own. So have the slowest tests
+# on Spark. Each of the two workers has one session; tests are stolen, so that both end together.
 FAULTS := tests/faults tests/chaos
 SPARK_FAULTS := $(wildcard tests/spark/test_*_faults.py tests/pipeline/test_*_faults.py) \
   tests/demo/test_demo_run.py
@@ -58,7 +59,12 @@ test: verify ## verify, then run the tests, but for those that break things
 	@$(MAKE) spark
 
 spark: $(STAMP) ## only the tests on Spark: source, sink, pipelines, examples, demo
-	@$(PY) -m pytest -n 2 --dist loadfile $(SPARK) $(addprefix --ignore ,$(SPARK_FAULTS))
+	@$(PY) -m pytest -n 2 --dist worksteal -m 'not spark_slow' $(SPARK) \
+	  $(addprefix --ignore ,$(SPARK_FAULTS))
+
+spark-slow: $(STAMP) ## the tests on Spark that are too slow for `make spark`
+	@$(PY) -m pytest -n 2 --dist worksteal -m spark_slow $(SPARK) \
+	  $(addprefix --ignore ,$(SPARK_FAULTS))
 
 faults: $(STAMP) ## break real nodes, Spark jobs and the demo in every way the tests know
 	@$(PY) -m pytest -n 2 --dist worksteal $(FAULTS)
@@ -76,8 +82,10 @@ fix: $(STAMP) ## apply lint fixes and format
 sim: $(STAMP) ## simulate SEEDS=200 clusters from START=0 [MUTANT=name]
 	@$(PY) -m quorate.testing.sim --seeds $(SEEDS) --start $(START) $(if $(MUTANT),--mutant $(MUTANT))
 
-mutants: $(STAMP) ## check that the tests catch planted bugs [PATCHES=dir]
-	@$(PY) -m quorate.testing.mutants $(if $(PATCHES),--patches $(PATCHES))
+# A share is for a machine that tests every change: it starts no node.
+mutants: $(STAMP) ## check that the tests catch planted bugs [PATCHES=dir] [SHARE=1/10]
+	@$(PY) -m quorate.testing.mutants $(if $(PATCHES),--patches $(PATCHES)) \
+	  $(if $(SHARE),--share $(SHARE) --in-process)
 
 crashes: $(STAMP) ## open what every crash can leave of a log
 	@$(PY) -m quorate.testing.disk.enumerate

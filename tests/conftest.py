@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections import Counter, defaultdict
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from quorate.testing import Cluster
 
+# What a test computes is too little to pay for Java's second compiler.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 NOTE = "note"
 """A property that a test records to have its text printed when the run ends."""
 
@@ -26,6 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if ignored and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # For every driver that a test starts, here or in a process of its own.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

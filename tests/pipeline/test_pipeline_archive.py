@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,6 +140,7 @@ def test_json_becomes_typed_columns(desk: Desk) -> None:
     assert f"verified: the archive has what the log has, and {aside} what" in ran.out
 
 
+@pytest.mark.spark_slow
 def test_verify_finds_what_is_wrong_with_what_was_set_aside(desk: Desk) -> None:
     log = desk.log("in")
     log.append_batch([b'{"id": %d}' % n if n % 3 else b"no json %d" % n for n in range(12)])

@@ -124,7 +124,7 @@ def test_a_run_does_not_begin_beside_another(
     assert not aside.exists()
 
 
-@pytest.mark.parametrize("noted", [False, True])
+@pytest.mark.parametrize("noted", [pytest.param(False, marks=pytest.mark.spark_slow), True])
 def test_where_no_lock_keeps_it_out_another_run_loses_nothing(
     desk: Desk, begun: tuple[str, Path, Path], monkeypatch: pytest.MonkeyPatch, noted: bool
 ) -> None:

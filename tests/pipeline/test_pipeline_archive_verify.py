@@ -119,7 +119,7 @@ STRAYS = {
 }
 
 
-@pytest.mark.parametrize("by", STRAYS)
+@pytest.mark.parametrize("by", [pytest.param("append_date", marks=pytest.mark.spark_slow), "none"])
 def test_verify_finds_files_that_lie_elsewhere(desk: Desk, by: str) -> None:
     log, dest = desk.log("in"), desk.directory / "archive"
     log.append_batch([b"one", b"two"])

@@ -19,6 +19,7 @@ _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _VARIES = re.compile(r"^(bytes|seconds) .*$|\b[0-9a-f]{16}\b", re.MULTILINE)
 
 
+@pytest.mark.spark_slow
 @pytest.mark.usefixtures("spark")
 def test_the_guide_can_be_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, object] = {}

@@ -52,7 +52,7 @@ def test_no_record_has_headers_that_are_null(spark: SparkSession, headers: str) 
     assert row.headers == ([("h", b"text")] if "text" in headers else [])
 
 
-@pytest.mark.parametrize("by", ["id", "append_date"])
+@pytest.mark.parametrize("by", ["id", pytest.param("append_date", marks=pytest.mark.spark_slow)])
 def test_an_archive_decodes_each_record_once(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:

@@ -42,8 +42,16 @@ def paused_from(step: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) ->
     [
         (["run", "piped.py"], "quorate.cli.pipeline_run.follow"),
         (["run", "piped.py", "--from", "0"], "quorate.cli.pipeline_run.run_batch"),
-        (["archive", "LOG-in", "archive"], "quorate.pipeline.archiving.follow"),
-        (["archive", "LOG-in", "verified", "--verify"], "quorate.cli.pipeline_archive.run_batch"),
+        pytest.param(
+            ["archive", "LOG-in", "archive"],
+            "quorate.pipeline.archiving.follow",
+            marks=pytest.mark.spark_slow,
+        ),
+        pytest.param(
+            ["archive", "LOG-in", "verified", "--verify"],
+            "quorate.cli.pipeline_archive.run_batch",
+            marks=pytest.mark.spark_slow,
+        ),
         (["replay", "LOG-in", "--to", "LOG-out"], "quorate.pipeline.replaying.run_batch"),
         (
             ["ingest", "piped.py", "LOG-out", "--format", "text"],

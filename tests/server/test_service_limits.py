@@ -13,6 +13,7 @@ from quorate.errors import LogNotFound
 from quorate.server import service
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from quorate.server.replicas import Hosted
@@ -23,7 +24,7 @@ APPENDS = 8
 UNKNOWN = 77
 
 
-def small_cluster(path: Path) -> Cluster:
+def small_cluster(path: Path) -> AbstractAsyncContextManager[Cluster]:
     limits = replace(CONFIG.limits, pending_appends=APPENDS)
     return Cluster.started(path, 1, config=replace(CONFIG, limits=limits))
 

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 import pyspark_quorate
 import quorate.spark
 
@@ -81,6 +83,7 @@ def test_a_second_call_gives_the_running_session(spark: SparkSession) -> None:
     assert quorate.spark.session().sparkContext is spark.sparkContext
 
 
+@pytest.mark.spark_slow
 def test_registration_over_connect_on_a_machine_without_java(place: Place) -> None:
     log, target = place.log(records=25), place.log("target")
     # What Spark would find by itself is hidden, as it is with --py-files.

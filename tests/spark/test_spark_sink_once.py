@@ -64,7 +64,9 @@ def forget_the_last_commit(pipe: Pipe) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        pytest.param({"value": "concat('-', string(value))"}, id="other rows"),
+        pytest.param(
+            {"value": "concat('-', string(value))"}, id="other rows", marks=pytest.mark.spark_slow
+        ),
         pytest.param({"where": "false"}, id="no rows"),
     ],
 )
