@@ -82,6 +82,11 @@ class Faults:
         for each in self._world.nodes.values():
             self._down(each, duration, power=True)
 
+    def _stop(self, node: Node, duration: int, detail: int) -> None:
+        if node.engine is not None:
+            node.stop()
+            self._world.after(duration, node.start_if_down, node.life)
+
     def _down(self, node: Node, duration: int, *, power: bool) -> None:
         if node.engine is not None and node.store.disk.unsynced:
             self._world.sometimes["died between write and sync"] += 1

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import errno
-from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING
 
-from quorate.errors import Corrupt, DiskFailed, QuorateError, ReplicaHalted
+from quorate.errors import DiskFailed, QuorateError, ReplicaHalted
 from quorate.raft.messages import Append, StateHash
 from quorate.replica.engine import Engine
-from quorate.replica.exchange import Effects, Flushed, FlushFailed, Input, Room
-from quorate.storage.layout import VOTE_COPIES, decode_vote
+from quorate.storage.layout import CLEAN, VOTE_COPIES, decode_vote
 from quorate.testing.disk.simulated import UNLIMITED
 from quorate.testing.disk.store import Store
+from quorate.testing.sim.plans import Plans
 from quorate.testing.sim.violation import Violation
 from quorate.types import Index, NodeId, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator
 
     from quorate.config import Config
     from quorate.raft.messages import Envelope
-    from quorate.storage.checkpoint import Checkpoint
-    from quorate.storage.flusher import Flush, Flusher
+    from quorate.replica.exchange import Effects, Input
     from quorate.storage.recovered import Recovered
     from quorate.testing.sim.world import World
 
-__all__ = ["LOOK_FOR_ROOM_US", "Node"]
+__all__ = ["Node"]
 
 SLOWEST_STEP_ELECTIONS = 4
-PROVE_US = 10_000
-LOOK_FOR_ROOM_US = 500_000
+# How often somebody who wants to start a node looks whether it has stopped.
+LOOK_WHETHER_STOPPED_US = 1000
 
 
 class Node:
@@ -64,12 +61,10 @@ class Node:
         self._clock_base = (0, 0)
         self.wall_offset_us = 0
         self.disk_factor = 1
-        # The plan under way, the flush that waits for it, and how many there were.
-        self._disk_plan: Iterator[str] | None = None
-        self._next_flush: Flush | None = None
-        self._flushes = 0
-        # Chores that are under way, or stopped for a flush and go on after it.
-        self._chores: Iterator[str] | None = None
+        # Runs the plans of the engine. None until the first one runs.
+        self._plans: Plans | None = None
+        # The process is stopping in order: no engine any more, and the disk not at rest yet.
+        self.stopping = False
         # The step under way is done by then, however slow the disk.
         self.disk_busy_until = 0
         # A message that an adversary forged: whoever takes it may stop rather than believe it.
@@ -82,6 +77,9 @@ class Node:
         """Open the disk, step by step; the engine runs once everything found is durable."""
         self.life += 1
         self.wanted_up = True
+        self.stopping = False
+        if CLEAN in self.store.disk.files:
+            self.world.sometimes["mark of a clean stop found at open"] += 1
         if any(decode_vote(data) is None for data in self._vote_copies()):
             self.world.sometimes["torn vote copy found at open"] += 1
         self._open_step(self.life, self.store.opening())
@@ -109,7 +107,7 @@ class Node:
             return
         if step.startswith("truncate"):
             self.world.sometimes["torn log tail cut at open"] += 1
-        self.world.after(self._disk_delay(), self._open_step, life, plan)
+        self.world.after(self.disk_delay(), self._open_step, life, plan)
 
     def _run(self, recovered: Recovered) -> None:
         world = self.world
@@ -126,14 +124,11 @@ class Node:
             return
         self.inbox = []
         self._turn_due = False
-        self._disk_plan = None
-        self._next_flush = None
-        self._chores = None
+        self._plans = Plans(self)
         self._judge_damage()
         world.invariants.started(self)
-        self.inbox.append(self._room())
+        self.inbox.append(self._plans.room)
         world.after(world.config.timing.tick_ms * 1000, self._tick, self.life)
-        world.after(LOOK_FOR_ROOM_US, self._look_for_room, self.life)
 
     def _refused_to_open(self, halt: ReplicaHalted) -> None:
         if self not in self.world.rotten:
@@ -158,13 +153,37 @@ class Node:
         self.wanted_up = False
         self.paused = False
         self.store.disk.error = 0
+        if self.stopping:
+            self.stopping = False
+            self.world.sometimes["died while it stopped in order"] += 1
         if self.engine is not None:
             self.world.process_died(self)
             self.engine = None
 
+    def stop(self) -> None:
+        """Stop the process in order: no more turns, then its disk comes to rest, step by step."""
+        if self.engine is None or self._plans is None:
+            return
+        settled = self.engine.settled
+        self.wanted_up = False
+        self.paused = False
+        self.stopping = True
+        self.world.process_died(self)
+        self.engine = None
+        self._plans.close(settled)
+
+    def stopped(self) -> None:
+        """The mark of a clean stop is on disk: the process ends."""
+        self.stopping = False
+        self.world.sometimes["stopped in order"] += 1
+
     def start_if_down(self, life: int) -> None:
         """Start again unless something else happened to the node meanwhile."""
-        if self.life == life and not self.wanted_up and not self.dead:
+        if self.life != life or self.wanted_up or self.dead:
+            return
+        if self.stopping:
+            self.world.after(LOOK_WHETHER_STOPPED_US, self.start_if_down, life)
+        else:
             self.start()
 
     def heal(self) -> None:
@@ -263,13 +282,11 @@ class Node:
             world.invariants.check_events(self, effects.events)
         if effects.answers:
             world.clients.answered(self, effects.answers)
-        if effects.flush is not None:
-            self._next_flush = effects.flush
-            self._feed_disk()
+        if effects.flush is not None and self._plans is not None:
+            self._plans.flush(effects.flush)
 
-    # -- the disk ------------------------------------------------------------------------------
-
-    def _disk_delay(self) -> int:
+    def disk_delay(self) -> int:
+        """How long the next step of the disk takes."""
         usual = self.world.options.disk_us
         if self.world.network.calm:
             return usual
@@ -278,120 +295,6 @@ class Node:
         delay = min(drawn * self.disk_factor, slowest)
         self.disk_busy_until = self.world.now + delay
         return delay
-
-    def _feed_disk(self) -> None:
-        """Begin the next flush, if there is one and the disk is free."""
-        flush = self._next_flush
-        if flush is not None and self._disk_plan is None:
-            self._next_flush = None
-            self._run_plan(self.store.plan(flush), flush.number)
-
-    def _run_plan(self, plan: Iterator[str], number: int | None) -> None:
-        self._disk_plan = plan
-        self.world.after(self._disk_delay(), self._disk_step, self.life, plan, number)
-
-    def _disk_step(self, life: int, plan: Iterator[str], number: int | None) -> None:
-        """One step of the plan is done; a crash may come before the next."""
-        if life != self.life:
-            return
-        self.world.count_event("disk", self.name)
-        try:
-            step = next(plan, None)
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise Violation("space", f"{self.name} ran out of room in a flush") from error
-            self.give(FlushFailed(number or 0, str(error)))
-            return
-        except Corrupt as error:
-            # A truncation looks up where the log will end: on a spoiled disk that may be bad.
-            if self not in self.world.rotten:
-                raise Violation("damage", f"{self.name} writes: {error}") from error
-            self.give(FlushFailed(number or 0, str(error)))
-            return
-        except Exception as error:
-            raise Violation("crash", f"{self.name} writes: {error!r}") from error
-        if step is not None and not self._parks(plan, step):
-            self.world.after(self._disk_delay(), self._disk_step, life, plan, number)
-        elif number is None:
-            self._leave_disk(plan, parked=step is not None)
-        else:
-            self.give(Flushed(number, self._room().room))
-            if life == self.life:
-                self._tend_disk()
-
-    def _parks(self, plan: Iterator[str], step: str) -> bool:
-        """Whether ``plan`` stops here for a flush. The spare may be what the flush needs."""
-        waited_for = plan is self._chores and self._next_flush is not None
-        return self.world.options.parks and waited_for and not step.endswith("spare")
-
-    def _leave_disk(self, plan: Iterator[str], *, parked: bool) -> None:
-        """Nobody waits for ``plan``, and it is done or stops: a flush that waits comes next."""
-        self._disk_plan = None
-        if parked:
-            self.world.sometimes["chores stopped for a flush"] += 1
-        elif plan is self._chores:
-            self._chores = None
-        self.give(self._room())
-        self._feed_disk()
-        self._keep_state()
-
-    def _tend_disk(self) -> None:
-        """A flush has ended: do the chores, then take the next; prove the last one if none comes.
-
-        What is written after it proves it, too.
-        """
-        engine, flusher = self.engine, self.store.flusher
-        if engine is None or flusher is None:
-            return
-        self._do_chores(engine, flusher)
-        self._flushes += 1
-        self.world.after(PROVE_US, self._prove, self.life, self._flushes)
-
-    def _do_chores(self, engine: Engine, flusher: Flusher) -> None:
-        """Go on with those that stopped; the spare comes first in any case."""
-        chores = self._chores or flusher.chores(engine.settled)
-        self._chores = chain(flusher.allocate_ahead(), chores)
-        self._run_plan(self._chores, None)
-
-    def _keep_state(self) -> None:
-        """A segment may have been sealed: then the state is put beside the log."""
-        engine, log, flusher = self.engine, self.store.log, self.store.flusher
-        if self._disk_plan is not None or engine is None or log is None or flusher is None:
-            return
-        checkpoint = engine.checkpoint(log.sealed)
-        if checkpoint is not None:
-            self._judge_checkpoint(checkpoint)
-            self.world.sometimes["checkpoint written"] += 1
-            self._chores = flusher.keep(checkpoint)
-            self._run_plan(self._chores, None)
-
-    def _judge_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """It must know nothing that a power cut could take from the log beside it."""
-        position = checkpoint.position
-        if self.store.durable.position(position.index) != position and (
-            self not in self.world.rotten
-        ):
-            raise Violation("checkpoint", f"{self.name} keeps the state at {position}, lacks it")
-
-    def _room(self) -> Room:
-        flusher = self.store.flusher
-        return Room(None) if flusher is None else Room(flusher.room, flusher.shortage)
-
-    def _look_for_room(self, life: int) -> None:
-        """A disk that was full may have room again; nobody appends until it is looked for."""
-        engine, flusher = self.engine, self.store.flusher
-        if life != self.life or engine is None or flusher is None:
-            return
-        if self._disk_plan is None and engine.core.standing.full:
-            self._do_chores(engine, flusher)
-        self.world.after(LOOK_FOR_ROOM_US, self._look_for_room, life)
-
-    def _prove(self, life: int, flushes: int) -> None:
-        engine, flusher = self.engine, self.store.flusher
-        if life != self.life or flushes != self._flushes or engine is None or flusher is None:
-            return
-        if self._disk_plan is None and flusher.wants_proof(engine.settled):
-            self._run_plan(flusher.prove(engine.settled), None)
 
     @property
     def term(self) -> int:

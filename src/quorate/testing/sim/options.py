@@ -18,7 +18,7 @@ __all__ = ["FAULTS", "NOISES", "Options", "swarm"]
 FAULTS = (
     "kill", "power", "power_all", "pause", "isolate", "split", "one_way", "bridge", "flap",
     "slow_disk", "disk_error", "clock_rate", "clock_jump", "rot",
-    "full_disk",
+    "full_disk", "stop",
 )  # fmt: skip
 
 # What happens to single messages: the chance of each, if it is on.
@@ -114,7 +114,7 @@ def swarm(seed: int, events: int) -> Options:
     }
     return Options(
         seed=seed,
-        nodes=random.choice((1, 3, 3, 3, 3, 3, 5, 5, 5, 7)),
+        nodes=random.choice((1, 2, 3, 3, 3, 3, 3, 4, 5, 5, 5, 6, 7)),
         incarnation=random.randrange(100),
         events=events,
         faults=faults,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from quorate.testing.sim.node import LOOK_FOR_ROOM_US
+from quorate.testing.sim.plans import LOOK_FOR_ROOM_US
 from quorate.testing.sim.violation import Violation
 from quorate.types import Index
 
