@@ -1,7 +1,8 @@
 """What a disk would still hold after a power cut that takes everything that was not synced.
 
 Follows each sync and looks at the frames that it made durable. It shares no code with recovery: the
-simulator holds what recovery finds against this.
+simulator holds what recovery finds against this. Rot does not count: what was durable stays so here
+until the node itself writes over it or cuts it off.
 """
 
 from __future__ import annotations
@@ -23,15 +24,20 @@ from quorate.types import ORIGIN, Index, Position, VoteRecord
 if TYPE_CHECKING:
     from quorate.testing.disk.simulated import SimulatedDisk
 
-__all__ = ["DurableView"]
+__all__ = ["BLOCK_MAGIC", "LENGTH_AT", "DurableView", "Place"]
 
 BLOCK_MAGIC = b"QRFB"
 LENGTH_AT = 8
+# Further behind than anything in a file.
+NO_CUT = 1 << 62
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
+    """Where the frame of an entry lies."""
+
     position: Position
     file: str
+    start: int
     stop: int
 
 
@@ -41,7 +47,7 @@ class DurableView:
     def __init__(self, disk: SimulatedDisk) -> None:
         self._disk = disk
         # By index - 1.
-        self._places: list[_Place] = []
+        self.places: list[Place] = []
         self._vote: VoteRecord | None = None
         disk.watcher = self
 
@@ -52,20 +58,20 @@ class DurableView:
 
     @property
     def last(self) -> Index:
-        return Index(len(self._places))
+        return Index(len(self.places))
 
     def position(self, index: Index) -> Position | None:
         """What is durable at ``index``; None if nothing is."""
         if index == 0:
             return ORIGIN
-        return self._places[index - 1].position if index <= len(self._places) else None
+        return self.places[index - 1].position if index <= len(self.places) else None
 
     # -- what the disk tells -------------------------------------------------------------------
 
     def file_synced(self, name: str, changes: list[Write | Resize]) -> None:
         if name in VOTE_COPIES:
             self._read_votes()
-        elif name.endswith(".segment") and self._disk.durable_bytes(name) is not None:
+        elif name.endswith(".segment") and self._disk.is_durable(name):
             for change in changes:
                 if isinstance(change, Write):
                     self._take_blocks(name, change.data, change.position)
@@ -74,14 +80,14 @@ class DurableView:
 
     def directory_synced(self) -> None:
         self._read_votes()
-        for place in self._places:
-            if self._disk.durable_bytes(place.file) is None:
+        for place in self.places:
+            if not self._disk.is_durable(place.file):
                 self._cut(place.file, 0)
                 return
 
     def power_cut(self) -> None:
-        self._places.clear()
-        for name, data in sorted(self._disk.durable.items()):
+        self.places.clear()
+        for name, data in sorted(self._disk.sound.items()):
             if name.endswith(".segment"):
                 self._take_blocks(name, bytes(data), 0)
         self._read_votes()
@@ -91,10 +97,13 @@ class DurableView:
         records = [decode_vote(data) for data in copies if data is not None]
         whole = [record for record in records if record is not None]
         self._vote = max(whole, key=lambda record: record.number, default=None)
-        if self._vote is not None and self._vote.cutting:
-            # Once it is decided, what stands behind the cut counts for nothing.
-            end = (segment_name(self._vote.segment), self._vote.cutting)
-            self._places = [place for place in self._places if (place.file, place.stop) <= end]
+        if self._vote is None:
+            return
+        # Once a cut is decided, what stands behind it counts for nothing; nor does a segment that
+        # the record does not name yet, or any more.
+        end = (segment_name(self._vote.segment), self._vote.cutting or NO_CUT)
+        while self.places and (self.places[-1].file, self.places[-1].stop) > end:
+            self.places.pop()
 
     # -- frames --------------------------------------------------------------------------------
 
@@ -112,21 +121,21 @@ class DurableView:
                 header = parse_header(data, stop)
                 if header is None or len(data) < stop + HEADER_BYTES + header.length:
                     break
-                stop += HEADER_BYTES + header.length
-                self._add(_Place(header.position, name, base + stop))
+                frame, stop = stop, stop + HEADER_BYTES + header.length
+                self._add(Place(header.position, name, base + frame, base + stop))
             position = pages(stop)
 
-    def _add(self, place: _Place) -> None:
+    def _add(self, place: Place) -> None:
         row = place.position.index - 1
-        places = self._places
-        if row < len(places) and places[row].position == place.position:
+        places = self.places
+        if row < len(places) and places[row] == place:
             return  # the same once more
         del places[row:]
         if row == len(places):
             places.append(place)
 
     def _cut(self, name: str, size: int) -> None:
-        for row, place in enumerate(self._places):
+        for row, place in enumerate(self.places):
             if place.file == name and place.stop > size:
-                del self._places[row:]
+                del self.places[row:]
                 return

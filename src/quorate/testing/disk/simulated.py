@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
+from itertools import pairwise
+from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from quorate.storage.layout import PAGE
@@ -48,6 +50,7 @@ KEPT: Fate = -1
 LOST: Fate = 0
 TORN: Fate = 0b0101_0101_0101_0101
 FATE_BITS = 16
+_ZEROS = bytes(PAGE)
 
 
 class Write(NamedTuple):
@@ -74,21 +77,57 @@ class Watcher(Protocol):
 class Inode:
     """A file, whatever its name is."""
 
-    __slots__ = ("content", "durable", "pending")
+    __slots__ = ("_sound", "content", "durable", "older", "pending")
 
     def __init__(self) -> None:
         self.content = bytearray()
         self.durable = bytearray()
         self.pending: list[Write | Resize] = []
+        # What would be durable if nothing had rotted; None as long as nothing has.
+        self._sound: bytearray | None = None
+        # By where it begins: what a page held before it was last written over.
+        self.older: dict[int, bytes] = {}
+
+    @property
+    def sound(self) -> bytearray:
+        """What would be durable if nothing had rotted."""
+        return self.durable if self._sound is None else self._sound
+
+    def spoil(self) -> None:
+        """From now on what is durable is not what was written: remember that."""
+        if self._sound is None:
+            self._sound = bytearray(self.durable)
 
     def change(self, change: Write | Resize) -> None:
         _apply(self.content, change)
         self.pending.append(change)
 
-    def power_cut(self, fate: Callable[[], Fate]) -> None:
+    def settle(self, change: Write | Resize) -> None:
+        """``change`` is durable."""
+        if isinstance(change, Write):
+            self._remember(change)
+        _apply(self.durable, change)
+        if self._sound is not None:
+            _apply(self._sound, change)
+
+    def _remember(self, write: Write) -> None:
+        start = write.position - write.position % PAGE
+        for page in range(start, min(write.position + len(write.data), len(self.durable)), PAGE):
+            before = bytes(self.durable[page : page + PAGE])
+            place = page - write.position
+            same = place >= 0 and write.data[place : place + PAGE] == before
+            if before != _ZEROS and not same:
+                self.older[page] = before
+
+    def power_cut(self, fate: Callable[[], Fate], *, torn_pages: bool) -> None:
         for change in self.pending:
             for piece in _pages(change):
-                _apply_part(self.durable, piece, fate())
+                met = fate()
+                for content in (self.durable, self._sound):
+                    if content is not None:
+                        _apply_part(content, piece, met)
+                        if torn_pages and met not in (KEPT, LOST):
+                            _spoil_page(content, piece, met)
         self.pending.clear()
         self.content = bytearray(self.durable)
 
@@ -138,7 +177,7 @@ class SimulatedFile:
         inode = self.inode
         changes, inode.pending = inode.pending, []
         for change in changes:
-            _apply(inode.durable, change)
+            inode.settle(change)
         if self._disk.watcher is not None:
             self._disk.watcher.file_synced(self._name, changes)
 
@@ -155,8 +194,13 @@ class SimulatedDisk:
         self._durable_files: dict[str, Inode] = {}
         # (old name, new name, file); None for what a creation has no old and a removal no new of.
         self._pending: list[tuple[str | None, str | None, Inode]] = []
-        # The next call fails: an error number, or 0.
+        # Files that are gone and should not be.
+        self._lost: dict[str, Inode] = {}
+        # The next call fails: an error number, or 0. And how many have failed.
         self.error = 0
+        self.errors_met = 0
+        # A write that is torn within a page may leave anything in the whole of it.
+        self.torn_pages = False
         # Counts the calls that change something.
         self.calls = 0
         self.watcher: Watcher | None = None
@@ -208,6 +252,7 @@ class SimulatedDisk:
         self.calls += 1
         if self.error:
             error, self.error = self.error, 0
+            self.errors_met += 1
             self.fail()
             raise OSError(error, os.strerror(error), what)
 
@@ -217,6 +262,15 @@ class SimulatedDisk:
     def durable(self) -> dict[str, bytearray]:
         """What a power cut that loses everything would leave."""
         return {name: inode.durable for name, inode in self._durable_files.items()}
+
+    @property
+    def sound(self) -> dict[str, bytearray]:
+        """What a power cut that loses everything would leave if nothing had rotted."""
+        return {name: inode.sound for name, inode in {**self._lost, **self._durable_files}.items()}
+
+    def is_durable(self, name: str) -> bool:
+        """Whether a power cut that loses everything leaves a file, or would if none were lost."""
+        return name in self._durable_files or name in self._lost
 
     def durable_bytes(self, name: str) -> bytearray | None:
         inode = self._durable_files.get(name)
@@ -253,7 +307,7 @@ class SimulatedDisk:
                     files[new] = inode
         self._pending.clear()
         for inode in files.values():
-            inode.power_cut(fate)
+            inode.power_cut(fate, torn_pages=self.torn_pages)
         self.files = dict(files)
         if self.watcher is not None:
             self.watcher.power_cut()
@@ -261,35 +315,43 @@ class SimulatedDisk:
     def spoil(self, name: str, position: int, data: bytes) -> None:
         """Other bytes stand in a file, durably: what no call of ours did."""
         inode = self.files[name]
+        inode.spoil()
         for content in (inode.content, inode.durable):
             _apply(content, Write(position, data))
 
     def shorten(self, name: str, size: int) -> None:
         """A file ends early."""
         inode = self.files[name]
+        inode.spoil()
         for content in (inode.content, inode.durable):
             del content[size:]
 
     def lose(self, name: str) -> None:
         """A file is gone."""
-        del self.files[name]
+        self._lost[name] = self.files.pop(name)
         self._durable_files.pop(name, None)
 
     def copy(self) -> SimulatedDisk:
         """The same disk once more, to be broken in another way."""
         twin = SimulatedDisk(self.capacity)
+        twin.torn_pages = self.torn_pages
         known: dict[int, Inode] = {}
         for inode in (
             *self.files.values(),
             *self._durable_files.values(),
+            *self._lost.values(),
             *(one[2] for one in self._pending),
         ):
             if id(inode) not in known:
                 known[id(inode)] = copy = Inode()
                 copy.content, copy.durable = bytearray(inode.content), bytearray(inode.durable)
                 copy.pending = list(inode.pending)
+                if inode.sound is not inode.durable:
+                    copy._sound = bytearray(inode.sound)
+                copy.older = dict(inode.older)
         twin.files = {name: known[id(inode)] for name, inode in self.files.items()}
         twin._durable_files = {n: known[id(inode)] for n, inode in self._durable_files.items()}
+        twin._lost = {name: known[id(inode)] for name, inode in self._lost.items()}
         twin._pending = [(old, new, known[id(inode)]) for old, new, inode in self._pending]
         return twin
 
@@ -300,11 +362,14 @@ def _no_space() -> OSError:
 
 def _pages(change: Write | Resize) -> list[Write | Resize]:
     """The pages of a write: a disk may take them one by one, in any order."""
-    if not isinstance(change, Write) or len(change.data) <= PAGE:
+    if not isinstance(change, Write):
         return [change]
     position, data = change
-    starts = range(0, len(data), PAGE)
-    return [Write(position + start, data[start : start + PAGE]) for start in starts]
+    first = PAGE - position % PAGE
+    if len(data) <= first:
+        return [change]
+    bounds = [0, *range(first, len(data), PAGE), len(data)]
+    return [Write(position + one, data[one:other]) for one, other in pairwise(bounds)]
 
 
 def _apply(content: bytearray, change: Write | Resize) -> None:
@@ -328,6 +393,22 @@ def _apply_part(content: bytearray, change: Write | Resize, fate: Fate) -> None:
         stop = min(-(-change.size // PAGE) * PAGE, len(content))
         zeros = Write(change.size, bytes(max(0, stop - change.size)))
         _apply_grains(content, zeros, [bool(fate >> bit & 1) for bit in range(1, FATE_BITS)])
+
+
+def _spoil_page(content: bytearray, change: Write | Resize, fate: Fate) -> None:
+    """Leave anything in the page around a torn ``change``, unless it takes whole pages."""
+    if isinstance(change, Write):
+        start, stop = change.position, change.position + len(change.data)
+    else:
+        start = stop = change.size
+        if not change.shrink or fate & 1:
+            return
+    page = start - start % PAGE
+    end = min(page + PAGE, len(content))
+    random = Random(f"{fate} {start} {stop}")
+    content[page:start] = random.randbytes(max(0, min(start, end) - page))
+    if stop < end:
+        content[stop:end] = random.randbytes(end - stop)
 
 
 def _apply_grains(content: bytearray, write: Write, arrived: list[bool]) -> None:

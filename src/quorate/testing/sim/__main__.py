@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from quorate.testing.mutants.apply import rerun_in_mutant
+from quorate.testing.sim.options import HELD_BACK
 from quorate.testing.sim.record import load, save
 from quorate.testing.sim.run import Outcome, options_of, rotten_options, run
 from quorate.testing.sim.shrink import shrink
@@ -41,6 +42,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--over-budget", action="store_true", help="any number of disks may rot: halts must be safe"
     )
+    parser.add_argument(
+        "--with",
+        dest="turned_on",
+        action="append",
+        default=[],
+        choices=sorted(HELD_BACK),
+        help="what no seed has yet because it finds a bug that is not fixed; may be repeated",
+    )
     parser.add_argument("--stop-at-first", action="store_true", help="end at the first violation")
     parser.add_argument(
         "--sometimes",
@@ -56,11 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run_seed(seed: int, events: int, adversaries: bool, over_budget: bool) -> Outcome:
+def _run_seed(
+    seed: int, events: int, adversaries: bool, over_budget: bool, turned_on: frozenset[str]
+) -> Outcome:
     if over_budget:
-        options = rotten_options(seed, events)
+        options = rotten_options(seed, events, turned_on)
     else:
-        options = options_of(seed, events, adversaries=adversaries)
+        options = options_of(seed, events, adversaries=adversaries, turned_on=turned_on)
     outcome = run(options)
     if outcome.violation is None:
         outcome.choices = []  # not needed, and large
@@ -74,7 +85,7 @@ def _run_seeds(parsed: argparse.Namespace) -> int:
     numbers = range(parsed.start, parsed.start + parsed.seeds)
     with ProcessPoolExecutor(max_workers=max(1, min(parsed.jobs, len(numbers)))) as pool:
         adversaries = not parsed.no_adversaries
-        how = (parsed.events, adversaries, parsed.over_budget)
+        how = (parsed.events, adversaries, parsed.over_budget, frozenset(parsed.turned_on))
         waiting = [pool.submit(_run_seed, seed, *how) for seed in numbers]
         for future in waiting:
             outcome = future.result()

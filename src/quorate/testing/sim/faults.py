@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.replica.exchange import LinkClosed
 from quorate.testing.disk.simulated import FATE_BITS, KEPT, LOST, UNLIMITED
-from quorate.testing.sim.rot import rot
+from quorate.testing.sim.rot import rot, rot_body, rot_tail
 
 if TYPE_CHECKING:
     from quorate.testing.disk.simulated import Fate
@@ -157,15 +157,35 @@ class Faults:
     def _rot(self, node: Node, duration: int, detail: int) -> None:
         """Most of the time the node is down meanwhile: what rots under a process shows later."""
         world = self._world
-        minority = 2 * (len(world.rotten) + 1) < len(world.nodes)
-        if node not in world.rotten and not minority and not world.options.over_budget:
+        if not world.losses.allows(node):
             return
         if detail % 4:
             self._down(node, duration, power=bool(detail & 4))
         kind = rot(node, Random(detail))
         if kind is not None:
-            world.rotten.add(node)
             world.sometimes[f"rot {kind}"] += 1
+
+    def _rot_old(self, node: Node, duration: int, detail: int) -> None:
+        """Old entries, on any number of nodes, as long as enough others have each of them."""
+        if detail % 4 == 0:
+            self._down(node, duration, power=bool(detail & 4))
+        random = Random(detail)
+        for _ in range(1 + detail % 3):
+            if rot_body(node, random):
+                self._world.sometimes["rot of an old body"] += 1
+
+    def _rot_tail(self, node: Node, duration: int, detail: int) -> None:
+        """A node is stopped in order, and what its mark stands for rots before it starts again."""
+        world = self._world
+        if node.engine is None or not world.losses.allows(node):
+            return
+
+        def spoil() -> None:
+            if rot_tail(node, Random(detail)):
+                world.sometimes["rot of a marked tail"] += 1
+
+        node.stop(spoil)
+        world.after(duration, node.start_if_down, node.life)
 
     def _clock_rate(self, node: Node, duration: int, detail: int) -> None:
         node.set_clock_rate(0.5 + 1.5 * (detail % 100) / 100)

@@ -231,7 +231,7 @@ class Invariants:
         durable_view = self._world.nodes[name].store.durable
         if durable_view.vote is not None and durable_view.vote.term > standing.term:
             return  # it has moved on and may have truncated since; this leader is on its way out
-        if not self._is_durable(self._world.nodes[name], self._position(standing, match)):
+        if not self._world.was_durable(self._world.nodes[name], self._position(standing, match)):
             raise Violation("I12", f"{node.name}: {name} lacks entry {match} on its disk")
 
     def _is_meant_for(self, node: Node, envelope: Envelope) -> bool:
@@ -337,8 +337,7 @@ class Invariants:
             raise Violation("I15", f"{node.name}: an append of {count} entries, {size} bytes")
 
     def _is_durable(self, node: Node, position: Position) -> bool:
-        """Of a spoiled disk nobody but its own storage can say."""
-        return node in self._world.rotten or node.store.durable.position(position.index) == position
+        return node.store.durable.position(position.index) == position
 
     def _note_ack(self, node: Node, position: Position) -> None:
         acks = self._acked.setdefault(node.name, [])

@@ -16,7 +16,7 @@ from quorate.testing.sim.violation import Violation
 from quorate.types import Index, NodeId, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from quorate.config import Config
     from quorate.raft.messages import Envelope
@@ -44,6 +44,7 @@ class Node:
             world.options.least_bytes,
             config.storage.reserve_bytes,
         )
+        self.store.disk.torn_pages = world.options.torn_pages
         self.engine: Engine | None = None
         # Counts processes, those that died while opening included: what one of them had
         # scheduled means nothing to the next.
@@ -56,6 +57,8 @@ class Node:
         self.paused = False
         self.inbox: list[Input] = []
         self._turn_due = False
+        # How many calls of its disk had failed when the process started.
+        self._errors_before = 0
         # How fast this node's clock runs, and how far its wall clock is off.
         self._clock_rate = 1.0
         self._clock_base = (0, 0)
@@ -78,6 +81,7 @@ class Node:
         self.life += 1
         self.wanted_up = True
         self.stopping = False
+        self._errors_before = self.store.disk.errors_met
         if CLEAN in self.store.disk.files:
             self.world.sometimes["mark of a clean stop found at open"] += 1
         if any(decode_vote(data) is None for data in self._vote_copies()):
@@ -131,8 +135,10 @@ class Node:
         world.after(world.config.timing.tick_ms * 1000, self._tick, self.life)
 
     def _refused_to_open(self, halt: ReplicaHalted) -> None:
-        if self not in self.world.rotten:
-            raise Violation("halt", f"{self.name} cannot open a sound disk: {halt}") from halt
+        world = self.world
+        if not world.losses.explain_halt(self, halt):
+            what = f"{self.name} cannot open its disk: {type(halt).__name__}: {halt}"
+            raise Violation("halt", what) from halt
         self.world.sometimes["stayed down with a damaged disk"] += 1
         self.world.halts.append(str(halt))
         self.dead = True
@@ -141,8 +147,9 @@ class Node:
         log = self.store.log
         if log is None or not (log.damage or log.record.unsure):
             return
-        if self not in self.world.rotten:
-            raise Violation("damage", f"{self.name} opened a sound disk and found {log.damage}")
+        if not self.world.losses.explain_damage(self, log):
+            found = [*map(str, log.damage), "unsure"] if log.record.unsure else log.damage
+            raise Violation("damage", f"{self.name} opened a sound disk and found {found}")
         self.world.sometimes["damage found at open"] += 1
         if any(segment.hollow for segment in log.segments):
             self.world.sometimes["went on without the body of an entry"] += 1
@@ -160,8 +167,10 @@ class Node:
             self.world.process_died(self)
             self.engine = None
 
-    def stop(self) -> None:
-        """Stop the process in order: no more turns, then its disk comes to rest, step by step."""
+    def stop(self, then: Callable[[], None] = lambda: None) -> None:
+        """Stop the process in order: no more turns, then its disk comes to rest, step by step.
+
+        ``then`` is called once the mark of that is on disk."""
         if self.engine is None or self._plans is None:
             return
         settled = self.engine.settled
@@ -170,12 +179,7 @@ class Node:
         self.stopping = True
         self.world.process_died(self)
         self.engine = None
-        self._plans.close(settled)
-
-    def stopped(self) -> None:
-        """The mark of a clean stop is on disk: the process ends."""
-        self.stopping = False
-        self.world.sometimes["stopped in order"] += 1
+        self._plans.close(settled, then)
 
     def start_if_down(self, life: int) -> None:
         """Start again unless something else happened to the node meanwhile."""
@@ -198,6 +202,12 @@ class Node:
             self.kill()
         if not self.wanted_up and not self.dead:
             self.start()
+
+    @property
+    def disk_failed(self) -> bool:
+        """Whether a call of the disk failed in the life of this process, or found bytes that rot
+        had spoiled."""
+        return self.store.disk.errors_met > self._errors_before or self in self.world.losses
 
     def local_us(self) -> int:
         """This node's monotonic clock."""

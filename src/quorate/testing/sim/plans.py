@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from quorate.errors import Corrupt
 from quorate.replica.exchange import Flushed, FlushFailed, Room
+from quorate.testing.disk.simulated import UNLIMITED
+from quorate.testing.sim.proofs import is_proved
 from quorate.testing.sim.violation import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from quorate.replica.engine import Engine
     from quorate.storage.checkpoint import Checkpoint
@@ -42,13 +44,17 @@ class Plans:
         self._next_flush: Flush | None = None
         # Chores that are under way, or stopped for a flush and go on after it.
         self._chores: Iterator[str] | None = None
+        # The plan that proves the last flush.
+        self._proof: Iterator[str] | None = None
         # How many flushes there were.
         self._flushes = 0
         # What was settled when the process began to stop in order; None unless it does. And the
         # plan that leaves the mark of it.
         self._closing: Index | None = None
         self._mark: Iterator[str] | None = None
+        self._then: Callable[[], None] = lambda: None
         self._world.after(LOOK_FOR_ROOM_US, self._look_for_room)
+        self._world.after(PROVE_US, self._prove, self._flushes)
 
     @property
     def _engine(self) -> Engine | None:
@@ -88,7 +94,7 @@ class Plans:
             return
         except Corrupt as error:
             # A truncation looks up where the log will end: on a spoiled disk that may be bad.
-            if node not in self._world.rotten:
+            if node not in self._world.losses:
                 raise Violation("damage", f"{node.name} writes: {error}") from error
             self._failed(number, error)
             return
@@ -99,6 +105,8 @@ class Plans:
         elif self._closing is not None:
             self._close_on(plan)
         elif number is None:
+            if plan is self._proof:
+                self._judge_proof()
             self._leave(plan, parked=step is not None)
         else:
             node.give(Flushed(number, self.room.room))
@@ -164,9 +172,7 @@ class Plans:
     def _judge_checkpoint(self, checkpoint: Checkpoint) -> None:
         """It must know nothing that a power cut could take from the log beside it."""
         node, position = self._node, checkpoint.position
-        if self._store.durable.position(position.index) != position and (
-            node not in self._world.rotten
-        ):
+        if self._store.durable.position(position.index) != position:
             raise Violation("checkpoint", f"{node.name} keeps the state at {position}, lacks it")
 
     @property
@@ -184,18 +190,33 @@ class Plans:
         self._world.after(LOOK_FOR_ROOM_US, self._look_for_room)
 
     def _prove(self, flushes: int) -> None:
+        """Nothing was flushed for a while: prove the last flush."""
         engine, flusher = self._engine, self._store.flusher
         if flushes != self._flushes or engine is None or flusher is None:
             return
-        if self._plan is None and flusher.wants_proof(engine.settled):
-            self._run(flusher.prove(engine.settled), None)
+        if self._plan is not None or self._node.paused:
+            self._world.after(PROVE_US, self._prove, flushes)
+        elif flusher.wants_proof(engine.settled):
+            self._proof = flusher.prove(engine.settled)
+            self._run(self._proof, None)
+        else:
+            self._judge_proof()
+
+    def _judge_proof(self) -> None:
+        """What was flushed is proved by now, unless the disk is full: the last pages are kept for
+        what a group cannot do without."""
+        full = self._store.disk.capacity != UNLIMITED or self.room.shortage
+        if not full and not is_proved(self._store):
+            raise Violation("proof", f"{self._node.name} does not prove its last flush")
+        self._world.sometimes["last flush proved"] += 1
 
     # -- a clean stop --------------------------------------------------------------------------
 
-    def close(self, settled: Index) -> None:
+    def close(self, settled: Index, then: Callable[[], None]) -> None:
         """The process stops in order: end the plan under way, drop the flush that waits, finish
-        the chores that stopped, leave the mark."""
+        the chores that stopped, leave the mark; then do ``then``."""
         self._closing = settled
+        self._then = then
         self._next_flush = None
         if self._plan is None:
             self._close_on(None)
@@ -205,7 +226,9 @@ class Plans:
         flusher, settled = self._store.flusher, self._closing
         assert flusher is not None and settled is not None  # only an open log is closed
         if done is not None and done is self._mark:
-            self._node.stopped()
+            self._node.stopping = False
+            self._world.sometimes["stopped in order"] += 1
+            self._then()
             return
         if done is self._chores:
             self._chores = None

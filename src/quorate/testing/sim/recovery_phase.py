@@ -40,7 +40,10 @@ def recover_cluster(world: World) -> None:
     _require_reads(world)
     _require_appends(world)
     _require_convergence(world)
-    if stalls and world.sometimes[STALLED] > stalls[0]:
+    healthy = len(_fed(world)) == len(_engines(world))
+    if not healthy:
+        world.sometimes["stayed behind an entry that the leader lost"] += 1
+    elif stalls and world.sometimes[STALLED] > stalls[0]:
         raise Violation("C11", "the watchdog had to free a peer of a healthy cluster")
     world.sometimes["recovered"] += 1
 
@@ -50,11 +53,23 @@ def _engines(world: World) -> list[Engine]:
 
 
 def _whole(world: World) -> list[Node]:
-    """The nodes that are up and lack nothing."""
+    """The nodes that are up and can apply all that is committed."""
+    losses = world.losses
+    return [
+        node
+        for node in _fed(world)
+        if node.engine is not None
+        and (node.name not in losses.unfit or not node.engine.core.standing.hollow)
+    ]
+
+
+def _fed(world: World) -> list[Node]:
+    """The nodes that are up and lack nothing that the leader lost."""
+    leader = world.leader()
     return [
         node
         for node in world.nodes.values()
-        if node.engine is not None and not node.engine.core.standing.hollow
+        if node.engine is not None and (leader is None or not world.losses.bars(leader, node))
     ]
 
 
@@ -122,7 +137,7 @@ def _leader(world: World) -> tuple[Node, Engine]:
 
 def _require_feeding(world: World) -> None:
     """Whoever lacks entries gets some within a second, however long it was cut off."""
-    _, engine = _leader(world)
+    node, engine = _leader(world)
     leader = engine.core.leader
     if leader is None:
         raise Violation("C11", "the leader of a healthy cluster was lost")
@@ -131,7 +146,10 @@ def _require_feeding(world: World) -> None:
 
     def fed() -> bool:
         return all(
-            progress.match > before[name] or progress.match >= last or world.nodes[name].dead
+            progress.match > before[name]
+            or progress.match >= last
+            or world.nodes[name].dead
+            or world.losses.bars(node, world.nodes[name])
             for name, progress in leader.progress.items()
         )
 
@@ -187,9 +205,10 @@ def _require_convergence(world: World) -> None:
     def equal() -> bool:
         _, leader = _leader(world)
         last = leader.core.standing.log.last_index
-        return all(engine.core.standing.persisted == last for engine in _engines(world)) and all(
-            node.engine is not None and node.engine.applied == last for node in _whole(world)
-        )
+        return all(
+            node.engine is not None and node.engine.core.standing.persisted == last
+            for node in _fed(world)
+        ) and all(node.engine is not None and node.engine.applied == last for node in _whole(world))
 
     def marks() -> list[tuple[str, Index, Index]]:
         return [

@@ -1,38 +1,52 @@
-"""What time does to a disk: flipped bits, zeroed and misdirected pages, files that end early or
-are gone.
+"""What time does to a disk: flipped bits, zeroed, misdirected and older pages, one or several in a
+row, files that end early or are gone.
 
-Within a budget: at most a minority of the nodes, and never bytes that nothing on the disk proves to
-be durable yet. So nothing acknowledged may be lost, whatever rots: a loss is a bug.
+Never bytes that nothing on the disk proves to be durable: no node can miss those. And within the
+budget of ``losses.py``, so that a loss or a standstill is a bug.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quorate.entry import HEADER_BYTES
 from quorate.storage.checkpoint import CHECKPOINT
-from quorate.storage.layout import PAGE, VOTE_COPIES, decode_vote, segment_name
+from quorate.storage.layout import PAGE, VOTE_COPIES, decode_vote
+from quorate.testing.sim.proofs import marked_end, proved_bytes
 
 if TYPE_CHECKING:
     from random import Random
 
+    from quorate.testing.disk.durable import Place
     from quorate.testing.sim.node import Node
 
-__all__ = ["rot"]
+__all__ = ["rot", "rot_body", "rot_tail", "spoil_body"]
+
+# How many pages in a row are bad, if several are.
+RUN_PAGES = 4
+KINDS = (
+    "flip", "flip", "flip", "zero", "misdirected", "run", "lost-write", "zero-tail", "short",
+    "gone",
+)  # fmt: skip
 
 
 def rot(node: Node, random: Random) -> str | None:
     """Spoil something on the disk of ``node``; what it was, or None if nothing may be touched."""
-    disk = node.store.disk
+    disk, losses = node.store.disk, node.world.losses
     ranges = _spoilable(node)
-    if not ranges:
+    if not ranges or not losses.allows(node):
         return None
     name, size = random.choice(ranges)
-    kind = random.choice(("flip", "flip", "flip", "zero", "misdirected", "short", "gone"))
-    if kind in ("short", "gone") and not name.endswith(".segment"):
+    kind = random.choice(KINDS)
+    if kind in ("short", "gone", "run", "zero-tail") and not name.endswith(".segment"):
         kind = "flip"
+    older = {page: data for page, data in disk.files[name].older.items() if page < size}
+    if kind == "lost-write" and not (older and node.world.options.demands("lost-write")):
+        kind = "zero"
     position = random.randrange(size)
     page = position - position % PAGE
     end = min(page + PAGE, size)
+    losses.note(node, name, 0 if kind == "gone" else page)
     if kind == "flip":
         byte = disk.files[name].content[position] ^ (1 << random.randrange(8))
         disk.spoil(name, position, bytes([byte]))
@@ -42,6 +56,17 @@ def rot(node: Node, random: Random) -> str | None:
         source = random.randrange(size) // PAGE * PAGE
         content = bytes(disk.files[name].content[source : source + end - page])
         disk.spoil(name, page, content.ljust(end - page, b"\0"))
+    elif kind == "run":
+        end = min(page + random.randrange(1, RUN_PAGES + 1) * PAGE, size)
+        disk.spoil(name, page, _bad(end - page, random))
+    elif kind == "lost-write":
+        page = random.choice(sorted(older))
+        losses.note(node, name, page)
+        disk.spoil(name, page, older[page][: size - page])
+    elif kind == "zero-tail":
+        start = max(PAGE, size - random.randrange(1, RUN_PAGES + 1) * PAGE)
+        losses.note(node, name, start)
+        disk.spoil(name, start, bytes(max(0, size - start)))
     elif kind == "short":
         disk.shorten(name, position)
     else:
@@ -49,16 +74,50 @@ def rot(node: Node, random: Random) -> str | None:
     return kind
 
 
+def rot_tail(node: Node, random: Random) -> bool:
+    """Spoil the last pages of a node that stopped in order, the proof behind the newest entries
+    included: only the mark of the stop says that they were there."""
+    marked = marked_end(node.store)
+    if marked is None or not node.world.losses.allows(node):
+        return False
+    name, end = marked
+    start = max(PAGE, end - random.randrange(1, RUN_PAGES + 1) * PAGE)
+    if name not in node.store.disk.files or start >= end:
+        return False
+    node.world.losses.note(node, name, start)
+    node.store.disk.spoil(name, start, _bad(end - start, random))
+    return True
+
+
+def rot_body(node: Node, random: Random) -> bool:
+    """Spoil the body of an old entry that enough others have."""
+    places = node.world.losses.spoilable_bodies(node)
+    if places:
+        spoil_body(node, random.choice(places), random)
+    return bool(places)
+
+
+def spoil_body(node: Node, place: Place, random: Random) -> None:
+    """Spoil the body of an entry, which is in the budget."""
+    disk, start = node.store.disk, place.start + HEADER_BYTES
+    node.world.losses.note_body(node, place)
+    if random.randrange(2):
+        position = random.randrange(start, place.stop)
+        byte = disk.files[place.file].content[position] ^ (1 << random.randrange(8))
+        disk.spoil(place.file, position, bytes([byte]))
+    else:
+        disk.spoil(place.file, start, random.randbytes(place.stop - start))
+
+
+def _bad(size: int, random: Random) -> bytes:
+    """Zeros or anything else."""
+    return random.randbytes(size) if random.randrange(2) else bytes(size)
+
+
 def _spoilable(node: Node) -> list[tuple[str, int]]:
     """The files that may be touched, and how many of their bytes."""
-    disk, log = node.store.disk, node.store.log
-    found = []
-    segments = log.segments if log is not None else []
-    for segment in segments:
-        name = segment_name(segment.number)
-        size = segment.proved if segment is segments[-1] else segment.end
-        if name in disk.files and len(disk.files[name].content) >= size:
-            found.append((name, size))
+    disk = node.store.disk
+    found = [item for item in proved_bytes(node.store).items() if item[0] in disk.files]
     for name, inode in disk.files.items():
         if (name.endswith(".index") or name == CHECKPOINT) and inode.content:
             found.append((name, len(inode.content)))

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from quorate.errors import QuorateError, ReplicaHalted
 from quorate.testing.sim.adversaries import ADVERSARIES, SETTINGS
 from quorate.testing.sim.decisions import Choice, Decisions
-from quorate.testing.sim.options import swarm
+from quorate.testing.sim.options import HELD_BACK, swarm
 from quorate.testing.sim.recovery_phase import end_over_budget, recover_cluster
 from quorate.testing.sim.violation import Violation
 from quorate.testing.sim.world import World
@@ -44,20 +44,28 @@ class Outcome:
 ADVERSARIES_IN_TEN = 3
 
 
-def options_of(seed: int, events: int, *, adversaries: bool = True) -> Options:
-    """What ``seed`` stands for."""
-    options = swarm(seed, events)
+def options_of(
+    seed: int,
+    events: int,
+    *,
+    adversaries: bool = True,
+    turned_on: frozenset[str] = frozenset(),
+) -> Options:
+    """What ``seed`` stands for, with those of ``turned_on`` that are held back otherwise."""
+    options = swarm(seed, events, turned_on)
     if not adversaries or seed % 10 >= ADVERSARIES_IN_TEN:
         return options
     turn = seed // 10 * ADVERSARIES_IN_TEN + seed % 10
-    name = list(ADVERSARIES)[turn % len(ADVERSARIES)]
+    known = [name for name in ADVERSARIES if name not in HELD_BACK or name in turned_on]
+    asked = [name for name in known if name in turned_on]
+    name = (asked or known)[turn % len(asked or known)]
     settings = {"nodes": 3, "faults": (), "adversary": name, **SETTINGS.get(name, {})}
     return replace(options, **settings)
 
 
-def rotten_options(seed: int, events: int) -> Options:
+def rotten_options(seed: int, events: int, turned_on: frozenset[str] = frozenset()) -> Options:
     """The options of ``seed`` with disks that rot beyond what a group can stand."""
-    options = swarm(seed, events)
+    options = swarm(seed, events, turned_on)
     faults = tuple(sorted({*options.faults, "kill", "power", "rot"}))
     return replace(options, nodes=max(3, options.nodes), faults=faults, over_budget=True)
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
-from quorate.errors import Damaged, DiskFailed, ReplicaHalted, StateDiverged
+from quorate.errors import DiskFailed, ReplicaHalted, StateDiverged
 from quorate.replica.exchange import Deliver, LinkClosed, LinkRefused
 from quorate.testing.sim.adversaries import ADVERSARIES
 from quorate.testing.sim.clients import Clients
 from quorate.testing.sim.faults import Faults
 from quorate.testing.sim.invariants import Invariants
+from quorate.testing.sim.losses import Losses
 from quorate.testing.sim.network import Network
 from quorate.testing.sim.node import Node
 from quorate.testing.sim.script import Stage, play
@@ -68,8 +69,8 @@ class World:
             name: Node(self, name, options.config_of(number))
             for number, name in enumerate(self.names)
         }
-        # Those whose disks were spoiled: always a minority.
-        self.rotten: set[Node] = set()
+        # What rot took from their disks.
+        self.losses = Losses(self)
         # What replicas said that gave up for good.
         self.halts: list[str] = []
 
@@ -126,14 +127,14 @@ class World:
         return max(leaders, key=lambda node: node.term, default=None)
 
     def durable_copies(self, position: Position) -> int:
-        """How many disks would hold ``position`` after a power cut right now, at most.
+        """How many disks would hold ``position`` after a power cut right now, or would have held it
+        before they rotted."""
+        return sum(self.was_durable(node, position) for node in self.nodes.values())
 
-        A spoiled disk counts: it held what its node said.
-        """
-        return sum(
-            node in self.rotten or node.store.durable.position(position.index) == position
-            for node in self.nodes.values()
-        )
+    def was_durable(self, node: Node, position: Position) -> bool:
+        """Whether ``position`` is durable at ``node``, or was until it rotted."""
+        durable = node.store.durable.position(position.index) == position
+        return durable or self.losses.held(node, position)
 
     def links_between(self, left: list[NodeId], right: list[NodeId]) -> list[tuple[NodeId, NodeId]]:
         """All links between two sides, both ways."""
@@ -205,9 +206,9 @@ class World:
         """A replica stopped itself. It may do so for its disk, for a message that was forged or a
         state that was made to stray, and for nothing else here."""
         believed = node.lie is not None and Deliver(node.lie) in inputs
-        if isinstance(halt, DiskFailed):
+        if isinstance(halt, DiskFailed) and node.disk_failed:
             self.sometimes["stopped for a failed disk"] += 1
-        elif isinstance(halt, Damaged) and node in self.rotten:
+        elif self.losses.explain_halt(node, halt):
             self.sometimes["stopped for a damaged disk"] += 1
             self.halts.append(str(halt))
             node.dead = True

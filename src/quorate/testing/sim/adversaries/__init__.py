@@ -40,6 +40,11 @@ from quorate.testing.sim.adversaries.replication import (
     late_ack,
     overwritten_suffix,
 )
+from quorate.testing.sim.adversaries.rots import (
+    marked_tail,
+    returned_page,
+    two_old_rots,
+)
 from quorate.testing.sim.adversaries.states import (
     hasty_refusal,
     idle_producers,
@@ -85,6 +90,9 @@ ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
         idle_producers,
         strayed_state,
         late_ack,
+        marked_tail,
+        two_old_rots,
+        returned_page,
     )
 }
 
@@ -134,6 +142,25 @@ SETTINGS: dict[str, dict[str, Any]] = {
     # So few that they are over the time that they may be silent.
     "idle_producers": {**QUIET, "client_gap_us": 200_000},
     "late_ack": QUIET,
+    # Slow steps, so that a play sees them pass; few appends of others.
+    "marked_tail": {**PLAIN, "client_gap_us": 100_000, "disk_us": 2000},
+    # As for the spoiled archive: old entries are sealed and covered by a checkpoint.
+    "two_old_rots": {
+        **QUIET,
+        "limits": {"log_memory_bytes": 0},
+        "uneven": False,
+        "segment_bytes": 40 * 1024,
+        "disk_us": 50,
+        "delay_us": 1000,
+    },
+    # What comes together is one block of several entries, and each goes out by itself.
+    "returned_page": {
+        **QUIET,
+        "limits": {"append_entries": 1, "entry_bytes": 1},
+        "uneven": False,
+        "gather_us": 500,
+        "client_gap_us": 100_000,
+    },
     # Few others, so that the play has the events for a comparison.
     "strayed_state": {**PLAIN, "client_gap_us": 20_000},
 }

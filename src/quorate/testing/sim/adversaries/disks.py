@@ -29,8 +29,7 @@ def spoiled_copy(stage: Stage) -> Script:
     while not victim.dead:
         yield stage.until_led()
         victim.kill()
-        if rot(victim, Random(stage.pick(1 << 16))) is not None:
-            world.rotten.add(victim)
+        rot(victim, Random(stage.pick(1 << 16)))
         victim.start()
         yield stage.election_us
         leader = world.leader()
@@ -65,7 +64,6 @@ def forgetful_voter(stage: Stage) -> Script:
         leader.kill()
         victim.kill()
         _forget(victim)
-        world.rotten.add(victim)
         victim.start()
         stage.only(stage.others(leader))
         yield stage.election_us * 4
@@ -78,6 +76,7 @@ def _forget(node: Node) -> None:
     if log is not None and log.segments:
         segment = log.segments[-1]
         size = max(PAGE, segment.proved - PAGE)
+        node.world.losses.note(node, segment_name(segment.number), size)
         node.store.disk.shorten(segment_name(segment.number), size)
 
 
@@ -103,7 +102,6 @@ def spoiled_archive(stage: Stage) -> Script:
             yield 4 * (world.options.delay_us + world.options.disk_us)
         if leader.leads and _spoil(leader, needed):
             break
-    world.rotten.add(leader)
     world.sometimes["entry spoiled that a peer needs"] += 1
     stage.start(victim)
     yield FOREVER_US
@@ -160,6 +158,7 @@ def _spoil(node: Node, first: Index) -> bool:
     for index in range(first, segment.last.index + 1):
         start, stop = segment.rows.frame(Index(index))
         if stop - start > HEADER_BYTES:
+            node.world.losses.note(node, name, start)
             last = node.store.disk.files[name].content[stop - 1]
             node.store.disk.spoil(name, stop - 1, bytes([last ^ 1]))
             return True

@@ -1,0 +1,195 @@
+"""Adversaries of disks that rot in several places, or while nobody looks."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from quorate.raft.messages import Append
+from quorate.testing.sim.proofs import proved_bytes
+from quorate.testing.sim.rot import rot_tail, spoil_body
+from quorate.testing.sim.script import Until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quorate.raft.messages import Envelope
+    from quorate.testing.disk.durable import Place
+    from quorate.testing.sim.node import Node
+    from quorate.testing.sim.script import Script, Stage
+    from quorate.types import Index
+
+__all__ = ["marked_tail", "returned_page", "two_old_rots"]
+
+FOREVER_US = 10**12
+# Steps of an open, and a few more.
+OPEN_STEPS = 12
+# Entries that are cut off: more than are written in their place.
+DROPPED = 10
+
+
+def marked_tail(stage: Stage) -> Script:
+    """A node stops in order and its newest entries rot, with the proof behind them. The open that
+    finds it out dies at some step.
+
+    Only the leader has the last of them besides, and is gone: whoever lacks it must not get the
+    vote.
+    """
+    world = stage.world
+    victim = stage.all[0]
+    while not victim.dead:
+        stage.mend()
+        stage.start(*stage.all)
+        yield stage.until_led()
+        leader = world.leader()
+        yield stage.until_equal(stage.all)
+        if leader is None or leader is victim or victim.engine is None:
+            yield stage.election_us
+            continue
+        stage.only([leader, victim])
+        yield from _append_acked(stage, leader, 1 + stage.pick(3))
+        victim.stop()
+        yield stage.within(2, lambda: not victim.stopping)
+        if rot_tail(victim, Random(stage.pick(1 << 16))):
+            world.sometimes["rot of a marked tail"] += 1
+        leader.kill()
+        victim.start()
+        yield Until(_has_made_calls(victim, 1 + stage.pick(OPEN_STEPS)), stage.election_us)
+        world.sometimes["died while it opened a rotten disk"] += not _is_up(victim)
+        if stage.pick(2):
+            victim.kill()
+            victim.start()
+        else:
+            stage.power_cut(victim, 1)
+        stage.only(stage.others(leader))
+        yield stage.election_us * 4
+    yield FOREVER_US
+
+
+def _is_up(node: Node) -> bool:
+    return node.engine is not None
+
+
+def _has_made_calls(node: Node, calls: int) -> Callable[[], bool]:
+    """Whether the disk of ``node`` was called so often from now on."""
+    before = node.store.disk.calls
+    return lambda: node.store.disk.calls >= before + calls
+
+
+def _append_acked(stage: Stage, node: Node, count: int) -> Script:
+    """Append at ``node`` and wait until something is acknowledged."""
+    clients = stage.world.clients
+    acked = clients.acked
+    stage.append(node, count)
+    yield stage.within(2, lambda: clients.acked > acked)
+
+
+def two_old_rots(stage: Stage) -> Script:
+    """Two nodes lose an old entry each that the other has, and the third was away and needs both.
+
+    The two agree on all that is new: one of them has to lead, although it cannot feed the third.
+    """
+    world = stage.world
+    while True:
+        stage.start(*stage.all)
+        yield stage.until_led()
+        leader = world.leader()
+        if leader is None:
+            continue
+        away = stage.others(leader)[stage.pick(2)]
+        other = stage.others(leader, away)[0]
+        yield stage.until_equal(stage.all)
+        away.kill()
+        last = away.store.durable.last
+        while leader.leads and not (_spoilable(leader, last) and _spoilable(other, last)):
+            stage.append(leader)
+            yield 4 * (world.options.delay_us + world.options.disk_us)
+        if not leader.leads:
+            continue
+        for node in (leader, other):
+            places = _spoilable(node, last)
+            if places:
+                spoil_body(node, places[stage.pick(len(places))], Random(stage.pick(1 << 16)))
+        world.sometimes["two old entries rotten on two nodes"] += 1
+        break
+    stage.start(away)
+    yield FOREVER_US
+
+
+def _spoilable(node: Node, after: Index) -> list[Place]:
+    """Entries that ``node`` may lose and that a node which ends with ``after`` lacks."""
+    places = node.world.losses.spoilable_bodies(node)
+    return [place for place in places if place.position.index > after]
+
+
+def returned_page(stage: Stage) -> Script:
+    """A cut within a block is undone: the page of that block is again what it was before.
+
+    Behind it stand blocks that were written since, so the loss can be seen. The last entry of them
+    is acknowledged, and the leader that has it besides is gone.
+    """
+    world = stage.world
+    while True:
+        stage.mend()
+        stage.start(*stage.all)
+        yield stage.until_led()
+        old = world.leader()
+        yield stage.until_equal(stage.all)
+        if old is None or not old.leads:
+            continue
+        last = old.store.durable.last
+        stage.lose(_appends_after(old, last))
+        stage.append(old, DROPPED)
+        yield stage.until_longer(old, last)
+        others = stage.others(old)
+        stage.only([old], others)
+        yield stage.until_led_by(others)
+        new = stage.leader_of(others)
+        stage.mend()
+        if new is None:
+            continue
+        yield stage.until_equal(stage.all)
+        stage.only([old, new])
+        yield from _append_acked(stage, new, 1)
+        new.kill()
+        old.kill()
+        if world.losses.allows(old) and _undo_cut(old, stage):
+            world.sometimes["page of a cut returned"] += 1
+        old.start()
+        stage.only(stage.others(new))
+        yield stage.election_us * 4
+
+
+def _appends_after(node: Node, last: Index) -> Callable[[Envelope], bool]:
+    """Picks what ``node`` sends but for the first entry after ``last``."""
+
+    def picks(envelope: Envelope) -> bool:
+        message = envelope.message
+        return (
+            envelope.source == node.name
+            and type(message) is Append
+            and message.entries[-1].index > last + 1
+        )
+
+    return picks
+
+
+def _undo_cut(node: Node, stage: Stage) -> bool:
+    """Bring back a page of the newest segment that was written over and is proved."""
+    files = node.store.disk.files
+    proved = proved_bytes(node.store)
+    name = max(proved, default="")
+    if name not in files:
+        return False
+    inode = files[name]
+    pages = [
+        page
+        for page, before in sorted(inode.older.items())
+        if page < proved[name] and bytes(inode.durable[page : page + len(before)]) != before
+    ]
+    if not pages:
+        return False
+    page = pages[stage.pick(len(pages))]
+    node.world.losses.note(node, name, page)
+    node.store.disk.spoil(name, page, inode.older[page])
+    return True

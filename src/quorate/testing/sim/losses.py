@@ -1,0 +1,167 @@
+"""What rot took from each node, entry by entry, and what it may still take.
+
+Nothing acknowledged may be lost, whatever rots; that needs no budget. A group that goes on needs
+one. A node is *fit* if it may lead: what rot took from it are bodies of entries that its checkpoint
+on disk covers. Every other rot makes a node unfit for the rest of the run: it may be unsure, may
+have to stop before an entry that it cannot apply, or may stay down.
+
+The budget:
+
+1. Unfit nodes are a minority. So a fit node has everything that was committed, and a majority votes
+   for it.
+2. An entry whose body a fit node lost is whole on as many other fit nodes as a majority has, less
+   one. So a majority holds the last entry that any fit node lost: a leader need not send it what it
+   cannot read itself, and commits.
+
+A node that was away for long may stay behind all the same: the leader may have lost an entry that
+it needs, and there is no repair.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from quorate.entry import HEADER_BYTES
+from quorate.errors import Damaged, DiskFailed
+from quorate.storage.checkpoint import CHECKPOINT, Checkpoint
+from quorate.types import Index, NodeId, Position
+
+if TYPE_CHECKING:
+    from quorate.errors import ReplicaHalted
+    from quorate.storage.log import SegmentLog
+    from quorate.testing.disk.durable import Place
+    from quorate.testing.sim.node import Node
+    from quorate.testing.sim.world import World
+
+__all__ = ["Losses"]
+
+_FILES = re.compile(r"[\w-]+\.(?:segment|index)|vote")
+
+
+class Losses:
+    """Of all nodes."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        # The files that rot touched.
+        self._files: defaultdict[NodeId, set[str]] = defaultdict(set)
+        # What was durable there or behind when it did.
+        self._held: defaultdict[NodeId, set[Position]] = defaultdict(set)
+        # Nodes that lost more than bodies that their checkpoint covers.
+        self.unfit: set[NodeId] = set()
+        # Fit nodes that lost the body of an entry.
+        self._hollow: defaultdict[Index, set[NodeId]] = defaultdict(set)
+
+    def __contains__(self, node: Node) -> bool:
+        """Whether the disk of ``node`` ever rotted."""
+        return node.name in self._files
+
+    # -- the budget ----------------------------------------------------------------------------
+
+    def allows(self, node: Node) -> bool:
+        """Whether ``node`` may become unfit."""
+        if self._world.options.over_budget or node.name in self.unfit:
+            return True
+        unfit = {*self.unfit, node.name}
+        minority = 2 * len(unfit) < len(self._world.nodes)
+        return minority and all(self._is_whole_enough(index, unfit) for index in self._hollow)
+
+    def spoilable_bodies(self, node: Node) -> list[Place]:
+        """The entries of ``node`` whose body may rot, so that it stays fit."""
+        if node.name in self.unfit:
+            return []
+        covered = _checkpointed(node)
+        committed = self._world.invariants.committed
+        return [
+            place
+            for place in node.store.durable.places[: min(covered, len(committed))]
+            if place.stop - place.start > HEADER_BYTES
+            and committed[place.position.index - 1].position == place.position
+            and self._may_lose(node, place.position.index)
+        ]
+
+    def _may_lose(self, node: Node, index: Index) -> bool:
+        before = self._hollow.get(index, set())
+        if node.name in before:
+            return False
+        return self._whole_copies(index, self.unfit) - 1 >= max(1, self._world.quorum - 1)
+
+    def _is_whole_enough(self, index: Index, unfit: set[NodeId]) -> bool:
+        lost = self._hollow[index] - unfit
+        return not lost or self._whole_copies(index, unfit) >= max(1, self._world.quorum - 1)
+
+    def _whole_copies(self, index: Index, unfit: set[NodeId]) -> int:
+        """How many fit nodes have all of a committed entry on disk."""
+        position = self._world.invariants.committed[index - 1].position
+        lost = self._hollow.get(index, set())
+        return sum(
+            node.name not in unfit
+            and node.name not in lost
+            and node.store.durable.position(index) == position
+            for node in self._world.nodes.values()
+        )
+
+    # -- what rotted ---------------------------------------------------------------------------
+
+    def note(self, node: Node, name: str, start: int) -> None:
+        """Bytes of a file rotted, at ``start`` or behind: ``node`` is unfit from now on."""
+        self.unfit.add(node.name)
+        self._note(node, name, start)
+
+    def note_body(self, node: Node, place: Place) -> None:
+        """The body of an entry rotted, within the budget."""
+        self._hollow[place.position.index].add(node.name)
+        self._note(node, place.file, place.start)
+
+    def _note(self, node: Node, name: str, start: int) -> None:
+        self._files[node.name].add(name)
+        self._held[node.name].update(
+            place.position
+            for place in node.store.durable.places
+            if (place.file, place.stop) > (name, start)
+        )
+
+    # -- what follows from it ------------------------------------------------------------------
+
+    def held(self, node: Node, position: Position) -> bool:
+        """Whether ``node`` had ``position`` on disk until that rotted: what it said of it then was
+        true, and may arrive now."""
+        return position in self._held.get(node.name, ())
+
+    def bars(self, leader: Node, node: Node) -> bool:
+        """Whether ``leader`` may be unable to send some entry that ``node`` lacks."""
+        if leader.name in self.unfit:
+            lost = max((position.index for position in self._held[leader.name]), default=Index(0))
+        else:
+            mine = (index for index, names in self._hollow.items() if leader.name in names)
+            lost = max(mine, default=Index(0))
+        return node is not leader and node.store.durable.last < lost
+
+    def explain_halt(self, node: Node, halt: ReplicaHalted) -> bool:
+        """Whether ``node`` may give up: its disk lost something and it says in which file."""
+        if not self._world.options.demands("named-halts"):
+            return node in self
+        named = set(_FILES.findall(str(halt)))
+        touched = self._files.get(node.name, set())
+        return (
+            isinstance(halt, Damaged | DiskFailed)
+            and node.name in self.unfit
+            and any(file in touched or file == "vote" for file in named)
+        )
+
+    def explain_damage(self, node: Node, log: SegmentLog) -> bool:
+        """Whether rot did what an open found."""
+        if node.name in self.unfit:
+            return True
+        lost = {index for index, names in self._hollow.items() if node.name in names}
+        found = {index for damage in log.damage for index in range(damage.first, damage.last + 1)}
+        return not log.record.unsure and found <= lost
+
+
+def _checkpointed(node: Node) -> Index:
+    """What the checkpoint on disk covers."""
+    data = node.store.disk.durable_bytes(CHECKPOINT)
+    checkpoint = Checkpoint.decode(bytes(data)) if data is not None else None
+    return checkpoint.position.index if checkpoint is not None else Index(0)

@@ -1,0 +1,82 @@
+"""What the files of a log prove to be durable, by the simulator's own account.
+
+A node's word is not asked for: it would keep rot away from whatever it forgot to prove. Whoever
+flushed and has nothing else to flush must prove it soon; that is demanded, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorate.storage.layout import (
+    CLEAN,
+    PAGE,
+    CleanMark,
+    SegmentHeader,
+    segment_name,
+    segment_number,
+)
+from quorate.testing.disk.durable import BLOCK_MAGIC, LENGTH_AT
+
+if TYPE_CHECKING:
+    from quorate.testing.disk.store import Store
+
+__all__ = ["is_proved", "marked_end", "proved_bytes"]
+
+
+class _Block(NamedTuple):
+    position: int
+    # Bytes of its frames.
+    length: int
+
+
+def _last_block(data: bytearray) -> _Block | None:
+    for position in range(len(data) // PAGE * PAGE, 0, -PAGE):
+        if data[position : position + 4] == BLOCK_MAGIC:
+            length = data[position + LENGTH_AT : position + LENGTH_AT + 4]
+            return _Block(position, int.from_bytes(length, "little"))
+    return None
+
+
+def is_proved(store: Store) -> bool:
+    """Whether something stands behind the newest entries that says that they are durable."""
+    segments = [name for name in store.disk.durable if name.endswith(".segment")]
+    if not segments:
+        return True
+    last = _last_block(store.disk.durable[max(segments)])
+    return last is None or last.length == 0
+
+
+def marked_end(store: Store) -> tuple[str, int] | None:
+    """The newest segment and where it ends, if a clean stop left its mark."""
+    data = store.disk.durable_bytes(CLEAN)
+    mark = CleanMark.decode(bytes(data)) if data is not None else None
+    return (segment_name(mark.number), mark.end) if mark is not None and mark.number else None
+
+
+def proved_bytes(store: Store) -> dict[str, int]:
+    """By segment: so many of its bytes are proved to be durable by something behind them.
+
+    The last block proves what is before it, not itself; the next segment says where the one before
+    it ended.
+    """
+    durable, record = store.disk.durable, store.durable.vote
+    numbers = sorted(number for name in durable if (number := segment_number(name)) is not None)
+    found = {}
+    for number in numbers:
+        if record is None or number > record.segment:
+            break  # its header may be lost in a crash
+        name = segment_name(number)
+        data = durable[name]
+        following = durable.get(segment_name(number + 1))
+        header = SegmentHeader.decode(bytes(following[:PAGE])) if following else None
+        last = _last_block(data)
+        if header is not None and number < record.segment:
+            end = header.previous_end
+        else:
+            end = last.position if last is not None else PAGE
+        if number == record.segment and record.cutting:
+            end = min(end, record.cutting)
+        if len(data) >= end:
+            found[name] = end
+    return found

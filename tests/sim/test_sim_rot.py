@@ -1,0 +1,200 @@
+"""Rot in the simulator: what a spoiled disk remembers, what is proved, and the budget per entry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quorate.storage.flusher import Flusher
+from quorate.storage.layout import PAGE
+from quorate.testing.disk.simulated import KEPT, LOST, TORN, SimulatedDisk
+from quorate.testing.sim.adversaries import SETTINGS
+from quorate.testing.sim.decisions import Decisions
+from quorate.testing.sim.options import HELD_BACK, Options, swarm
+from quorate.testing.sim.proofs import is_proved, marked_end, proved_bytes
+from quorate.testing.sim.rot import rot_body, rot_tail
+from quorate.testing.sim.run import options_of
+from quorate.testing.sim.violation import Violation
+from quorate.testing.sim.world import World
+
+if TYPE_CHECKING:
+    from quorate.types import Index
+
+EVENTS = 3_000
+
+
+def quiet(**settings: object) -> Options:
+    options = replace(swarm(8, EVENTS), nodes=3, faults=(), noise={}, limits={}, uneven=False)
+    return replace(options, disk_us=200, **settings)  # type: ignore[arg-type]
+
+
+def disk_with(data: bytes) -> SimulatedDisk:
+    disk = SimulatedDisk()
+    file = disk.create("file")
+    file.write(0, [data])
+    file.sync()
+    disk.sync_directory()
+    return disk
+
+
+# --- The disk ---------------------------------------------------------------------------------
+
+
+def test_a_spoiled_file_remembers_what_was_written() -> None:
+    disk = disk_with(b"a" * PAGE)
+    disk.spoil("file", 10, b"bad")
+    assert bytes(disk.durable["file"][10:13]) == b"bad"
+    assert bytes(disk.sound["file"]) == b"a" * PAGE
+    disk.lose("file")
+    assert "file" not in disk.durable
+    assert disk.is_durable("file")
+    assert bytes(disk.sound["file"]) == b"a" * PAGE
+
+
+def test_a_page_that_is_written_over_is_remembered() -> None:
+    disk = disk_with(b"a" * PAGE + b"b" * PAGE)
+    file = disk.open("file")
+    file.write(PAGE, [b"c" * PAGE])
+    file.write(0, [b"a" * PAGE])
+    file.sync()
+    assert disk.files["file"].older == {PAGE: b"b" * PAGE}
+
+
+@pytest.mark.parametrize("torn_pages", [False, True])
+def test_a_torn_write_may_leave_anything_in_the_page_around_it(torn_pages: bool) -> None:
+    disk = disk_with(b"a" * 3 * PAGE)
+    disk.torn_pages = torn_pages
+    disk.open("file").write(PAGE + 100, [b"b" * (PAGE - 100)])
+    disk.open("file").write(2 * PAGE, [b"c" * PAGE])
+    disk.power_cut(lambda: TORN)
+    data = disk.files["file"].content
+    assert (data[PAGE : PAGE + 100] == b"a" * 100) == (not torn_pages)
+    assert data[:PAGE] == b"a" * PAGE, "no write touched this page"
+    assert set(data[2 * PAGE :]) == set(b"ac"), "a write of whole pages tears only itself"
+
+
+@pytest.mark.parametrize("fate", [KEPT, LOST])
+def test_a_write_that_is_not_torn_leaves_its_page_alone(fate: int) -> None:
+    disk = disk_with(b"a" * PAGE)
+    disk.torn_pages = True
+    disk.open("file").write(100, [b"b"])
+    disk.power_cut(lambda: fate)
+    assert disk.files["file"].content.count(b"a") == PAGE - (fate == KEPT)
+
+
+# --- Proofs -----------------------------------------------------------------------------------
+
+
+def test_what_was_flushed_is_proved_soon() -> None:
+    world = World(quiet(), Decisions("proofs", []))
+    world.under_fire()
+    world.clients.stop()
+    world.run_until(lambda: False, world.now + 1_000_000)
+    for node in world.nodes.values():
+        assert is_proved(node.store)
+        (name, end) = max(proved_bytes(node.store).items())
+        log = node.store.log
+        assert log is not None
+        assert (int(name[:16]), end) == (log.segments[-1].number, log.segments[-1].proved)
+    assert world.sometimes["last flush proved"]
+
+
+def test_a_node_that_stops_proving_breaks_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Flusher, "unproven", property(lambda self: False))
+    world = World(quiet(client_gap_us=50_000), Decisions("proofs", []))
+    with pytest.raises(Violation, match=r"proof: n\d does not prove its last flush"):
+        world.under_fire()
+
+
+# --- The budget -------------------------------------------------------------------------------
+
+
+def old_world() -> World:
+    """Nodes whose checkpoints cover many entries."""
+    world = World(quiet(segment_bytes=40 * 1024), Decisions("losses", []))
+    world.under_fire()
+    world.clients.stop()
+    world.run_until(lambda: False, world.now + 1_000_000)
+    return world
+
+
+def test_each_entry_keeps_a_majority_less_one_of_whole_copies_on_fit_nodes() -> None:
+    world = old_world()
+    random = drawn()
+    first, second, third = world.nodes.values()
+    spoiled: dict[Index, int] = {}
+    for node in (first, second, third):
+        had = {place.position.index for place in world.losses.spoilable_bodies(node)}
+        for _ in range(5):
+            assert rot_body(node, random)
+        left = {place.position.index for place in world.losses.spoilable_bodies(node)}
+        for index in had - left:
+            spoiled[index] = spoiled.get(index, 0) + 1
+    assert spoiled
+    assert max(spoiled.values()) <= 2, "one of three copies is always whole"
+    assert not world.losses.unfit
+
+
+def test_nobody_becomes_unfit_who_has_the_only_whole_copies() -> None:
+    world = old_world()
+    first, second, third = world.nodes.values()
+    assert world.losses.allows(second)
+    while rot_body(first, drawn()):
+        pass
+    while rot_body(second, drawn()):
+        pass
+    assert not world.losses.allows(third)
+
+
+def test_unfit_nodes_are_a_minority() -> None:
+    world = old_world()
+    first, second, _ = world.nodes.values()
+    first.stop()
+    world.run_until(lambda: not first.stopping, world.now + 1_000_000)
+    assert marked_end(first.store) is not None
+    assert rot_tail(first, drawn())
+    assert world.losses.allows(first)
+    assert not world.losses.allows(second)
+
+
+def drawn() -> Random:
+    return Random(1)
+
+
+# --- The plays --------------------------------------------------------------------------------
+
+PLAYS = {
+    "marked_tail": "died while it opened a rotten disk",
+    "two_old_rots": "two old entries rotten on two nodes",
+    "returned_page": "page of a cut returned",
+}
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_a_play_gets_to_its_case(name: str) -> None:
+    met = 0
+    for seed in range(6):
+        settings = {"nodes": 3, "faults": (), "adversary": name, **SETTINGS[name]}
+        world = World(replace(swarm(seed, EVENTS), **settings), Decisions(str(seed)))
+        try:
+            world.under_fire()
+        except Violation:
+            assert name in HELD_BACK
+        met += world.sometimes[PLAYS[name]]
+    assert met
+
+
+def test_no_seed_has_what_is_held_back_unless_it_is_asked_for() -> None:
+    for seed in range(100):
+        options = options_of(seed, EVENTS)
+        assert not HELD_BACK.intersection((*options.faults, options.adversary))
+        assert options.torn_pages <= ("torn_pages" not in HELD_BACK)
+    asked = frozenset({"rot_old", "two_old_rots", "torn_pages"})
+    options = options_of(0, EVENTS, turned_on=asked)
+    assert options.adversary == "two_old_rots"
+    assert options.torn_pages
+    assert options_of(5, EVENTS, turned_on=asked).faults[-1] == "rot_old"
+    assert Options.from_dict(options.as_dict()) == options
