@@ -170,6 +170,8 @@ PLAYS = {
     "marked_tail": "died while it opened a rotten disk",
     "two_old_rots": "two old entries rotten on two nodes",
     "returned_page": "page of a cut returned",
+    "full_disks": "leader changed on full disks",
+    "big_entry": "batch logged that peers have no room for",
 }
 
 

@@ -67,6 +67,8 @@ class Clients:
         # The highest index that was acknowledged or seen by a finished read.
         self._shown = Index(0)
         self.ledger = Ledger(world.config.timing)
+        # Bytes of the batches that are not as large as all others.
+        self._sizes: dict[int, int] = {}
         self.acked = 0
         self.read = 0
         self._writers = Writers(world, self)
@@ -128,18 +130,24 @@ class Clients:
         count: int = 1,
         expected_term: Term | None = None,
         terms: AppendTerms | None = None,
+        size: int | None = None,
     ) -> int:
-        """Append ``count`` records at ``node``, on the terms of the day; the token comes back."""
+        """Append ``count`` records at ``node``, on the terms of the day; the token comes back.
+
+        ``size``: bytes of the batch, if it is not to be as large as all others.
+        """
         payload = self._token + 1
+        if size is not None:
+            self._sizes[payload] = size
         if terms is None:
             terms = AppendTerms(fence=self.ledger.fence)
         sent = Sent(count, terms, expected_term)
         limits = self._world.config.limits
-        size = TOGETHER * len(self._batch(payload))
+        together = TOGETHER * len(self._batch(payload))
         if (
             terms == PLAIN
             and payload % 4 == 0
-            and size <= min(limits.batch_bytes, limits.entry_bytes)
+            and together <= min(limits.batch_bytes, limits.entry_bytes)
         ):
             return self._append_together(node, payload, sent)
         return self.send(node, payload, sent, self._append_answered)
@@ -172,7 +180,8 @@ class Clients:
 
     def _batch(self, payload: int) -> bytes:
         mark = str(payload).encode() + PAYLOAD_MARK
-        return mark + bytes(max(0, self._world.options.batch_bytes - len(mark)))
+        size = self._sizes.get(payload, self._world.options.batch_bytes)
+        return mark + bytes(max(0, size - len(mark)))
 
     def send(
         self,

@@ -25,6 +25,7 @@ from quorate.errors import (
 from quorate.replica.exchange import Aborted, Operate, Receipt, Stage
 from quorate.state.judge import Staged
 from quorate.state.labels import Abort, Label, Part, Publish
+from quorate.testing.sim.options import BATCH_BYTES_MAX
 from quorate.testing.sim.violation import Violation
 
 if TYPE_CHECKING:
@@ -212,7 +213,8 @@ class Drivers:
         label = Label(driver.app, driver.run, driver.batch_id, task.partition, task.attempt, number)
         records = task.chunks[number]
         mark = f"{driver.app}/{driver.batch_id}/{task.partition}/{number}/".encode()
-        batch = (mark + task.attempt[:4].hex().encode()).ljust(self._world.options.batch_bytes)
+        size = min(self._world.options.batch_bytes, BATCH_BYTES_MAX)  # the cap holds several
+        batch = (mark + task.attempt[:4].hex().encode()).ljust(size)
         self._clients.ledger.stages.ask_stage(label, batch, records)
         task.under_way = True
 

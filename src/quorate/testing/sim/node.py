@@ -38,12 +38,8 @@ class Node:
         self.world = world
         self.name = name
         self.config = config
-        self.store = Store(
-            name,
-            world.options.segment_bytes,
-            world.options.least_bytes,
-            config.storage.reserve_bytes,
-        )
+        options = world.options
+        self.store = Store(name, options.segment_bytes, options.least_bytes, options.reserve_bytes)
         self.store.disk.torn_pages = world.options.torn_pages
         self.engine: Engine | None = None
         # Counts processes, those that died while opening included: what one of them had
@@ -194,7 +190,8 @@ class Node:
         """Everything that was done to this node ends; a process that is down comes back."""
         self.disk_factor = 1
         self.store.disk.error = 0
-        self.store.disk.capacity = UNLIMITED
+        if not self.world.options.stays_full:
+            self.store.disk.capacity = UNLIMITED
         self.set_clock_rate(1.0)
         self.resume()
         if self.strayed and not self.dead:

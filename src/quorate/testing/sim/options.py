@@ -12,7 +12,7 @@ from typing import Any
 
 from quorate.config import KIB, Config, Limits, Storage, Timing
 
-__all__ = ["FAULTS", "HELD_BACK", "NOISES", "Options", "swarm"]
+__all__ = ["BATCH_BYTES_MAX", "FAULTS", "HELD_BACK", "NOISES", "Options", "swarm"]
 
 # What happens to nodes and links from time to time.
 FAULTS = (
@@ -26,7 +26,7 @@ FAULTS = (
 HELD_BACK = frozenset(
     {
         *("lost-write", "named-halts", "rot_old", "rot_tail", "torn_pages"),
-        *("marked_tail", "returned_page", "two_old_rots"),
+        *("big_entry", "full_disks", "marked_tail", "returned_page", "two_old_rots"),
     }
 )
 
@@ -34,6 +34,8 @@ HELD_BACK = frozenset(
 NOISES = ("loss", "duplicate", "reorder", "late", "stray")
 
 BATCH_BYTES_MAX = 100
+# More than the reserve.
+LARGE_BYTES = 3000
 RESERVE_BYTES = 1024
 # An entry leaves room in it for another one: nobody is refused while the next spare is made.
 LEAST_BYTES = 40 * KIB
@@ -81,6 +83,10 @@ class Options:
     uneven: bool = False
     # Any number of disks may rot. Nobody can promise to go on then, only to lose nothing quietly.
     over_budget: bool = False
+    # Kept of a full disk for what a group cannot do without.
+    reserve_bytes: int = RESERVE_BYTES
+    # Nobody makes room on a disk that is full, not even in the end.
+    stays_full: bool = False
     # A write that a power cut tears within a page may leave anything in all of the page.
     torn_pages: bool = False
     # What of HELD_BACK this run has all the same.
@@ -93,12 +99,14 @@ class Options:
     @property
     def least_bytes(self) -> int:
         """So small that a log has segments of several sizes."""
-        return min(max(LEAST_BYTES, self.segment_bytes // 4), self.segment_bytes)
+        least = max(LEAST_BYTES + self.reserve_bytes - RESERVE_BYTES, self.segment_bytes // 4)
+        return min(least, self.segment_bytes)
 
     def config(self) -> Config:
         """What all nodes have in common."""
-        storage = Storage(segment_bytes=self.segment_bytes, reserve_bytes=RESERVE_BYTES)
-        limits = Limits(**{"batch_bytes": BATCH_BYTES_MAX, **self.limits})
+        storage = Storage(segment_bytes=self.segment_bytes, reserve_bytes=self.reserve_bytes)
+        largest = max(BATCH_BYTES_MAX, self.batch_bytes)
+        limits = Limits(**{"batch_bytes": largest, **self.limits})
         return Config(Timing(**self.timing), limits, storage)
 
     def config_of(self, number: int) -> Config:
@@ -126,6 +134,7 @@ def swarm(seed: int, events: int, turned_on: frozenset[str] = frozenset()) -> Op
     faults = tuple(fault for fault in drawn if fault not in HELD_BACK)
     faults += tuple(fault for fault in FAULTS if fault in turned_on)
     switches = random.random() < 0.3
+    batch_bytes = random.choice((10, 10, 10, BATCH_BYTES_MAX, BATCH_BYTES_MAX, LARGE_BYTES))
     noise = {
         "loss": random.choice((0.01, 0.05, 0.2)),
         "duplicate": random.choice((0.01, 0.1)),
@@ -147,10 +156,10 @@ def swarm(seed: int, events: int, turned_on: frozenset[str] = frozenset()) -> Op
         gather_us=random.choice((0, 0, 200)),
         client_gap_us=random.choice((500, 2000, 10_000)),
         reads=random.choice((0.1, 0.4)),
-        batch_bytes=random.choice((10, BATCH_BYTES_MAX)),
+        batch_bytes=batch_bytes,
         segment_bytes=random.choice((64, 128, 256)) * 1024,
         timing={**_timing(random, election), **_expiries(seed)},
-        limits={**_limits(random), **_caps(seed)},
+        limits={**_limits(random, batch_bytes), **_caps(seed)},
         wire=random.random() < 0.1,
         parks=random.random() < 0.5,
         uneven=random.random() < 0.3,
@@ -171,8 +180,9 @@ def _timing(random: Random, election: int) -> dict[str, int]:
     }
 
 
-def _limits(random: Random) -> dict[str, int]:
-    """Small limits reach the corners; most seeds leave each of them alone."""
+def _limits(random: Random, batch_bytes: int) -> dict[str, int]:
+    """Small limits reach the corners; most seeds leave each of them alone. None is so small that no
+    batch is ever taken."""
     tiny = {
         "entry_bytes": random.choice((1, 200)),
         "pending_appends": random.choice((1, 4, 20)),
@@ -189,7 +199,11 @@ def _limits(random: Random) -> dict[str, int]:
         "log_memory_bytes": random.choice((0, 500, 3000)),
     }
     drawn = {name: value for name, value in tiny.items() if random.random() < 0.3}
-    return {"batch_bytes": BATCH_BYTES_MAX, **drawn}
+    largest = max(BATCH_BYTES_MAX, batch_bytes)
+    for name in ("pending_bytes", "uncommitted_bytes"):
+        if name in drawn:
+            drawn[name] = max(drawn[name], largest)
+    return {"batch_bytes": largest, **drawn}
 
 
 def _expiries(seed: int) -> dict[str, int]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from quorate.testing.sim.node import Node
     from quorate.testing.sim.world import World
 
-__all__ = ["end_over_budget", "recover_cluster"]
+__all__ = ["end_over_budget", "recover_cluster", "serve_without_room"]
 
 # Timeouts are drawn between one and two election timeouts, so five of them take at most ten.
 LEADER_ELECTIONS = 10
@@ -46,6 +46,15 @@ def recover_cluster(world: World) -> None:
     elif stalls and world.sometimes[STALLED] > stalls[0]:
         raise Violation("C11", "the watchdog had to free a peer of a healthy cluster")
     world.sometimes["recovered"] += 1
+
+
+def serve_without_room(world: World) -> None:
+    """Disks stay full, and all other trouble is over: somebody leads and answers reads."""
+    world.heal()
+    _require_leader(world)
+    _require_answers(world)
+    _require_read(world, _leader(world)[0])
+    world.sometimes["served reads on full disks"] += 1
 
 
 def _engines(world: World) -> list[Engine]:
@@ -167,15 +176,16 @@ def _require_answers(world: World) -> None:
 def _require_reads(world: World) -> None:
     """Every node answers a read before anybody appends: the leader's noop must do for that."""
     for node in _whole(world):
-        answered = world.clients.read
-        token = world.clients.ask(node)
-        if not world.run_until(
-            lambda token=token: not world.clients.open(token),  # type: ignore[misc]
-            world.now + ANSWER_WITHIN_US,
-        ):
-            raise Violation("C11", f"a read at {node.name} got no answer")
-        if world.clients.read == answered:
-            raise Violation("C11", f"a read at {node.name} was refused in a healthy cluster")
+        _require_read(world, node)
+
+
+def _require_read(world: World, node: Node) -> None:
+    answered = world.clients.read
+    token = world.clients.ask(node)
+    if not world.run_until(lambda: not world.clients.open(token), world.now + ANSWER_WITHIN_US):
+        raise Violation("C11", f"a read at {node.name} got no answer")
+    if world.clients.read == answered:
+        raise Violation("C11", f"a read at {node.name} was refused in a healthy cluster")
 
 
 def _require_appends(world: World) -> None:

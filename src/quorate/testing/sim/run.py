@@ -12,7 +12,11 @@ from quorate.errors import QuorateError, ReplicaHalted
 from quorate.testing.sim.adversaries import ADVERSARIES, SETTINGS
 from quorate.testing.sim.decisions import Choice, Decisions
 from quorate.testing.sim.options import HELD_BACK, swarm
-from quorate.testing.sim.recovery_phase import end_over_budget, recover_cluster
+from quorate.testing.sim.recovery_phase import (
+    end_over_budget,
+    recover_cluster,
+    serve_without_room,
+)
 from quorate.testing.sim.violation import Violation
 from quorate.testing.sim.world import World
 
@@ -78,6 +82,8 @@ def run(options: Options, choices: list[Choice] | None = None) -> Outcome:
         world.under_fire()
         if options.over_budget:
             end_over_budget(world)
+        elif options.stays_full:
+            serve_without_room(world)
         else:
             recover_cluster(world)
     except Violation as found:

@@ -155,6 +155,6 @@ class Stage:
     def power_cut(self, node: Node, down_us: int) -> None:
         self.world.faults.inject("power", node, down_us, 0)
 
-    def append(self, node: Node, count: int = 1) -> None:
+    def append(self, node: Node, count: int = 1, size: int | None = None) -> None:
         for _ in range(count):
-            self.world.clients.append(node)
+            self.world.clients.append(node, size=size)

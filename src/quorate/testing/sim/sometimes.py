@@ -56,6 +56,7 @@ EXPECTED = (
     "fence refused",
     "fence set",
     "job forgotten",
+    "last flush proved",
     "mark of a clean stop found at open",
     "message as bytes",
     "message duplicated",

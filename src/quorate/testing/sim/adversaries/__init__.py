@@ -24,6 +24,7 @@ from quorate.testing.sim.adversaries.elections import (
     torn_open,
     unheard_leader,
 )
+from quorate.testing.sim.adversaries.full import big_entry, full_disks
 from quorate.testing.sim.adversaries.reads import (
     answer_of_an_earlier_boot,
     late_vouch,
@@ -93,6 +94,8 @@ ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
         marked_tail,
         two_old_rots,
         returned_page,
+        full_disks,
+        big_entry,
     )
 }
 
@@ -152,6 +155,21 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "segment_bytes": 40 * 1024,
         "disk_us": 50,
         "delay_us": 1000,
+    },
+    # Several pages are kept; few others, so that the play has its events.
+    "full_disks": {
+        **PLAIN,
+        "stays_full": True,
+        "reserve_bytes": 32 * 1024,
+        "segment_bytes": 128 * 1024,
+        "client_gap_us": 100_000,
+    },
+    "big_entry": {
+        **QUIET,
+        "stays_full": True,
+        "limits": {"batch_bytes": 8 * 1024},
+        "segment_bytes": 64 * 1024,
+        "client_gap_us": 100_000,
     },
     # What comes together is one block of several entries, and each goes out by itself.
     "returned_page": {
