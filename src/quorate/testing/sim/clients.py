@@ -12,11 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from quorate.entry import pack_runs
-from quorate.errors import OutcomeUnknown, QuorateError
+from quorate.errors import OutcomeUnknown, QuorateError, TooLarge
 from quorate.replica.exchange import Operate, Propose, Read, ReadAnswer, Receipt
 from quorate.state.judge import PLAIN, AppendTerms
 from quorate.testing.sim.drivers import Drivers
 from quorate.testing.sim.ledger import PAYLOAD_MARK, Ledger, Sent
+from quorate.testing.sim.options import UNEVEN_BATCHES
 from quorate.testing.sim.retriers import Retriers
 from quorate.testing.sim.violation import Violation
 from quorate.testing.sim.writers import Writers
@@ -137,15 +138,18 @@ class Clients:
         ``size``: bytes of the batch, if it is not to be as large as all others.
         """
         payload = self._token + 1
+        if size is None and self._world.options.uneven_sizes:
+            size = UNEVEN_BATCHES[payload % len(UNEVEN_BATCHES)]
         if size is not None:
             self._sizes[payload] = size
         if terms is None:
             terms = AppendTerms(fence=self.ledger.fence)
         sent = Sent(count, terms, expected_term)
-        limits = self._world.config.limits
+        limits = node.config.limits
         together = TOGETHER * len(self._batch(payload))
         if (
             terms == PLAIN
+            and size is None
             and payload % 4 == 0
             and together <= min(limits.batch_bytes, limits.entry_bytes)
         ):
@@ -304,9 +308,17 @@ class Clients:
         self._world.sometimes[f"answer {result.code}"] += 1
         if result.retriable or isinstance(result, OutcomeUnknown):
             return result
+        if isinstance(result, TooLarge) and self._is_too_large(attempt):
+            self._world.sometimes["batch too large for this node alone"] += 1
+            return result
         if not self.ledger.explains(result, attempt.payload, attempt.since):
             raise Violation("C5", f"{attempt.node.name}: {result.code}: {result}: was never so")
         return result
+
+    def _is_too_large(self, attempt: Attempt) -> bool:
+        """Whether the node that was asked takes no batch as large."""
+        size = self._sizes.get(attempt.payload, 0)
+        return size > attempt.node.config.limits.batch_bytes
 
     def _read_answered(self, attempt: Attempt, result: Result | None) -> None:
         node, world = attempt.node, self._world

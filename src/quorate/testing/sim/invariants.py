@@ -160,7 +160,7 @@ class Invariants:
                 raise Violation("I14", f"{node.name} has other bytes at (index, term) {key}")
 
     def _check_new_entry(self, node: Node, entry: Entry) -> None:
-        limit = self._world.config.limits.entry_bytes
+        limit = node.config.limits.entry_bytes
         batches = len(entry.body) - entry.runs * 8 - entry.stamps * 24
         if entry.runs > 1 and batches > limit:
             raise Violation("I15", f"{node.name}: {entry.runs} batches, {batches} > {limit} bytes")
@@ -330,7 +330,7 @@ class Invariants:
     def _check_append(self, node: Node, message: Append) -> None:
         if not all(entry.whole for entry in message.entries):
             raise Violation("I14", f"{node.name} sends an entry without its body")
-        limits = self._world.config.limits
+        limits = node.config.limits
         size = sum(entry.size for entry in message.entries)
         count = len(message.entries)
         if count > limits.append_entries or (count > 1 and size > limits.append_bytes):
@@ -378,7 +378,7 @@ class Invariants:
 
     def _check_caps(self, node: Node, engine: Engine) -> None:
         """I15: no queue grows past its limit."""
-        limits = self._world.config.limits
+        limits = node.config.limits
         leader = engine.core.leader
         sizes = [
             ("pending_appends", engine.pending_appends, limits.pending_appends),

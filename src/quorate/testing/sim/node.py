@@ -13,6 +13,7 @@ from quorate.testing.disk.simulated import UNLIMITED
 from quorate.testing.disk.store import Store
 from quorate.testing.sim.plans import Plans
 from quorate.testing.sim.violation import Violation
+from quorate.testing.sim.wire import peer_limits
 from quorate.types import Index, NodeId, Role
 
 if TYPE_CHECKING:
@@ -39,7 +40,11 @@ class Node:
         self.name = name
         self.config = config
         options = world.options
-        self.store = Store(name, options.segment_bytes, options.least_bytes, options.reserve_bytes)
+        segment_bytes = config.storage.segment_bytes
+        least_bytes = min(options.least_bytes, segment_bytes)
+        self.store = Store(name, segment_bytes, least_bytes, options.reserve_bytes)
+        # What it takes from a peer.
+        self.frame_limits = peer_limits(config)
         self.store.disk.torn_pages = world.options.torn_pages
         self.engine: Engine | None = None
         # Counts processes, those that died while opening included: what one of them had

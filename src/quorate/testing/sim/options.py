@@ -12,7 +12,15 @@ from typing import Any
 
 from quorate.config import KIB, Config, Limits, Storage, Timing
 
-__all__ = ["BATCH_BYTES_MAX", "FAULTS", "HELD_BACK", "NOISES", "Options", "swarm"]
+__all__ = [
+    "BATCH_BYTES_MAX",
+    "FAULTS",
+    "HELD_BACK",
+    "NOISES",
+    "UNEVEN_BATCHES",
+    "Options",
+    "swarm",
+]
 
 # What happens to nodes and links from time to time.
 FAULTS = (
@@ -25,7 +33,7 @@ FAULTS = (
 # Faults, adversaries, switches of the options and demands.
 HELD_BACK = frozenset(
     {
-        *("lost-write", "named-halts", "rot_old", "rot_tail", "torn_pages"),
+        *("lost-write", "named-halts", "rot_old", "rot_tail", "torn_pages", "uneven_sizes"),
         *("big_entry", "full_disks", "marked_tail", "returned_page", "two_old_rots"),
     }
 )
@@ -46,6 +54,17 @@ UNEVEN = (
     {"producers": 1, "log_memory_bytes": 0, "apps": 1},
     {"log_memory_bytes": 2000, "staged_bytes": 2000},
 )
+
+# Sizes that differ between nodes, as while the settings of a cluster are changed: whatever one node
+# has logged, every other must be able to take.
+UNEVEN_SIZES = (
+    {"batch_bytes": 3000, "entry_bytes": 4000, "append_bytes": 5000},
+    {"batch_bytes": 100, "entry_bytes": 1, "append_bytes": 1},
+    {"batch_bytes": 500, "entry_bytes": 600, "append_bytes": 200},
+)
+UNEVEN_SEGMENTS = (256 * KIB, 64 * KIB, 128 * KIB)
+# Bytes of batches there: the first node alone takes the largest.
+UNEVEN_BATCHES = (10, 400, 3000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +100,8 @@ class Options:
     parks: bool = False
     # Nodes differ in the limits that no other node may notice.
     uneven: bool = False
+    # Nodes differ in the sizes of what they take, and frames are bounded by the receiver's.
+    uneven_sizes: bool = False
     # Any number of disks may rot. Nobody can promise to go on then, only to lose nothing quietly.
     over_budget: bool = False
     # Kept of a full disk for what a group cannot do without.
@@ -112,9 +133,16 @@ class Options:
     def config_of(self, number: int) -> Config:
         """What the node with this number runs with."""
         config = self.config()
-        if not self.uneven:
-            return config
-        own = UNEVEN[number % len(UNEVEN)]
+        own: dict[str, int] = {}
+        if self.uneven:
+            own |= UNEVEN[number % len(UNEVEN)]
+        if self.uneven_sizes:
+            place = number % len(UNEVEN_SIZES)
+            own |= UNEVEN_SIZES[place]
+            storage = replace(config.storage, segment_bytes=UNEVEN_SEGMENTS[place])
+            for name in ("pending_bytes", "uncommitted_bytes"):
+                own[name] = max(getattr(config.limits, name), own["batch_bytes"])
+            config = replace(config, storage=storage)
         return replace(config, limits=replace(config.limits, **own))
 
     def as_dict(self) -> dict[str, Any]:
@@ -134,7 +162,11 @@ def swarm(seed: int, events: int, turned_on: frozenset[str] = frozenset()) -> Op
     faults = tuple(fault for fault in drawn if fault not in HELD_BACK)
     faults += tuple(fault for fault in FAULTS if fault in turned_on)
     switches = random.random() < 0.3
+    uneven_sizes = random.random() < 0.1 and "uneven_sizes" not in HELD_BACK
+    uneven_sizes = uneven_sizes or "uneven_sizes" in turned_on
     batch_bytes = random.choice((10, 10, 10, BATCH_BYTES_MAX, BATCH_BYTES_MAX, LARGE_BYTES))
+    if uneven_sizes:
+        batch_bytes = min(batch_bytes, BATCH_BYTES_MAX)  # what every node takes
     noise = {
         "loss": random.choice((0.01, 0.05, 0.2)),
         "duplicate": random.choice((0.01, 0.1)),
@@ -160,9 +192,10 @@ def swarm(seed: int, events: int, turned_on: frozenset[str] = frozenset()) -> Op
         segment_bytes=random.choice((64, 128, 256)) * 1024,
         timing={**_timing(random, election), **_expiries(seed)},
         limits={**_limits(random, batch_bytes), **_caps(seed)},
-        wire=random.random() < 0.1,
+        wire=random.random() < 0.1 or uneven_sizes,
         parks=random.random() < 0.5,
         uneven=random.random() < 0.3,
+        uneven_sizes=uneven_sizes,
         torn_pages="torn_pages" in turned_on or (switches and "torn_pages" not in HELD_BACK),
         turned_on=turned_on,
     )

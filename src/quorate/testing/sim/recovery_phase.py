@@ -22,6 +22,7 @@ FED_WITHIN_US = 1_000_000
 MOVES_WITHIN_US = 2_000_000
 ANSWER_WITHIN_US = 5_000_000
 FRESH_APPENDS = 3
+FRESH_BYTES = 10
 OVER_BUDGET_US = 5_000_000
 STALLED = "event peer-stalled"
 
@@ -192,7 +193,7 @@ def _require_appends(world: World) -> None:
     for _ in range(FRESH_APPENDS):
         node, _ = _leader(world)
         acked = world.clients.acked
-        token = world.clients.append(node)
+        token = world.clients.append(node, size=FRESH_BYTES)
         world.run_until(
             lambda token=token: not world.clients.open(token),  # type: ignore[misc]
             world.now + ANSWER_WITHIN_US,

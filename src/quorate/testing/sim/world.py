@@ -148,8 +148,13 @@ class World:
         elif not arrivals:
             self.sometimes["message lost"] += 1
         if arrivals and self.options.wire:
-            envelope = over_the_wire(envelope)
+            received = over_the_wire(envelope, self.nodes[envelope.target].frame_limits)
             self.sometimes["message as bytes"] += 1
+            if received is None:
+                self.sometimes["frame larger than its receiver takes"] += 1
+                self.after(arrivals[0], self.close_link, envelope.source, envelope.target)
+                return
+            envelope = received
         for delay in arrivals:
             self.after(delay, self.arrive, envelope)
         if arrivals and not self.network.calm and "stray" in self.options.noise:
