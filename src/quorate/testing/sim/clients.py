@@ -18,6 +18,7 @@ from quorate.state.judge import PLAIN, AppendTerms
 from quorate.testing.sim.drivers import Drivers
 from quorate.testing.sim.ledger import PAYLOAD_MARK, Ledger, Sent
 from quorate.testing.sim.options import UNEVEN_BATCHES
+from quorate.testing.sim.readers import Readers
 from quorate.testing.sim.retriers import Retriers
 from quorate.testing.sim.violation import Violation
 from quorate.testing.sim.writers import Writers
@@ -75,6 +76,7 @@ class Clients:
         self._writers = Writers(world, self)
         self._drivers = Drivers(world, self)
         self._retriers = Retriers(world, self)
+        self.readers = Readers(world, self)
 
     # -- operations ----------------------------------------------------------------------------
 
@@ -83,12 +85,14 @@ class Clients:
         self._writers.start()
         self._drivers.start()
         self._retriers.start()
+        self.readers.start()
 
     def stop(self) -> None:
         self._running = False
         self._writers.stop()
         self._drivers.stop()
         self._retriers.stop()
+        self.readers.stop()
 
     def _next(self) -> None:
         if not self._running:

@@ -20,6 +20,7 @@ from quorate.errors import (
     QuorateError,
     UnknownProducer,
 )
+from quorate.state.labels import decode_publication
 from quorate.state.operations import ExpireProducers, OpenProducer, SetFence, decode_operation
 from quorate.testing.sim.stages import Stages
 from quorate.testing.sim.violation import Violation
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from quorate.entry import Entry, Stamp
     from quorate.state.judge import AppendTerms, Opened, ProducerStamp
 
-__all__ = ["Ledger", "Sent", "payload_of"]
+__all__ = ["Ledger", "Sent", "Shown", "payload_of"]
 
 PAYLOAD_MARK = b"|"
 TIMING = Timing()
@@ -41,6 +42,18 @@ class Sent(NamedTuple):
     count: int  # type: ignore[assignment]  # nobody calls tuple's own
     terms: AppendTerms
     expected_term: Term | None = None
+
+
+class Shown(NamedTuple):
+    """Records that readers see together: of a data entry, or of a chunk that was published."""
+
+    offset: int
+    count: int  # type: ignore[assignment]  # nobody calls tuple's own
+    # The entry that holds them, its bytes, and the append time that is shown.
+    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    size: int
+    time: int
+    published: bool
 
 
 @dataclass(slots=True)
@@ -80,6 +93,8 @@ class Ledger:
         # After each index: the end of the records, and the fence.
         self.ends: list[int] = [0]
         self.fences: list[str | None] = [None]
+        # What readers see, in order.
+        self.shown: list[Shown] = []
         self._producers: dict[str, _Producer] = {}
         # How many producers were forgotten.
         self.expired = 0
@@ -118,13 +133,25 @@ class Ledger:
             raise Violation("append-time", f"entry {entry.index}: append time went back")
         self._append_time = entry.append_time
         end, fence = self.ends[-1], self.fences[-1]
+        if entry.kind is EntryKind.PUBLISH:
+            self._show_chunks(entry)
         end += self.stages.apply(entry, fence)
         if entry.kind is EntryKind.DATA:
+            row = (entry.base_offset, entry.count, entry.index, entry.size, entry.append_time)
+            self.shown.append(Shown(*row, published=False))
             end = self._apply_batches(entry, end)
         elif entry.kind in (EntryKind.PRODUCER, EntryKind.FENCE):
             fence = self._apply_operation(entry, fence)
         self.ends.append(end)
         self.fences.append(fence)
+
+    def _show_chunks(self, entry: Entry) -> None:
+        """The publish decides on offsets and time; whether it names the right ones, the stages."""
+        offset = entry.base_offset
+        for chunk in decode_publication(entry)[1]:
+            row = (offset, chunk.records, chunk.index, chunk.size, entry.append_time)
+            self.shown.append(Shown(*row, published=True))
+            offset += chunk.records
 
     def _apply_batches(self, entry: Entry, offset: int) -> int:
         stamps = {stamp.run: stamp for stamp in unpack_stamps(entry)}

@@ -12,6 +12,7 @@ from quorate.storage.layout import CLEAN, VOTE_COPIES, decode_vote
 from quorate.testing.disk.simulated import UNLIMITED
 from quorate.testing.disk.store import Store
 from quorate.testing.sim.plans import Plans
+from quorate.testing.sim.readers import reader_of
 from quorate.testing.sim.violation import Violation
 from quorate.testing.sim.wire import peer_limits
 from quorate.types import Index, NodeId, Role
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from quorate.config import Config
     from quorate.raft.messages import Envelope
     from quorate.replica.exchange import Effects, Input
+    from quorate.replica.reader import Reader
     from quorate.storage.recovered import Recovered
     from quorate.testing.sim.world import World
 
@@ -65,6 +67,8 @@ class Node:
         self._clock_base = (0, 0)
         self.wall_offset_us = 0
         self.disk_factor = 1
+        # Reads the log of the engine for clients. None until one asks.
+        self._reader: Reader | None = None
         # Runs the plans of the engine. None until the first one runs.
         self._plans: Plans | None = None
         # The process is stopping in order: no engine any more, and the disk not at rest yet.
@@ -130,6 +134,7 @@ class Node:
         self.inbox = []
         self._turn_due = False
         self._plans = Plans(self)
+        self._reader = None
         self._judge_damage()
         world.invariants.started(self)
         self.inbox.append(self._plans.room)
@@ -307,6 +312,15 @@ class Node:
         delay = min(drawn * self.disk_factor, slowest)
         self.disk_busy_until = self.world.now + delay
         return delay
+
+    @property
+    def reader(self) -> Reader | None:
+        """What clients read with; None while the process is down, or stopped for a while."""
+        if self.engine is None or self.paused:
+            return None
+        if self._reader is None:
+            self._reader = reader_of(self)
+        return self._reader
 
     @property
     def term(self) -> int:

@@ -41,6 +41,7 @@ def recover_cluster(world: World) -> None:
     _require_reads(world)
     _require_appends(world)
     _require_convergence(world)
+    _require_records(world)
     healthy = len(_fed(world)) == len(_engines(world))
     if not healthy:
         world.sometimes["stayed behind an entry that the leader lost"] += 1
@@ -187,6 +188,15 @@ def _require_read(world: World, node: Node) -> None:
         raise Violation("C11", f"a read at {node.name} got no answer")
     if world.clients.read == answered:
         raise Violation("C11", f"a read at {node.name} was refused in a healthy cluster")
+
+
+def _require_records(world: World) -> None:
+    """Every node that lost nothing shows the whole log; together, the fit ones always do."""
+    fit = [node for node in _whole(world) if node.name not in world.losses.unfit]
+    for node in fit:
+        if node not in world.losses:
+            world.clients.readers.read_all([node])
+    world.clients.readers.read_all(fit)
 
 
 def _require_appends(world: World) -> None:
