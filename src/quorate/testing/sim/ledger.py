@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.config import Timing
-from quorate.entry import unpack_batches, unpack_stamps
+from quorate.entry import unpack_batches, unpack_chunks, unpack_stamps
 from quorate.errors import (
     Duplicate,
     Fenced,
@@ -20,7 +20,6 @@ from quorate.errors import (
     QuorateError,
     UnknownProducer,
 )
-from quorate.state.labels import decode_publication
 from quorate.state.operations import ExpireProducers, OpenProducer, SetFence, decode_operation
 from quorate.testing.sim.stages import Stages
 from quorate.testing.sim.violation import Violation
@@ -148,7 +147,7 @@ class Ledger:
     def _show_chunks(self, entry: Entry) -> None:
         """The publish decides on offsets and time; whether it names the right ones, the stages."""
         offset = entry.base_offset
-        for chunk in decode_publication(entry)[1]:
+        for chunk in unpack_chunks(entry)[0]:
             row = (offset, chunk.records, chunk.index, chunk.size, entry.append_time)
             self.shown.append(Shown(*row, published=True))
             offset += chunk.records

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from quorate.entry import HEADER_BYTES
 from quorate.errors import Damaged, DiskFailed
-from quorate.storage.checkpoint import CHECKPOINT, Checkpoint
+from quorate.storage.checkpoint import CHECKPOINT, read_checkpoint
 from quorate.types import Index, NodeId, Position
 
 if TYPE_CHECKING:
@@ -161,7 +161,9 @@ class Losses:
 
 
 def _checkpointed(node: Node) -> Index:
-    """What the checkpoint on disk covers."""
-    data = node.store.disk.durable_bytes(CHECKPOINT)
-    checkpoint = Checkpoint.decode(bytes(data)) if data is not None else None
-    return checkpoint.position.index if checkpoint is not None else Index(0)
+    """What the checkpoint on disk covers; nothing while another one takes its place."""
+    disk = node.store.disk
+    checkpoint = read_checkpoint(disk)
+    if checkpoint is None or disk.durable_bytes(CHECKPOINT) != disk.files[CHECKPOINT].content:
+        return Index(0)
+    return checkpoint.position.index

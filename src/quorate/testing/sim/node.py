@@ -15,6 +15,7 @@ from quorate.testing.sim.plans import Plans
 from quorate.testing.sim.readers import reader_of
 from quorate.testing.sim.violation import Violation
 from quorate.testing.sim.wire import peer_limits
+from quorate.testing.sim.work import check_work
 from quorate.types import Index, NodeId, Role
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ class Node:
             return
         self._turn_due = False
         inputs, self.inbox = self.inbox, []
-        in_memory = self.engine.core.standing.log.first_in_memory
+        in_memory, applied = self.engine.core.standing.log.first_in_memory, self.engine.applied
         try:
             effects = self.engine.turn(
                 inputs, self.local_us() // 1000, max(0, self.world.now + self.wall_offset_us)
@@ -277,6 +278,7 @@ class Node:
         except Exception as error:
             raise Violation("crash", f"{self.name}: {error!r}") from error
         self.world.invariants.after_turn(self, inputs, effects)
+        check_work(self, len(inputs), effects, Index(self.engine.applied - applied))
         self._count(effects, in_memory)
         self._carry_out(effects)
 
