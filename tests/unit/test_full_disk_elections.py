@@ -42,7 +42,9 @@ CONFIG = Config(
 class DiskCluster(HandCluster):
     """Nodes that tell the room on their disks, and tend them as a running node does."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, proves: bool = True) -> None:
+        # Without this all crash before they have written that everything is committed.
+        self.proves = proves
         super().__init__(size, CONFIG)
         for name in self.voters:
             self.nodes[name].store = Store(name, SEGMENT, reserve_bytes=RESERVE)
@@ -75,7 +77,7 @@ class DiskCluster(HandCluster):
 
     def tick(self, name: str | None = None, ticks: int = 1) -> None:
         super().tick(name, ticks)
-        for each in self.voters:
+        for each in self.voters if self.proves else ():
             engine = self.nodes[each].engine
             if engine is not None and self.flusher(each).wants_proof(engine.settled):
                 for _ in self.flusher(each).prove(engine.settled):
@@ -83,9 +85,9 @@ class DiskCluster(HandCluster):
                 self.tell_room(each)
 
 
-def filled(size: int = 3) -> DiskCluster:
+def filled(*, proves: bool = True) -> DiskCluster:
     """Every disk has just the reserve left, and appends are refused."""
-    cluster = DiskCluster(size)
+    cluster = DiskCluster(3, proves=proves)
     run_until(cluster, lambda: cluster.leader() is not None, 4 * ELECTION_TICKS)
     cluster.run(20)
     for name in cluster.voters:
@@ -131,14 +133,38 @@ def test_however_often_all_nodes_restart_on_full_disks_a_leader_answers_reads() 
     """They know only what their disks say to be committed."""
     cluster = filled()
     for _ in range(60):
-        for name in cluster.voters:
-            cluster.crash(name)
-        cluster.table.clear()
-        for name in cluster.voters:
-            cluster.restart(name)
+        crash_all(cluster)
         answers_a_read(cluster)
     # The first leader after the first restart may have to log an entry, and each disk to prove it.
     assert all(standing(cluster, name).room > RESERVE // 2 for name in cluster.voters)
+
+
+def test_the_reserve_outlasts_eight_crashes_of_all_nodes_at_the_moment_of_a_commit() -> None:
+    """Nobody knows then whether the last entry is committed, so each leader has to log one."""
+    cluster = filled(proves=False)
+    before = max(standing(cluster, name).log.last_index for name in cluster.voters)
+    for _ in range(8):
+        crash_all(cluster)
+        run_until(cluster, lambda: is_ready(cluster), 8 * ELECTION_TICKS)
+    answers_a_read(cluster)
+    leader = cluster.leader()
+    assert leader is not None
+    assert standing(cluster, leader).log.last_index == before + 8
+
+
+def crash_all(cluster: DiskCluster) -> None:
+    """Kill all nodes and start them again; what was on its way is lost."""
+    for name in cluster.voters:
+        cluster.crash(name)
+    cluster.table.clear()
+    for name in cluster.voters:
+        cluster.restart(name)
+
+
+def is_ready(cluster: DiskCluster) -> bool:
+    leader = cluster.leader()
+    leading = cluster.engine(leader).core.leader if leader is not None else None
+    return leading is not None and leading.ready
 
 
 def test_a_node_without_any_room_leads_if_all_of_its_log_is_committed() -> None:
