@@ -12,12 +12,13 @@ from quorate.testing.mutants.catalogue import MUTANTS
 from quorate.testing.mutants.hunters import (
     Catch,
     failing_without_a_bug,
+    files_of,
     hunt_by_simulator,
     hunt_by_tests,
     hunt_on_disk,
 )
 from quorate.testing.mutants.mutant import Mutant
-from quorate.testing.mutants.suites import MAPPED, PROCESS_TESTS, SUITES, suite_of
+from quorate.testing.mutants.suites import FOLDERS, PROCESS_TESTS, SUITES, suite_of
 
 PACKAGE = Path(quorate.__file__).parent
 FOLDER = Path(__file__).resolve().parents[1]
@@ -27,7 +28,9 @@ BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 def test_every_source_file_has_its_tests() -> None:
     files = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
     wanted = {
-        file for file in files if file.startswith(MAPPED) and not file.endswith("__init__.py")
+        file
+        for file in files
+        if file.startswith(tuple(FOLDERS)) and not file.endswith("__init__.py")
     }
     mapped = [file for row, _ in SUITES for file in row]
     assert len(mapped) == len(set(mapped)), "a file has two rows"
@@ -37,7 +40,16 @@ def test_every_source_file_has_its_tests() -> None:
 
 def test_the_tests_of_a_file_are_there() -> None:
     named = {name for _, tests in SUITES for name in tests} | set(PROCESS_TESTS)
+    named |= {name for folders in FOLDERS.values() for name in folders}
     assert [name for name in sorted(named) if not (FOLDER / name).exists()] == []
+
+
+def test_the_files_of_a_folder_come_once_and_start_no_node() -> None:
+    first, *rest = files_of(["server/test_service.py", "server"])
+    assert first == FOLDER / "server" / "test_service.py"
+    assert FOLDER / "server" / "test_node.py" in rest
+    assert first not in rest
+    assert {FOLDER / name for name in PROCESS_TESTS}.isdisjoint(rest)
 
 
 def test_every_mutant_is_hunted_by_tests_first() -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Catch",
     "failing_without_a_bug",
+    "files_of",
     "hunt",
     "hunt_by_simulator",
     "hunt_by_tests",
@@ -79,11 +80,20 @@ def hunt_by_tests(root: Path, by: str, names: tuple[str, ...]) -> Catch | None:
     """What these tests say; None if none of them fails, or none is there."""
     if not names or not TESTS.is_dir():
         return None
-    told = _run(root / "src", root, *PYTEST, *(str(TESTS / name) for name in names)).stdout
+    told = _run(root / "src", root, *PYTEST, *map(str, files_of(names))).stdout
     failed = FAILED.search(told)
     if failed is None:
         return None
     return Catch(by, failed[2].removeprefix("test_"), _test(root, failed))
+
+
+def files_of(names: Iterable[str]) -> list[Path]:
+    """The files of these tests and folders, each once; of a folder those that start no node."""
+    started = {TESTS / name for name in PROCESS_TESTS}
+    found: list[Path] = []
+    for path in (TESTS / name for name in names):
+        found += sorted({*path.glob("test_*.py")} - started) if path.is_dir() else [path]
+    return list(dict.fromkeys(found))
 
 
 def _test(directory: Path, found: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
 """Which tests are about which source file: they hunt a bug in it first.
 
-All of them run in one process, without a node of its own. Within a row the fast and close ones
-stand first, because a hunt ends at the first failure. ``test_every_source_file_has_its_tests``
-fails if a file of these packages has no row.
+All of them run in one process. Within a row the fast and close ones stand first, because a hunt
+ends at the first failure; behind them come all others of the folders that belong to the package.
+``test_every_source_file_has_its_tests`` fails if a file of these packages has no row.
 """
 
 from __future__ import annotations
@@ -12,13 +12,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["MAPPED", "PROCESS_TESTS", "SUITES", "suite_of"]
+__all__ = ["FOLDERS", "PROCESS_TESTS", "SUITES", "suite_of"]
 
-# Packages and files that need a row.
-MAPPED = (
-    "raft/", "replica/", "storage/", "state/", "server/", "wire/", "net/", "client/",
-    "batch.py", "config.py", "entry.py", "single.py",
-)  # fmt: skip
+# Packages and files that need a row, and the folders whose tests come behind those of the row.
+FOLDERS: dict[str, tuple[str, ...]] = {
+    "raft/": ("unit", "paper", "regressions", "scenarios"),
+    "replica/": ("replica", "unit"),
+    "storage/": ("storage", "unit"),
+    "state/": ("state", "unit"),
+    "server/": ("server",),
+    "wire/": ("wire",),
+    "net/": ("net",),
+    "client/": ("client",),
+    "batch.py": ("unit",),
+    "config.py": ("unit",),
+    "entry.py": ("unit", "storage"),
+    "single.py": ("unit",),
+}
 
 _BUGS = (
     "regressions/test_dledger_bugs.py", "regressions/test_jraft_bugs.py",
@@ -107,7 +117,8 @@ _RECORDS = (
 # test that is closer to it.
 PROCESS_TESTS = (
     "server/test_serve.py", "client/test_client_cluster.py", "client/test_producer_cluster.py",
-    "client/test_read_cluster.py", "client/test_client_staging.py", "cli", "server/test_dev.py",
+    "client/test_read_cluster.py", "client/test_client_staging.py", "client/test_client_docs.py",
+    "cli", "server/test_dev.py",
 )  # fmt: skip
 
 # Files, and the tests about them.
@@ -141,8 +152,12 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("replica/reader.py", "replica/published.py"), _READING),
     (("replica/engine.py", "replica/exchange.py", "replica/status.py"), _ENGINE),
     (
-        ("replica/shell.py", "replica/writer.py", "replica/gate.py", "replica/opening.py",
-         "replica/upkeep.py"),
+        ("replica/gate.py",),
+        ("unit/test_engine_proposals.py", "replica/test_gate.py", "unit/test_disk_full.py",
+         *_PROPOSALS),
+    ),
+    (
+        ("replica/shell.py", "replica/writer.py", "replica/opening.py", "replica/upkeep.py"),
         (*_SHELL, *_READING),
     ),
     # -- what a log means ----------------------------------------------------------------------
@@ -243,10 +258,10 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 
 
 def suite_of(files: Iterable[str]) -> tuple[str, ...]:
-    """The tests about ``files``, below the folder of the tests; each once, in the order to run."""
-    found = [
-        name
-        for file in files
-        for name in next((tests for rows, tests in SUITES if file in rows), ())
-    ]
-    return tuple(dict.fromkeys(found))
+    """Tests and folders of tests about ``files``; each once, in the order to run."""
+    near: list[str] = []
+    folders: list[str] = []
+    for file in files:
+        near += next((tests for rows, tests in SUITES if file in rows), ())
+        folders += next((names for start, names in FOLDERS.items() if file.startswith(start)), ())
+    return tuple(dict.fromkeys((*near, *folders)))
