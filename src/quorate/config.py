@@ -98,7 +98,7 @@ class Limits(_Section):
     # for others on a connection. DLedger: 4 MiB encode buffer, unchecked.
     batch_bytes: int = _bounded(8 * MIB, 1, 64 * MIB)
     # A turn's batches share one entry up to this size. DLedger: one body an entry. JRaft: the same.
-    entry_bytes: int = _bounded(1 * MIB, 1, 512 * MIB)
+    entry_bytes: int = _bounded(1 * MIB, 1, 64 * MIB)
     # Appends without an answer; more is BUSY. DLedger: 10,000. JRaft: ring of 16,384.
     pending_appends: int = _bounded(16_384, 1, 10_000_000)
     # Bytes of appends without an answer; more is BUSY. Neither parent bounds them by default.
@@ -108,7 +108,7 @@ class Limits(_Section):
     uncommitted_bytes: int = _bounded(256 * MIB, 1, 64 * 1024 * MIB)
     # Entries and bytes of one append message. JRaft: 1024 entries, 512 KiB. DLedger: 4 KiB.
     append_entries: int = _bounded(1024, 1, 1_000_000)
-    append_bytes: int = _bounded(1 * MIB, 1, 512 * MIB)
+    append_bytes: int = _bounded(1 * MIB, 1, 64 * MIB)
     # Unacked append messages and bytes per peer. DLedger: 1000 requests. JRaft: 256 messages.
     window_messages: int = _bounded(256, 1, 100_000)
     window_bytes: int = _bounded(16 * MIB, 1, 1024 * MIB)

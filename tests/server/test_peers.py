@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import fields, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
-from server_rig import CLUSTER, ROOM, Cluster, WireClient, in_loop, next_start
+from server_rig import CLUSTER, CONFIG, ROOM, Cluster, WireClient, create, find, in_loop, next_start
 
+from quorate.config import Config, Limits, Storage
+from quorate.entry import HEADER_BYTES, RUN_BYTES, RUNS_MAX, make_entry, pack_batches
 from quorate.errors import Busy, Timeout
 from quorate.net.dialling import dial
-from quorate.raft.messages import Envelope, Heartbeat
+from quorate.net.limits import NetworkLimits
+from quorate.net.links import MESSAGES_PER_FRAME
+from quorate.raft.messages import Append, Envelope, Heartbeat
 from quorate.server.peers import TASKS_MAX
-from quorate.types import ORIGIN, BootId, GroupId, NodeId, Term
+from quorate.types import ORIGIN, BootId, EntryKind, GroupId, Index, NodeId, Term
 from quorate.wire.calls import AwaitCatalog, CatalogReached, Status, encode_call
-from quorate.wire.frames import FrameKind, encode_frame
+from quorate.wire.frames import PEER, FrameKind, encode_frame
 from quorate.wire.handshake import Hello
 from quorate.wire.messages import encode_envelopes
 
@@ -72,11 +78,88 @@ async def test_too_many_questions_are_busy_and_the_link_stays(tmp_path: Path) ->
 
 
 @in_loop
+async def test_the_settings_of_a_node_do_not_bound_what_its_peers_have_logged(
+    tmp_path: Path,
+) -> None:
+    """A batch of 64 MiB is legal. Peers may have taken it before their limits were lowered."""
+    largest = pack_batches([(bytes(64 << 20), 1)])
+    entry = make_entry(ORIGIN, Term(1), EntryKind.DATA, largest, count=1, append_time=1, runs=1)
+    append = Append(Term(1), 1, ORIGIN, (entry,), Index(0))
+    envelope = Envelope(GroupId(CLUSTER, 77), NodeId("n2"), NodeId("n1"), BootId(1, 1), append)
+    async with lonely(tmp_path) as cluster, as_peer(cluster) as peer:
+        peer.connection.send(encode_envelopes([envelope]))
+        assert await peer.call(AwaitCatalog(0, 1000)) == CatalogReached(0)
+        assert cluster.nodes["n1"].metrics.stray_messages == 1
+
+
+@in_loop
+async def test_a_frame_of_a_peer_that_is_refused_is_told_once_in_a_while(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    too_long = encode_frame(FrameKind.PEER, bytes(4), PEER.bulk + 1)
+    async with lonely(tmp_path) as cluster:
+        for _ in range(3):
+            async with as_peer(cluster) as peer:
+                peer.connection.send([too_long])
+                await peer.ended
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    (line,) = (line for line in told if "frame of a peer" in line)
+    assert line == (
+        f"a frame of a peer is refused, its link ends peer=n2 error=TOO_LARGE: frame PEER: bulk "
+        f"part of {PEER.bulk + 1} bytes, limit {PEER.bulk}"
+    )
+
+
+def test_whatever_legal_settings_let_a_leader_send_is_taken() -> None:
+    """Entries are at least 64 bytes long, and the control part has four for each."""
+    rows = RUNS_MAX * (RUN_BYTES + 24) + HEADER_BYTES
+    for section, name in (
+        (Limits, "batch_bytes"),
+        (Limits, "entry_bytes"),
+        (Limits, "append_bytes"),
+        (NetworkLimits, "peer_frame_bytes"),
+    ):
+        (most,) = (one.metadata["range"][1] for one in fields(section) if one.name == name)
+        assert most + rows <= PEER.bulk, name
+    message = len(encode_envelopes([beat()])[0])
+    assert PEER.bulk // HEADER_BYTES * 4 + MESSAGES_PER_FRAME * 2 * message <= PEER.control
+
+
+@in_loop
+async def test_a_batch_that_only_the_leader_would_take_is_acknowledged(tmp_path: Path) -> None:
+    """A change of limits that has come to one node so far."""
+    cluster = Cluster(tmp_path)
+    n1 = NodeId("n1")
+    limits = Limits(batch_bytes=8 << 20)
+    config = Config(CONFIG.timing, limits, Storage(segment_bytes=32 << 20))
+    cluster.settings[n1] = replace(cluster.settings[n1], config=config, record_bytes=8 << 20)
+    try:
+        await asyncio.gather(*map(cluster.start, cluster.settings))
+        for attempt in count():
+            name = f"orders-{attempt}"
+            log = await create(cluster, name)
+            if (await find(cluster, name)).leader == n1:
+                break
+        async with WireClient.to(cluster.address("n1")) as client:
+            assert await client.append(log, bytes(6 << 20)) == 0
+            assert await client.append(log, b"and after it") == 1
+        async with WireClient.to(cluster.address("n2")) as client:
+            (row,) = (await client.fetch(log, 0, 1, wait_ms=10_000)).rows
+            assert sum(len(batch) for batch, _ in row[2].batches()) > 6 << 20
+    finally:
+        await asyncio.gather(*map(cluster.stop, list(cluster.running)))
+
+
+def beat() -> Envelope:
+    """A message for a log that is not there."""
+    message = Heartbeat(Term(1), 1, ORIGIN)
+    return Envelope(GroupId(CLUSTER, 77), NodeId("n2"), NodeId("n1"), BootId(1, 1), message)
+
+
+@in_loop
 async def test_messages_for_a_log_that_is_not_here_are_counted(tmp_path: Path) -> None:
     async with lonely(tmp_path) as cluster, as_peer(cluster) as peer:
-        message = Heartbeat(Term(1), 1, ORIGIN)
-        envelope = Envelope(GroupId(CLUSTER, 77), NodeId("n2"), NodeId("n1"), BootId(1, 1), message)
-        peer.connection.send(encode_envelopes([envelope] * 2000))
+        peer.connection.send(encode_envelopes([beat()] * 2000))
         assert await peer.call(AwaitCatalog(0, 1000)) == CatalogReached(0)
         assert cluster.nodes["n1"].metrics.stray_messages == 2000
 

@@ -50,7 +50,7 @@ class NetworkLimits(_Section):
     peer_buffer_bytes: int = _bounded(64 * MIB, 64 * KIB, 64 * 1024 * MIB)
     # Bytes of entries at which the next message to a peer begins another frame. One message may
     # be larger.
-    peer_frame_bytes: int = _bounded(4 * MIB, 1, 512 * MIB)
+    peer_frame_bytes: int = _bounded(4 * MIB, 1, 64 * MIB)
     # A lost link is dialled again at once, then after times that double from the first to the
     # second, less a random part.
     redial_min_ms: int = _bounded(10, 1, 600_000)

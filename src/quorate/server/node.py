@@ -22,14 +22,14 @@ from quorate.server.http import HttpServer, Page
 from quorate.server.keeper import Keeper
 from quorate.server.manifest import ManifestFile
 from quorate.server.members import Members
-from quorate.server.peers import PeerSession
+from quorate.server.peers import PeerSession, RefusedFrames
 from quorate.server.presence import Presence
 from quorate.server.replicas import Hosted, Replicas
 from quorate.server.service import Service
 from quorate.server.settings import check_loopback
 from quorate.storage.directory import DataDirectory
 from quorate.types import NodeId, Role
-from quorate.wire.frames import FrameLimits
+from quorate.wire.frames import PEER, FrameLimits
 from quorate.wire.handshake import Hello, Identity, Welcome
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ log = logging.getLogger(__name__)
 
 # Everything in a client's request that is not a batch: a publish may name 65,536 parts.
 CLIENT_CONTROL_BYTES = 4 << 20
-PEER_CONTROL_BYTES = 1 << 20
 # A first start tells for whom it waits: for the first time after so long, then every so often, and
 # after the last of these as a warning.
 FORMING_TELL_S = 1.0
@@ -73,6 +72,7 @@ class Node:
         # Peers that were reached since the start, and what tells of another one.
         self._met: set[NodeId] = set()
         self._meeting = asyncio.Event()
+        self._refused_frames = RefusedFrames()
         # All logs are open; clients are let in.
         self._opened = False
         # The catalog was seen behind a barrier.
@@ -311,17 +311,17 @@ class Node:
         return f"{self._settings.node} waits for its first start: it needs {names} once"
 
     def serve(self, hello: Hello, welcome: Welcome, connection: Connection) -> None:
-        batch_bytes = self._settings.config.limits.batch_bytes
         if hello.purpose == "client":
+            batch_bytes = self._settings.config.limits.batch_bytes
             # What is a little too large is refused by name, and the connection lives.
             connection.limits = FrameLimits(CLIENT_CONTROL_BYTES, 2 * batch_bytes)
             self.service.begin(connection)
         else:
-            limits, network = self._settings.config.limits, self._settings.network
-            entries = max(limits.append_bytes, limits.entry_bytes, 2 * batch_bytes)
-            connection.limits = FrameLimits(PEER_CONTROL_BYTES, network.peer_frame_bytes + entries)
+            connection.limits = PEER
             peer, own = NodeId(hello.node or ""), self._members.own
-            connection.handler = PeerSession(peer, own, connection, self._replicas, self._keeper)
+            connection.handler = PeerSession(
+                peer, own, connection, self._replicas, self._keeper, self._refused_frames
+            )
 
     def hello(self, purpose: Literal["control", "bulk"], peer: NodeId) -> Hello:
         return self._members.hello(purpose, peer)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from typing import TYPE_CHECKING
 
 from quorate.errors import Busy, InvalidArgument, QuorateError, Timeout
@@ -13,16 +15,42 @@ from quorate.wire.messages import decode_envelopes
 from quorate.wire.requests import encode_failure
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from quorate.net.connection import Connection
     from quorate.server.keeper import Keeper
     from quorate.server.replicas import Replicas
     from quorate.wire.frames import Frame
     from quorate.wire.handshake import Identity
 
-__all__ = ["PeerSession"]
+__all__ = ["PeerSession", "RefusedFrames"]
+
+log = logging.getLogger(__name__)
 
 # Questions of one link that have no answer yet; one more is BUSY.
 TASKS_MAX = 256
+# A peer whose frames are refused is told of so often.
+REPEAT_S = 60.0
+
+
+class RefusedFrames:
+    """Tells of frames that this node refused. The peer only sees that its link ended, and repeats
+    the frame: so the line names it, once in a while."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # When each peer was last told of.
+        self._told: dict[NodeId, float] = {}
+
+    def tell(self, peer: NodeId, error: QuorateError) -> None:
+        now = self._clock()
+        if now - self._told.get(peer, -REPEAT_S) >= REPEAT_S:
+            self._told[peer] = now
+            log.warning(
+                "a frame of a peer is refused, its link ends peer=%s error=%s",
+                peer,
+                f"{error.code}: {error}",
+            )
 
 
 class PeerSession:
@@ -35,6 +63,7 @@ class PeerSession:
         connection: Connection,
         replicas: Replicas,
         keeper: Keeper,
+        refused: RefusedFrames,
     ) -> None:
         self._peer = peer
         self._cluster = own.cluster
@@ -42,6 +71,7 @@ class PeerSession:
         self._connection = connection
         self._replicas = replicas
         self._keeper = keeper
+        self._refused = refused
         # Questions without an answer yet.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -78,6 +108,8 @@ class PeerSession:
     def closed(self, error: Exception | None) -> None:
         for task in self._tasks:
             task.cancel()
+        if isinstance(error, QuorateError) and not isinstance(error, Timeout):
+            self._refused.tell(self._peer, error)
 
     def writable(self, yes: bool) -> None:
         """Little is answered here; what peers are sent goes over links dialled from here."""

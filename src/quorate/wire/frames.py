@@ -10,8 +10,8 @@
         16        control part, then bulk part
 
 Lengths are compared with the receiver's limits before anything is kept: a stranger gets little
-room, a client as much as a batch takes. A frame that is not whole closes its connection: what comes
-after it cannot be found.
+room, a client as much as a batch takes, a peer as much as the largest entry takes. A frame that is
+not whole closes its connection: what comes after it cannot be found.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FRAME_BYTES",
     "FRAME_VERSION",
+    "PEER",
     "STRANGER",
     "Buffer",
     "Frame",
@@ -94,6 +95,10 @@ class FrameLimits(NamedTuple):
 
 # Before the handshake nobody has a reason to send more.
 STRANGER = FrameLimits(4096, 0)
+# Between nodes: any entry that a node with any legal settings may have logged. The settings of the
+# receiver do not count: what it refused would be sent again for ever. An entry is a batch of up to
+# 64 MiB with its rows; the control part has the size of each entry.
+PEER = FrameLimits(8 << 20, 68 << 20)
 
 
 @dataclass(slots=True)

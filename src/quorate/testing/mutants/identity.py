@@ -81,6 +81,15 @@ IDENTITY = (
         "        self._check_complete()\n",
         "",
     ),
+    # -- what a peer may send ------------------------------------------------------------------
+    Mutant(
+        "peers-bounded-by-own-settings",
+        "the settings of a node do not bound what its peers have logged",
+        "server/node.py",
+        "            connection.limits = PEER\n",
+        "            most = 2 * self._settings.config.limits.batch_bytes\n"
+        "            connection.limits = FrameLimits(PEER.control, (4 << 20) + most)\n",
+    ),
     # -- starts --------------------------------------------------------------------------------
     Mutant(
         "start-counted-in-memory",
