@@ -8,7 +8,7 @@ import pytest
 
 from cluster_rig import append_many, envelope, led, settle_losing, standing
 from core_rig import ELECTION_TICKS, config, only, pick, vote
-from quorate.errors import Corrupt, Damaged
+from quorate.errors import Corrupt, Damaged, NotLeader
 from quorate.raft.messages import PreVote, PreVoteReply
 from quorate.raft.output import Happening, Refusal
 from quorate.storage.layout import PAGE, segment_name
@@ -59,6 +59,45 @@ def test_a_node_that_lost_its_tail_is_unsure_and_says_so() -> None:
     assert standing(cluster, "n2").log.last_index < 6
     cluster.tick("n2")
     assert Happening.UNSURE in {event.happening for event in cluster.nodes[NodeId("n2")].events}
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_without_a_third_voter_a_lost_end_is_a_safe_halt_and_says_what_to_do(size: int) -> None:
+    """Nobody can say what is committed: no leader, no answer, no new entry, over restarts."""
+    cluster = led(size)
+    append_many(cluster, "n1", 5)
+    lose_the_tail(cluster, "n1")
+    last = standing(cluster, "n1").log.last
+    for _ in range(3):
+        cluster.run(10 * ELECTION_TICKS)
+        assert cluster.leader() is None
+        assert not standing(cluster, "n1").sure
+        assert standing(cluster, "n1").log.last == last
+        token = cluster.propose("n1", b"more")
+        cluster.run(2)
+        assert isinstance(cluster.answers[token], NotLeader)
+        unsure = [
+            event
+            for event in cluster.nodes[NodeId("n1")].events
+            if event.happening is Happening.UNSURE
+        ]
+        assert unsure[-1].index == last.index
+        assert "entries after this index were durable here and are lost" in unsure[-1].detail
+        assert "no leader until then: keep the data directory" in unsure[-1].detail
+        cluster.crash("n1")
+        cluster.restart("n1")
+
+
+def test_with_three_voters_a_lost_end_is_no_reason_to_act() -> None:
+    cluster = with_entries()
+    lose_the_tail(cluster, "n2")
+    cluster.tick("n2")
+    (detail,) = {
+        event.detail
+        for event in cluster.nodes[NodeId("n2")].events
+        if event.happening is Happening.UNSURE
+    }
+    assert "keep the data directory" not in detail
 
 
 def test_an_unsure_node_gives_no_vote_and_wants_none() -> None:

@@ -47,6 +47,17 @@ __all__ = ["VOTERS_MAX", "Core"]
 
 VOTERS_MAX = 7
 
+# What an unsure node tells; and what it tells besides where no leader is elected without its vote.
+LOST_END = (
+    "entries after this index were durable here and are lost; this node gives no vote until it has "
+    "all that is committed"
+)
+NO_LEADER = (
+    "with fewer than three voters there is no leader until then: keep the data directory, see "
+    "'A lost end' in the guide to operation"
+)
+NEEDED_BY_ALL_MAX = 2
+
 # Answers count only from those who were asked, and reads are asked by followers. Requests for
 # votes and a leader's messages are judged by group, term and log, never by the receiver's own idea
 # of the membership (Raft § 6).
@@ -92,7 +103,8 @@ class Core:
         # What was committed after an unsure node asked; None until it was told.
         self._doubt: Index | None = None
         if not sure:
-            self.standing.report(Happening.UNSURE, index=log.last_index)
+            detail = LOST_END if len(voters) > NEEDED_BY_ALL_MAX else f"{LOST_END}; {NO_LEADER}"
+            self.standing.report(Happening.UNSURE, index=log.last_index, detail=detail)
         self._follower = Follower(self.standing)
         self._reads = Reads(self.standing)
         # The leadership at hand; None unless this node leads.

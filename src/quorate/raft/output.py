@@ -58,6 +58,7 @@ class Happening(StrEnum):
     PEER_STALLED = "peer-stalled"
     PEER_BLOCKED = "peer-blocked"
     SLOW_DISK = "slow-disk"
+    DAMAGED = "damaged"
     UNSURE = "unsure"
     SURE_AGAIN = "sure-again"
     DISK_FULL = "disk-full"

@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
+from quorate.raft.output import Happening
 from quorate.replica.engine import Engine
 from quorate.storage.recovered import Recovered
 from quorate.storage.recovery import open_log
@@ -59,6 +60,8 @@ def plan_opening(
         )
         node = directory.identity.node
         engine = Engine(group, node, voters, config, Recovered.of(log), Random(), now_ms)
+        for damage in log.damage:
+            engine.core.standing.report(Happening.DAMAGED, detail=str(damage))
         return OpenedReplica(engine, flusher, log, vfs)
     except BaseException:
         vfs.close()

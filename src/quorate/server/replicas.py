@@ -58,6 +58,7 @@ _TOLD = {
     Happening.PEER_STALLED: logging.WARNING,
     Happening.PEER_BLOCKED: logging.WARNING,
     Happening.SLOW_DISK: logging.WARNING,
+    Happening.DAMAGED: logging.ERROR,
     Happening.UNSURE: logging.WARNING,
     Happening.SURE_AGAIN: logging.INFO,
     Happening.DISK_FULL: logging.WARNING,
