@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHAINED_BYTES",
+    "CHUNK_BYTES",
     "COUNT_MAX",
     "HEADER_BYTES",
     "RUNS_MAX",
@@ -99,6 +100,7 @@ _RUN = struct.Struct("<II")
 # The reserved half of a run's number is read with it: a run that is too high shows it.
 _STAMP = struct.Struct("<QQQ")
 _CHUNK = struct.Struct("<QII")
+CHUNK_BYTES = _CHUNK.size
 _KINDS = {int(kind): kind for kind in EntryKind}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.entry import Chunk, Entry, make_entry
+from quorate.entry import Chunk, Entry, make_entry, pack_chunks
 from quorate.errors import InvalidArgument
 from quorate.replica.published import KEPT, Published, Recent
 from quorate.state.labels import Publication, encode_publication
@@ -21,7 +21,7 @@ def publish(claimed: int = len(RECORDS)) -> Published:
 
 def entry(index: int = 1, claimed: int = len(RECORDS)) -> Entry:
     chunks = [Chunk(Index(10 + place), count, 64) for place, count in enumerate(RECORDS)]
-    body = encode_publication(Publication("app", 0, bytes(32)), chunks)
+    body = encode_publication(Publication("app", 0, bytes(32)), pack_chunks(chunks))
     before = Position(Index(index - 1), Term(1), 0) if index > 1 else ORIGIN
     return make_entry(
         before, Term(1), EntryKind.PUBLISH, body, base_offset=BASE, count=sum(RECORDS),

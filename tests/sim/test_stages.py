@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from quorate.config import Limits, Timing
-from quorate.entry import Chunk, make_entry
+from quorate.entry import Chunk, make_entry, pack_chunks
 from quorate.replica.exchange import Receipt
 from quorate.state.judge import Staged
 from quorate.state.labels import (
@@ -73,7 +73,9 @@ class Scribe:
         if known:
             self.stages.ask_publish(asked)
         chunks = [self.chunks[one] for one in labels]
-        body = encode_publication(Publication(APP, asked.batch_id, asked.digest), chunks)
+        body = encode_publication(
+            Publication(APP, asked.batch_id, asked.digest), pack_chunks(chunks)
+        )
         count = asked.records if count is None else count
         self._apply(EntryKind.PUBLISH, body, count, 0, len(chunks))
 

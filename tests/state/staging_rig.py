@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from state_rig import Scribe
 
 from quorate.config import Limits
-from quorate.state.judge import chunks_of, judge_publish, judge_stage
+from quorate.entry import CHUNK_BYTES, Chunk, pack_chunks
+from quorate.state.judge import judge_publish, judge_stage, rows_of
 from quorate.state.labels import (
     DIGEST_BYTES,
     Label,
@@ -22,10 +23,11 @@ from quorate.types import EntryKind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from quorate.entry import Chunk, Entry
+    from quorate.entry import Entry
     from quorate.errors import QuorateError
+    from quorate.state.attempts import Attempt
     from quorate.state.judge import Staged
-    from quorate.state.producers import Run
+    from quorate.state.runs import Run
 
 LIMITS = Limits()
 APP = "query"
@@ -67,6 +69,10 @@ def publish(
     return Publish(app, batch_id, named, digest(of), fence, once)
 
 
+def chunks_of(attempt: Attempt) -> list[Chunk]:
+    return [attempt.chunk(number) for number in range(attempt.number)]
+
+
 class StagingScribe(Scribe):
     def staged(self, label: Label, records: int = 1, batch: bytes = b"batch...") -> Entry:
         body, rows = encode_stage(label, batch, records)
@@ -78,11 +84,11 @@ class StagingScribe(Scribe):
     def published(
         self, operation: Publish, chunks: Sequence[Chunk] | None = None, count: int | None = None
     ) -> Entry:
-        if chunks is None:
-            chunks = chunks_of(self.state, operation)
+        rows = rows_of(self.state, operation) if chunks is None else pack_chunks(chunks)
         said = Publication(operation.app, operation.batch_id, operation.digest, operation.once)
         count = operation.records if count is None else count
-        return self.make(EntryKind.PUBLISH, encode_publication(said, chunks), count, 0, len(chunks))
+        body = encode_publication(said, rows)
+        return self.make(EntryKind.PUBLISH, body, count, 0, len(rows) // CHUNK_BYTES)
 
     def publish(self, operation: Publish) -> Entry:
         return self.apply(self.published(operation))

@@ -10,6 +10,8 @@ from quorate.state.state import State
 from quorate.types import ORIGIN, EntryKind, Term
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from quorate.state.operations import Operation
     from quorate.state.producers import Producer
 
@@ -89,6 +91,22 @@ class Scribe:
         found = self.state.producers.get(name)
         assert found is not None, f"no producer {name}"
         return found
+
+
+def flipped(sections: list[bytes]) -> Iterator[list[bytes]]:
+    """The same with one bit changed, for each bit."""
+    for place, section in enumerate(sections):
+        for bit in range(8 * len(section)):
+            spoiled = bytearray(section)
+            spoiled[bit // 8] ^= 1 << bit % 8
+            yield [*sections[:place], bytes(spoiled), *sections[place + 1 :]]
+
+
+def cut(sections: list[bytes]) -> Iterator[list[bytes]]:
+    """The same, ending after any byte but the last."""
+    for place, section in enumerate(sections):
+        for length in range(len(section)):
+            yield [*sections[:place], *([section[:length]] if length else [])]
 
 
 def replayed(entries: list[Entry]) -> State:

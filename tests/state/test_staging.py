@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from staging_rig import APP, StagingScribe, digest, label, publish, uuid
-from state_rig import SECOND, Sent, replayed
+from staging_rig import APP, StagingScribe, chunks_of, digest, label, publish, uuid
+from state_rig import SECOND, Sent, cut, flipped, replayed
 
 from core_rig import FUZZ
 from quorate.entry import Chunk, Entry, unpack_batches, unpack_chunks
 from quorate.errors import InvalidArgument, InvariantBroken, StageExpired, TooLarge
+from quorate.state.attempts import BLOCK, App
 from quorate.state.labels import CHUNKS_MAX, Label, Part, Publish, decode_label
 from quorate.state.operations import DropReason, DropStaged, ForgetApps
-from quorate.state.producers import Run
-from quorate.state.staging import BLOCK, App
+from quorate.state.runs import Run
 from quorate.state.state import State
 from quorate.types import EntryKind, Index
 
@@ -46,7 +46,7 @@ def test_chunks_of_an_attempt_are_kept_in_their_order() -> None:
     entries = [scribe.stage(label(number=number), number + 1) for number in range(3)]
     attempt = scribe.state.staging.attempt(APP, 0, 0, uuid(1))
     assert attempt is not None
-    assert [chunk.index for chunk in attempt.chunks] == [entry.index for entry in entries]
+    assert [chunk.index for chunk in chunks_of(attempt)] == [entry.index for entry in entries]
     assert (attempt.records, attempt.first) == (6, entries[0].index)
 
 
@@ -103,7 +103,7 @@ def test_a_publish_drops_that_apps_chunks_up_to_its_batch_and_no_others() -> Non
     left = [(one.app, one.batch_id) for one in scribe.state.staging.attempts()]
     assert left == [(APP, 3), ("other", 1)]
     assert scribe.state.staging.bytes == sum(
-        chunk.size for one in scribe.state.staging.attempts() for chunk in one.chunks
+        chunk.size for one in scribe.state.staging.attempts() for chunk in chunks_of(one)
     )
     assert other.index in {one.first for one in scribe.state.staging.attempts()}
 
@@ -135,10 +135,10 @@ def test_an_attempt_may_have_more_chunks_than_a_block() -> None:
     attempt = scribe.state.staging.attempt(APP, 0, 0, uuid(1))
     assert attempt is not None
     assert (attempt.number, attempt.records) == (total, 2 * total)
-    assert [chunk.index for chunk in attempt.chunks] == [entry.index for entry in entries]
+    assert [chunk.index for chunk in chunks_of(attempt)] == [entry.index for entry in entries]
     for number in (0, BLOCK - 1, BLOCK, total - 1):
         assert attempt.chunk(number).index == entries[number].index
-    assert State.decode(scribe.state.encode()) == scribe.state
+    assert State.decode(scribe.state.sections()) == scribe.state
     scribe.publish(publish(0, (0, 1, total, 2 * total)))
     assert (scribe.state.staging.bytes, scribe.state.staging.chunks) == (0, 0)
 
@@ -178,7 +178,7 @@ def test_who_publishes_once_and_for_all_is_idle_soon() -> None:
     staging = scribe.state.staging
     assert staging.idle_apps(SECOND - 1, 10 * SECOND, SECOND) == ()
     assert staging.idle_apps(SECOND, 10 * SECOND, SECOND) == (once.index,)
-    again = State.decode(scribe.state.encode())
+    again = State.decode(scribe.state.sections())
     assert again == scribe.state
     assert again.staging.idle_apps(SECOND, 10 * SECOND, SECOND) == (once.index,)
 
@@ -282,7 +282,7 @@ def test_two_attempts_at_a_partition_or_two_runs_halt() -> None:
     scribe.stage(label(attempt=1))
     scribe.stage(label(attempt=2))
     scribe.stage(label(partition=1, attempt=3, run=2))
-    chunks = [chunk for one in scribe.state.staging.attempts() for chunk in one.chunks]
+    chunks = [chunk for one in scribe.state.staging.attempts() for chunk in chunks_of(one)]
     asked = publish(0, (0, 1, 1, 1))
     halts(scribe, scribe.published(asked, chunks[:2], 2), "two attempts at a partition")
     halts(scribe, scribe.published(asked, chunks[1:], 2), "those of two runs")
@@ -336,7 +336,7 @@ def test_a_spoiled_body_halts_or_means_something_else(draw: st.DataObject) -> No
         assert scribe.state == before
         assert scribe.state.digest() == known
     else:
-        assert State.decode(scribe.state.encode()) == scribe.state
+        assert State.decode(scribe.state.sections()) == scribe.state
 
 
 # -- what is refused before it reaches a log -----------------------------------------------------
@@ -389,7 +389,7 @@ def busy() -> StagingScribe:
 
 def test_a_checkpoint_holds_all_that_is_staged_and_published() -> None:
     state = busy().state
-    again = State.decode(state.encode())
+    again = State.decode(state.sections())
     assert again == state
     assert again.digest() == state.digest()
     assert (again.staging.bytes, again.staging.chunks) == (state.staging.bytes, 4)
@@ -417,20 +417,16 @@ def test_a_copy_goes_its_own_way() -> None:
     kept, known = scribe.state.copy(), scribe.state.digest()
     scribe.publish(publish(1, (1, 7, 1, 1)))
     assert kept.digest() == known != scribe.state.digest()
-    assert kept == State.decode(kept.encode())
+    assert kept == State.decode(kept.sections())
 
 
 def test_every_flipped_bit_of_a_checkpoint_with_staging_is_refused() -> None:
-    data = busy().state.encode()
-    for bit in range(8 * len(data)):
-        flipped = bytearray(data)
-        flipped[bit // 8] ^= 1 << bit % 8
+    for spoiled in flipped([*busy().state.sections()]):
         with pytest.raises(InvalidArgument):
-            State.decode(bytes(flipped))
+            State.decode(spoiled)
 
 
 def test_a_checkpoint_with_staging_that_is_cut_is_refused() -> None:
-    data = busy().state.encode()
-    for length in range(len(data)):
+    for spoiled in cut([*busy().state.sections()]):
         with pytest.raises(InvalidArgument):
-            State.decode(data[:length])
+            State.decode(spoiled)

@@ -8,10 +8,17 @@ import pytest
 from staging_rig import APP, LIMITS, StagingScribe, label, publish, uuid
 from state_rig import Sent
 
+from quorate.entry import CHUNK_BYTES, chunk_at
 from quorate.errors import QuorateError
-from quorate.state.judge import Staged, chunks_of
+from quorate.state.judge import Staged, rows_of
 from quorate.state.operations import DropReason, DropStaged, SetFence
-from quorate.state.producers import Run
+from quorate.state.runs import Run
+
+
+def indexes(rows: bytes) -> list[int]:
+    """Of the chunks that stand packed in ``rows``."""
+    places = range(len(rows) // CHUNK_BYTES)
+    return [chunk_at(memoryview(rows), place).index for place in places]
 
 
 def code(verdict: object) -> str:
@@ -96,7 +103,7 @@ def test_a_publish_of_all_that_its_parts_staged_is_taken() -> None:
     entries = [scribe.stage(label(number=number), 2) for number in range(2)]
     asked = publish(0, (0, 1, 2, 4))
     assert scribe.judge_publish(asked) is None
-    assert [chunk.index for chunk in chunks_of(scribe.state, asked)] == [e.index for e in entries]
+    assert indexes(rows_of(scribe.state, asked)) == [entry.index for entry in entries]
 
 
 @pytest.mark.parametrize("winner", [1, 2, 3])
@@ -104,7 +111,7 @@ def test_a_publish_takes_the_attempts_that_it_names(winner: int) -> None:
     scribe = StagingScribe()
     entries = [scribe.stage(label(attempt=attempt, run=attempt), 2) for attempt in (1, 2, 3)]
     asked = publish(0, (0, winner, 1, 2))
-    assert [chunk.index for chunk in chunks_of(scribe.state, asked)] == [entries[winner - 1].index]
+    assert indexes(rows_of(scribe.state, asked)) == [entries[winner - 1].index]
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_no_log_is_older_than_its_append_time() -> None:
     state = State()
     state.append_time, state.age = 5, 6
     with pytest.raises(InvalidArgument, match="state is 6 µs old"):
-        State.decode(state.encode())
+        State.decode(state.sections())
 
 
 def test_a_leader_whose_clock_leaps_keeps_its_apps() -> None:

@@ -6,11 +6,15 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from state_rig import SECOND, Scribe, Sent, instance
+from state_rig import SECOND, Scribe, Sent, cut, flipped, instance
 
+from quorate.entry import Chunk
 from quorate.errors import InvalidArgument
+from quorate.state.attempts import attempt_of
+from quorate.state.checkpoint import SECTION_BYTES
 from quorate.state.operations import SetFence
-from quorate.state.producers import Producer, Run
+from quorate.state.producers import Producer
+from quorate.state.runs import ROW_BYTES, Run, Runs
 from quorate.state.state import State
 from quorate.types import Index, Term
 
@@ -18,25 +22,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # Worked out once and written down: checkpoints of this release must be readable by every later.
-GOLDEN_EMPTY = bytes.fromhex(
-    "51525354 0100 00 00 0000000000000000 0000000000000000 0000000000000000"
-    "00000000 00000000 7863321a093b7bd3"
-)
-GOLDEN = bytes.fromhex(
-    "51525354 0100 08 00 0600000000000000 0900000000000000 0900000000000000 02000000 00000000"
-    "7772697465722d33"
-    # Producer b: opened by entry 2, nothing sent.
-    "0200000000000000 0000000000000000 80f0fa0200000000 0900000000000000"
-    "02000000000000000000000000000000 04000000 0000 01 00"
-    "6200000000000000"
-    # Producer ä: opened again by entry 4; three records before that.
-    "0400000000000000 0300000000000000 40420f0000000000 0900000000000000"
-    "03000000000000000000000000000000 02000000 0200 02 00"
-    "c3a4000000000000"
-    "0100000000000000 0200000000000000 0000000000000000 0300000000000000 0500000000000000"
-    "0300000000000000 0100000000000000 0500000000000000 0300000000000000 0500000000000000"
-    "c630eff5f4827771"
-)
+GOLDEN_EMPTY = [
+    bytes.fromhex(
+        "01 02 0000 01000000 0000000000000000 0000000000000000 0000000000000000"
+        "00000000 00000000 00000000 00 000000"
+    ),
+    bytes.fromhex("05 02 0000 01000000 7863321a093b7bd3"),
+]
+GOLDEN = [
+    bytes.fromhex(
+        "01 02 0000 01000000 0600000000000000 0900000000000000 0900000000000000"
+        "02000000 00000000 00000000 08 000000 7772697465722d33"
+    ),
+    bytes.fromhex(
+        "02 02 0000 02000000"
+        # Producer b: opened by entry 2, nothing sent.
+        "0200000000000000 0000000000000000 80f0fa0200000000 0900000000000000"
+        "02000000000000000000000000000000 04000000 0000 01 00"
+        "6200000000000000"
+        # Producer ä: opened again by entry 4; three records before that.
+        "0400000000000000 0300000000000000 40420f0000000000 0900000000000000"
+        "03000000000000000000000000000000 02000000 0200 02 00"
+        "c3a4000000000000"
+        "0100000000000000 0200000000000000 0000000000000000 0300000000000000 0500000000000000"
+        "0300000000000000 0100000000000000 0500000000000000 0300000000000000 0500000000000000"
+    ),
+    bytes.fromhex("05 02 0000 01000000 39d7009f90ec23bf"),
+]
 
 
 def golden() -> State:
@@ -50,83 +62,151 @@ def golden() -> State:
 
 
 def test_a_checkpoint_is_the_written_down_bytes() -> None:
-    assert State().encode().hex() == GOLDEN_EMPTY.hex()
-    assert golden().encode().hex() == GOLDEN.hex()
+    assert [one.hex() for one in State().sections()] == [one.hex() for one in GOLDEN_EMPTY]
+    assert [one.hex() for one in golden().sections()] == [one.hex() for one in GOLDEN]
 
 
 def test_what_was_written_comes_back() -> None:
     for state in (State(), golden()):
-        again = State.decode(state.encode())
+        again = State.decode(state.sections())
         assert again == state
         assert again.digest() == state.digest()
-        assert again.encode() == state.encode()
+        assert [*again.sections()] == [*state.sections()]
 
 
 def test_every_flipped_bit_of_a_checkpoint_is_refused() -> None:
-    data = golden().encode()
-    for bit in range(8 * len(data)):
-        flipped = bytearray(data)
-        flipped[bit // 8] ^= 1 << bit % 8
+    for spoiled in flipped([*golden().sections()]):
         with pytest.raises(InvalidArgument):
-            State.decode(bytes(flipped))
+            State.decode(spoiled)
 
 
 def test_a_checkpoint_cut_anywhere_is_refused() -> None:
-    data = golden().encode()
-    for length in range(len(data)):
+    for spoiled in cut([*golden().sections()]):
         with pytest.raises(InvalidArgument):
-            State.decode(data[:length])
-
-
-@pytest.mark.parametrize("more", [b"\0", bytes(8), State().encode()])
-def test_bytes_left_over_are_refused(more: bytes) -> None:
-    with pytest.raises(InvalidArgument, match=f"ends at byte {len(GOLDEN)}, not"):
-        State.decode(golden().encode() + more)
+            State.decode(spoiled)
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "message"),
+    ("order", "message"),
     [
-        (0, b"QRSX", "not a state of version 1: b'QRSX' version 1"),
-        (4, b"\2\0", "not a state of version 1: b'QRST' version 2"),
-        (7, b"\1", "bytes that nobody writes"),
-        (24, b"\x0a", "state is 10 µs old, which is more than its append time"),
-        (36, b"\1", "cannot be read"),
-        (36, b"\2", "cannot be read"),
-        (40, b"\xff", "cannot be read: 'utf-8' codec can't decode"),
-        # So many producers, so many runs: the bytes are not there, and nothing is made for them.
-        (32, b"\xff\xff\xff\xff", "cannot be read"),
-        (48 + 52, b"\xff\xff", "lacks some of the 65535 runs of producer 'b'"),
-        (48 + 57, b"\1", "bytes that nobody writes"),
-        (-8, b"\0", "has digest 0x[0-9a-f]+, not 0x"),
+        ([], "state lacks its last section"),
+        ([0, 1], "state lacks its last section"),
+        ([1, 2], "kind 2 after one of kind 0"),
+        ([0, 2], "state ends without 2 of its items"),
+        ([0, 0, 1, 2], "kind 1 after one of kind 1"),
+        ([0, 1, 1, 2], "kind 2 with 2 items is not expected"),
+        ([0, 1, 2, 2], "kind 5 after one of kind 5"),
+        ([0, 1, 2, 1], "kind 2 with 2 items is not expected"),
     ],
 )
-def test_a_spoiled_field_is_refused_by_name(place: int, value: bytes, message: str) -> None:
-    data = bytearray(GOLDEN)
+def test_sections_that_are_missing_or_out_of_order_are_refused(
+    order: list[int], message: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        State.decode(GOLDEN[place] for place in order)
+
+
+@pytest.mark.parametrize("more", [b"\0", bytes(8)])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_bytes_left_over_are_refused(place: int, more: bytes) -> None:
+    longer = [*GOLDEN]
+    longer[place] += more
+    with pytest.raises(InvalidArgument, match=r"section has [0-9]+ bytes, [0-9]+ are known"):
+        State.decode(longer)
+
+
+@pytest.mark.parametrize(
+    ("section", "place", "value", "message"),
+    [
+        (0, 0, b"\6", "not a section of a state: kind 6 version 2"),
+        (0, 1, b"\1", "not a section of a state: kind 1 version 1"),
+        (0, 2, b"\1", "section has 56 bytes, 56 are known"),
+        (0, 4, b"\2", "kind 1 with 2 items is not expected"),
+        (0, 4, b"\0", "kind 1 with 0 items is not expected"),
+        (0, 24, b"\x0a", "state is 10 µs old, which is more than its append time"),
+        (0, 44, b"\xff", "section has 56 bytes"),
+        (0, 45, b"\1", "bytes that nobody writes"),
+        (0, 48, b"\xff", "cannot be read: 'utf-8' codec can't decode"),
+        # So many producers, so many runs: the bytes are not there, and nothing is made for them.
+        (1, 4, b"\xff\xff\xff\xff", "kind 2 with 4294967295 items is not expected"),
+        (1, 8 + 52, b"\xff\xff", "lacks some of the 65535 runs of producer 'b'"),
+        (1, 8 + 57, b"\1", "bytes that nobody writes"),
+        (2, -8, b"\0", "has digest 0x[0-9a-f]+, not 0x"),
+    ],
+)
+def test_a_spoiled_field_is_refused_by_name(
+    section: int, place: int, value: bytes, message: str
+) -> None:
+    data = bytearray(GOLDEN[section])
     place %= len(data)
     data[place : place + len(value)] = value
     with pytest.raises(InvalidArgument, match=message):
-        State.decode(bytes(data))
+        State.decode([*GOLDEN[:section], bytes(data), *GOLDEN[section + 1 :]])
+
+
+# -- the size of a section -----------------------------------------------------------------------
+
+
+def crowded(producers: int, runs: int, attempts: int) -> State:
+    """A state with so many of each, made at once."""
+    state = State()
+    state.end = state.append_time = state.age = 10**9
+    for epoch in range(1, producers + 1):
+        kept = Runs.of(Run(n + 1, 1, n, Index(n + 1), Term(1)) for n in range(runs))
+        producer = Producer(f"p{epoch}", epoch, instance(1), runs, kept, runs or 1, SECOND, 0)
+        state.producers.add(producer)
+    for number in range(1, attempts + 1):
+        chunks = (Chunk(Index(number), 1, 100),)
+        state.staging.add(attempt_of("app", (number, 0, bytes(16)), bytes(16), chunks, 0))
+    return state
+
+
+@pytest.mark.parametrize(("producers", "runs", "attempts"), [(3000, 0, 0), (20, 1024, 3000)])
+def test_no_section_is_longer_than_a_step_may_take(
+    producers: int, runs: int, attempts: int
+) -> None:
+    state = crowded(producers, runs, attempts)
+    sections = [*state.sections()]
+    item = 56 + 8 + 1024 * ROW_BYTES
+    assert max(map(len, sections)) < SECTION_BYTES + item
+    assert len(sections) > sum(map(len, sections)) // (SECTION_BYTES + item) + 2
+    again = State.decode(sections)
+    assert again == state
+    assert again.digest() == state.digest()
+
+
+def test_a_copy_is_encoded_as_it_was_while_the_state_goes_on() -> None:
+    """As a checkpoint is: each section is made when it is asked for."""
+    scribe = Scribe(time=9)
+    epochs = [scribe.open(f"p{number}", 1, window=3).epoch for number in range(3)]
+    for sequence in range(1, 5):
+        scribe.send(*(Sent(1, epoch, sequence) for epoch in epochs))
+    before = [*scribe.state.sections()]
+    view = scribe.state.copy().sections()
+    begun = [next(view)]
+    for sequence in range(5, 99):
+        scribe.send(*(Sent(1, epoch, sequence) for epoch in epochs))
+    assert [*begun, *view] == before
 
 
 # -- states that no log leads to, with a digest that fits ----------------------------------------
 
 FIRST = Run(1, 2, 10, Index(4), Term(2))
 SECOND_RUN = Run(3, 1, 12, Index(4), Term(2))
-SOUND = Producer("p", 3, instance(1), 3, (FIRST, SECOND_RUN), 2, SECOND, 50)
+SOUND = Producer("p", 3, instance(1), 3, Runs.of([FIRST, SECOND_RUN]), 2, SECOND, 50)
 
 
-def holding(*producers: Producer) -> bytes:
-    """The bytes of a state with these producers, sound or not."""
+def holding(*producers: Producer) -> list[bytes]:
+    """The sections of a state with these producers, sound or not."""
     state = State()
     state.end, state.append_time, state.age = 13, 51, 50
     for producer in producers:
         state.producers.add(producer)
-    return state.encode()
+    return [*state.sections()]
 
 
 def with_runs(*runs: Run) -> Producer:
-    return SOUND._replace(runs=runs)
+    return SOUND._replace(runs=Runs.of(runs))
 
 
 def test_a_sound_producer_is_read() -> None:
@@ -147,19 +227,19 @@ def test_a_sound_producer_is_read() -> None:
         (SOUND._replace(last_sequence=4), "runs end before 4, it is at 4"),
         (with_runs(), "runs end before 1, it is at 3"),
         (with_runs(FIRST), "runs end before 3, it is at 3"),
-        (with_runs(FIRST, SECOND_RUN._replace(sequence=4)), "does not follow"),
-        (with_runs(FIRST, SECOND_RUN._replace(sequence=2)), "does not follow"),
-        (with_runs(SECOND_RUN, FIRST), "does not follow"),
-        (with_runs(FIRST, SECOND_RUN._replace(count=0)), "does not follow"),
-        (with_runs(FIRST, SECOND_RUN._replace(offset=11)), "does not follow"),
+        (with_runs(FIRST, SECOND_RUN._replace(sequence=4)), "do not follow"),
+        (with_runs(FIRST, SECOND_RUN._replace(sequence=2)), "do not follow"),
+        (with_runs(SECOND_RUN, FIRST), "do not follow"),
+        (with_runs(FIRST, SECOND_RUN._replace(count=0)), "do not follow"),
+        (with_runs(FIRST, SECOND_RUN._replace(offset=11)), "do not follow"),
         (with_runs(FIRST, SECOND_RUN._replace(offset=13)), "more than the log can have led to"),
-        (with_runs(FIRST, SECOND_RUN._replace(index=Index(3))), "does not follow"),
-        (with_runs(FIRST._replace(index=Index(0)), SECOND_RUN), "does not follow"),
-        (with_runs(FIRST, SECOND_RUN._replace(term=Term(1))), "does not follow"),
-        (with_runs(FIRST._replace(term=Term(0)), SECOND_RUN), "does not follow"),
+        (with_runs(FIRST, SECOND_RUN._replace(index=Index(3))), "do not follow"),
+        (with_runs(FIRST._replace(index=Index(0)), SECOND_RUN), "do not follow"),
+        (with_runs(FIRST, SECOND_RUN._replace(term=Term(1))), "do not follow"),
+        (with_runs(FIRST._replace(term=Term(0)), SECOND_RUN), "do not follow"),
         (
-            SOUND._replace(runs=(FIRST._replace(sequence=0, count=1),), last_sequence=0),
-            "does not follow",
+            with_runs(FIRST._replace(sequence=0, count=1))._replace(last_sequence=0),
+            "do not follow",
         ),
     ],
 )
@@ -188,5 +268,6 @@ def test_a_producer_stands_once_and_in_order() -> None:
 def test_another_state_has_another_digest(spoil: Callable[[State], None]) -> None:
     state = golden()
     spoil(state)
-    (digest,) = struct.unpack("<Q", state.encode()[-8:])
+    *_, last = state.sections()
+    (digest,) = struct.unpack("<Q", last[-8:])
     assert digest == state.digest() != golden().digest()

@@ -27,7 +27,7 @@ from quorate.state.judge import (
     judge_open,
 )
 from quorate.state.operations import SetFence
-from quorate.state.producers import Run
+from quorate.state.runs import Run
 from quorate.types import Index, Term
 
 

@@ -28,7 +28,7 @@ from quorate.state.judge import (
     judge_open,
 )
 from quorate.state.operations import ExpireProducers, OpenProducer, SetFence
-from quorate.state.producers import Run
+from quorate.state.runs import Run
 from quorate.state.state import State
 from quorate.types import Index, Term
 
@@ -315,7 +315,7 @@ class Life:
 
     def restart(self) -> None:
         """From a checkpoint of what was committed."""
-        self.applied = State.decode(self.applied.encode())
+        self.applied = State.decode(self.applied.sections())
         self.lose()
 
     def happen(self, happening: Happening) -> None:
@@ -354,7 +354,7 @@ class Life:
         again = replayed(self.scribe.entries)
         assert again == self.ahead
         assert again.digest() == self.ahead.digest()
-        decoded = State.decode(self.ahead.encode())
+        decoded = State.decode(self.ahead.sections())
         assert decoded == self.ahead
         assert decoded.digest() == self.ahead.digest()
 

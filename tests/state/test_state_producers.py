@@ -9,7 +9,8 @@ import pytest
 from state_rig import SECOND, Scribe, Sent, instance, replayed
 
 from quorate.state.operations import EPOCHS_MAX, ExpireProducers
-from quorate.state.producers import UNHASHED_MAX, Producer, Producers, Run
+from quorate.state.producers import UNHASHED_MAX, Producer, Producers
+from quorate.state.runs import Run, Runs
 from quorate.types import Index, Term
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def test_a_new_name_begins_with_nothing() -> None:
     scribe = Scribe(time=8)
     scribe.send(Sent())
     producer = scribe.open("p", 3, window=7, expiry_s=9)
-    assert producer == Producer("p", 2, instance(3), 0, (), 7, 9 * SECOND, 8)
+    assert producer == Producer("p", 2, instance(3), 0, Runs.of(), 7, 9 * SECOND, 8)
 
 
 def test_opening_again_gives_a_new_epoch_and_keeps_what_was_sent() -> None:
@@ -116,7 +117,7 @@ def table(producers: Iterable[Producer]) -> Producers:
 
 
 RUN = Run(3, 2, 40, Index(9), Term(2))
-PRODUCER = Producer("p", 7, instance(1), 4, (RUN,), 4, SECOND, 5)
+PRODUCER = Producer("p", 7, instance(1), 4, Runs.of([RUN]), 4, SECOND, 5)
 
 
 def variants() -> list[Producer]:
@@ -134,9 +135,9 @@ def variants() -> list[Producer]:
         PRODUCER._replace(window=5),
         PRODUCER._replace(expiry_us=SECOND + 1),
         PRODUCER._replace(active_us=6),
-        PRODUCER._replace(runs=()),
-        PRODUCER._replace(runs=(RUN, RUN)),
-        *(PRODUCER._replace(runs=(run,)) for run in runs),
+        PRODUCER._replace(runs=Runs.of()),
+        PRODUCER._replace(runs=Runs.of([RUN, RUN])),
+        *(PRODUCER._replace(runs=Runs.of([run])) for run in runs),
     ]
 
 
@@ -148,7 +149,7 @@ def test_everything_about_a_producer_is_in_the_digest() -> None:
 
 def test_runs_belong_to_their_producer() -> None:
     """Two producers that swap their runs are others than before."""
-    other = PRODUCER._replace(name="q", epoch=8, runs=(RUN._replace(offset=50),))
+    other = PRODUCER._replace(name="q", epoch=8, runs=Runs.of([RUN._replace(offset=50)]))
     swapped = [PRODUCER._replace(runs=other.runs), other._replace(runs=PRODUCER.runs)]
     assert table([PRODUCER, other]).digest() != table(swapped).digest()
 

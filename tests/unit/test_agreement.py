@@ -12,6 +12,7 @@ from quorate.raft.messages import Append, StateHash
 from quorate.raft.output import Refusal
 from quorate.replica.agreement import COMPARED_EVERY, KEPT, Agreement
 from quorate.state.producers import Producer
+from quorate.state.runs import Runs
 from quorate.types import BootId, Index, NodeId, Term
 
 N1, N2, N3, N4, N5 = (NodeId(f"n{number}") for number in range(1, 6))
@@ -212,7 +213,7 @@ def test_every_replica_tells_every_other_after_so_many_entries() -> None:
 
 def test_a_replica_whose_state_strayed_stops_and_the_others_go_on() -> None:
     cluster = led(3)
-    stray = Producer("stray", 1, bytes(16), 0, (), 1, 1_000_000, 0)
+    stray = Producer("stray", 1, bytes(16), 0, Runs.of(), 1, 1_000_000, 0)
     cluster.engine("n3").state.producers.add(stray)
     append_many(cluster, "n1", COMPARED_EVERY)
     cluster.run(2)
@@ -226,7 +227,7 @@ def test_a_replica_whose_state_strayed_stops_and_the_others_go_on() -> None:
 
 def test_a_leader_whose_state_strayed_stops_too() -> None:
     cluster = led(3)
-    stray = Producer("stray", 1, bytes(16), 0, (), 1, 1_000_000, 0)
+    stray = Producer("stray", 1, bytes(16), 0, Runs.of(), 1, 1_000_000, 0)
     cluster.engine("n1").state.producers.add(stray)
     append_many(cluster, "n1", COMPARED_EVERY - 2)
     cluster.take(lambda envelope: isinstance(envelope.message, Append))

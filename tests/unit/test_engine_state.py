@@ -15,8 +15,9 @@ from quorate.raft.messages import Envelope
 from quorate.replica.exchange import Deliver
 from quorate.state.operations import SetFence, encode_operation
 from quorate.state.state import State
-from quorate.storage.checkpoint import CHECKPOINT, Checkpoint
+from quorate.storage.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
 from quorate.storage.recovered import Recovered
+from quorate.testing.disk.simulated import SimulatedDisk
 from quorate.testing.disk.store import complete
 from quorate.types import ORIGIN, EntryKind, Index, NodeId, Term
 
@@ -98,7 +99,7 @@ def test_a_checkpoint_is_due_once_for_every_sealed_segment() -> None:
     kept = engine.checkpoint(Index(3))
     assert kept is not None
     assert kept.position == standing(cluster, "n1").log.last
-    assert State.decode(kept.state) == engine.state
+    assert State.decode(kept.sections) == engine.state
     append_many(cluster, "n1", 4)
     assert engine.checkpoint(Index(3)) is None
     assert engine.checkpoint(Index(5)) is None, "the newest one has all that was sealed since"
@@ -173,11 +174,12 @@ def test_without_a_checkpoint_that_counts_the_log_is_replayed(how: str) -> None:
     elif how == "short":
         disk.shorten(CHECKPOINT, len(data) - 1)
     else:
-        kept = Checkpoint.decode(data)
+        kept = read_checkpoint(disk)
         assert kept is not None
-        other = Checkpoint(kept.position._replace(chain=1), State().encode())
-        disk.spoil(CHECKPOINT, 0, other.encode())
-        disk.shorten(CHECKPOINT, len(other.encode()))
+        other = Checkpoint(kept.position._replace(chain=1), State().sections())
+        file = b"".join(other.pieces())
+        disk.spoil(CHECKPOINT, 0, file)
+        disk.shorten(CHECKPOINT, len(file))
     recovered = store_of(cluster, "n1").open()
     assert recovered.checkpoint is None
     cluster.restart("n1")
@@ -186,15 +188,26 @@ def test_without_a_checkpoint_that_counts_the_log_is_replayed(how: str) -> None:
 
 
 def test_every_flipped_bit_of_a_checkpoint_is_noticed() -> None:
-    kept = Checkpoint(led(1).engine("n1").core.standing.log.last, State().encode())
-    data = kept.encode()
-    assert Checkpoint.decode(data) == kept
+    position = led(1).engine("n1").core.standing.log.last
+    sections = [*State().sections(), b"one more"]
+    pieces = [*Checkpoint(position, sections).pieces()]
+    data = b"".join(pieces)
+    assert read(data) == Checkpoint(position, sections)
     for bit in range(8 * len(data)):
         spoiled = bytearray(data)
         spoiled[bit // 8] ^= 1 << bit % 8
-        assert Checkpoint.decode(bytes(spoiled)) is None
+        assert read(bytes(spoiled)) is None
     for size in range(len(data)):
-        assert Checkpoint.decode(data[:size]) is None
+        assert read(data[:size]) is None
+    for order in ([0, 2, 1, 3, 4], [0, 1, 3, 4], [0, 1, 1, 2, 3, 4], [0, 1, 2, 3, 4, 4], [0, 4]):
+        assert read(b"".join(pieces[place] for place in order)) is None
+
+
+def read(data: bytes) -> Checkpoint | None:
+    """What a file with these bytes is read as."""
+    disk = SimulatedDisk()
+    disk.create(CHECKPOINT).write(0, [data])
+    return read_checkpoint(disk)
 
 
 def test_what_a_disk_proves_to_be_committed_is_applied_before_anybody_leads() -> None:

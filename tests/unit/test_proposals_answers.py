@@ -34,6 +34,7 @@ from quorate.replica.exchange import Deliver, Propose
 from quorate.state.judge import AppendTerms
 from quorate.state.operations import SetFence
 from quorate.state.producers import Producer
+from quorate.state.runs import Runs
 from quorate.types import NodeId, Role
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def test_a_leader_stops_if_applying_gives_another_state_than_it_foresaw() -> Non
     assert cluster.engine("n1").applied == COMPARED_EVERY - 1
     propose(cluster)
     state = cluster.engine("n1").state
-    state.producers.add(Producer("stray", 1, bytes(16), 0, (), 1, 1_000_000, 0))
+    state.producers.add(Producer("stray", 1, bytes(16), 0, Runs.of(), 1, 1_000_000, 0))
     unstick(cluster)
     halt = cluster.nodes[NodeId("n1")].halted
     assert isinstance(halt, StateDiverged)

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from quorate.entry import CHUNK_BYTES
 from quorate.errors import StageFull
 from quorate.replica.exchange import Aborted, FenceChanged, Stage
 from quorate.state.judge import (
     Opened,
     Staged,
-    chunks_of,
     judge_fence,
     judge_open,
     judge_publish,
     judge_stage,
+    rows_of,
 )
 from quorate.state.labels import Abort, Publication, Publish, encode_publication, encode_stage
 from quorate.state.operations import (
@@ -28,7 +29,7 @@ from quorate.state.operations import (
     SetFence,
     encode_operation,
 )
-from quorate.state.producers import Run
+from quorate.state.runs import Run
 from quorate.state.state import AGE_STEP_US
 from quorate.types import EntryKind, Index
 
@@ -114,10 +115,11 @@ def _draft_publish(
     verdict = judge_publish(ahead, operation, limits)
     if verdict is not None:
         return verdict
-    chunks = chunks_of(ahead, operation)
+    rows = rows_of(ahead, operation)
     said = Publication(operation.app, operation.batch_id, operation.digest, operation.once)
     count = operation.records
-    entry = Parts(EntryKind.PUBLISH, encode_publication(said, chunks), count, stamps=len(chunks))
+    body = encode_publication(said, rows)
+    entry = Parts(EntryKind.PUBLISH, body, count, stamps=len(rows) // CHUNK_BYTES)
     return Draft(entry, Run(0, count, ahead.end, index, term))
 
 

@@ -108,12 +108,13 @@ class Engine:
         held_max = config.limits.held_messages
         self.durability = Durability(record.term, record.vote, last, held_max)
         checkpoint = recovered.checkpoint
-        self.state = State.decode(checkpoint.state) if checkpoint is not None else State()
+        self.state = State.decode(checkpoint.sections) if checkpoint is not None else State()
         if checkpoint is not None:
             self.core.standing.applied = checkpoint.position.index
         # Everything up to here is in the newest checkpoint.
         self._checkpointed = self.applied
         self._replay()
+        self.state.take_work()
         patience = PATIENCE_ELECTIONS * config.timing.ticks(config.timing.election_ms)
         self._agreement = Agreement(node, len(voters), patience)
         self._proposals = Proposals(self.core, config)
@@ -207,6 +208,8 @@ class Engine:
         self._answer(output, effects)
         effects.flush = self.durability.next_flush(core.standing.committed)
         self._forget()
+        effects.more = proposals.behind
+        effects.work = self.state.take_work() + proposals.take_work()
         return effects
 
     def _carry_out(self, output: Output, effects: Effects) -> None:
@@ -407,7 +410,8 @@ class Engine:
             log.forget(done if self.core.standing.lost is None else self.settled, limit // 4 * 3)
 
     def checkpoint(self, sealed: Index) -> Checkpoint | None:
-        """The state to be kept on disk, if one is due: after every segment that is sealed.
+        """The state to be kept on disk, if one is due: after every segment that is sealed. Its
+        sections are made when they are asked for, of a copy: the state goes on meanwhile.
 
         Never while the state is ahead of this disk: it would know entries that the log lost.
         """
@@ -417,7 +421,7 @@ class Engine:
         if self.applied == self._checkpointed:
             return None  # a lost entry stops it: there is nothing new to be kept
         self._checkpointed = self.applied
-        return Checkpoint(standing.log.position(self.applied), self.state.encode())
+        return Checkpoint(standing.log.position(self.applied), self.state.copy().sections())
 
     @property
     def role(self) -> Role:

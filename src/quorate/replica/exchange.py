@@ -208,3 +208,7 @@ class Effects:
     flush: Flush | None = None
     answers: list[Answer] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    # Something that arrived was left for another turn, which is to come at once.
+    more: bool = False
+    # Producers and attempts that were looked at one by one, or changed.
+    work: int = 0

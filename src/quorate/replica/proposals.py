@@ -13,7 +13,7 @@ never refuse anything, and offsets stay dense. Three kinds of answers have to wa
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from quorate.entry import COUNT_MAX, RUN_BYTES, RUNS_MAX, Stamp, join_body, pack_runs
 from quorate.errors import Busy, NotLeader, OutcomeUnknown, QuorateError, StateDiverged, check
@@ -22,7 +22,8 @@ from quorate.replica.allowance import DROP_BYTES, NAMES_BYTES
 from quorate.replica.drafts import Draft, draft, draft_expiries, draft_room
 from quorate.replica.exchange import Aborted, Answer, Propose, Receipt, Stage
 from quorate.state.judge import Staged, is_final, judge_append
-from quorate.state.producers import Run
+from quorate.state.operations import DROPPED_AT_ONCE
+from quorate.state.runs import Run
 from quorate.types import EntryKind, Index, Term
 
 if TYPE_CHECKING:
@@ -35,9 +36,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Proposals"]
 
+Said = TypeVar("Said")
+
 # Tokens of reads that are asked here to confirm a refusal; clients' tokens are not negative, and
 # -1 is the core's own.
 FIRST_CONFIRMATION = -2
+# Producers and attempts that are looked at or changed in one turn before what else arrived is left
+# to the next: some ten milliseconds. What a single request costs comes on top of it.
+TURN_WORK = 16_384
 
 
 class _Logged(NamedTuple):
@@ -66,8 +72,8 @@ class Proposals:
 
     __slots__ = (
         "_ahead", "_alone", "_arrived", "_arrived_bytes", "_config", "_confirmation", "_confirmed",
-        "_core",
-        "_digests", "_logged", "_logged_bytes", "_repeated", "_term", "_unconfirmed",
+        "_core", "_digests", "_dropped", "_logged", "_logged_bytes", "_repeated", "_term",
+        "_unconfirmed", "behind",
     )  # fmt: skip
 
     def __init__(self, core: Core, config: Config) -> None:
@@ -92,6 +98,10 @@ class Proposals:
         self._ahead: State | None = None
         # What the state must be after some of the entries that were logged here.
         self._digests: deque[tuple[Index, int]] = deque()
+        # How many attempts were dropped for the abort that arrived first and is not done yet.
+        self._dropped = 0
+        # Whether the last turn left something for another one, which is to come at once.
+        self.behind = False
         # The term in which this node led when it was last looked at; None while it does not.
         self._term: Term | None = None
 
@@ -121,9 +131,13 @@ class Proposals:
         """What it may take of the disk to forget all that there is to forget."""
         if self._ahead is None:
             return 0
-        known = len(self._ahead.producers) + len(self._ahead.staging.apps())
+        known = len(self._ahead.producers) + self._ahead.staging.crowd
         forgotten = NAMES_BYTES + DROP_BYTES * (known + self._ahead.staging.chunks)
         return self._arrived_bytes + forgotten
+
+    def take_work(self) -> int:
+        """What was looked at or changed in the state that is ahead since this was asked last."""
+        return self._ahead.take_work() if self._ahead is not None else 0
 
     def take(self, item: Request) -> None:
         """``item`` passed every limit: it will be judged in its turn."""
@@ -146,6 +160,9 @@ class Proposals:
                 f"was known"
             )
             answers.append(Answer(logged.token, problem))
+        if self._dropped:
+            problem = OutcomeUnknown(f"the abort was logged in part in term {lost}, which ended")
+            answers.append(Answer(self._arrived.popleft().token, problem))
         ended = NotLeader("leadership ended before logging; leader: none")
         unlogged = (*self._arrived, *self._unconfirmed.values(), *self._confirmed)
         answers.extend(Answer(item.token, ended) for item in unlogged)
@@ -154,7 +171,7 @@ class Proposals:
             self._digests,
         ):  # fmt: skip
             waiting.clear()
-        self._arrived_bytes = self._logged_bytes = self._alone = 0
+        self._arrived_bytes = self._logged_bytes = self._alone = self._dropped = 0
         self._ahead = None
 
     # -- logging -------------------------------------------------------------------------------
@@ -166,13 +183,15 @@ class Proposals:
         not contradict.
         """
         leader = self._core.leader
+        self.behind = False
         if leader is None or applied < leader.start:
             return
         if self._ahead is None:
             check(applied == self._core.standing.log.last_index, "nothing is logged before")
             self._ahead = state.copy()
-        while self._arrived:
+        while self._arrived and self._ahead.work < TURN_WORK:
             self._log_some(leader, self._ahead, applied, answers)
+        self.behind = bool(self._arrived)
 
     def _log_some(
         self, leader: Leader, ahead: State, applied: Index, answers: list[Answer]
@@ -248,12 +267,26 @@ class Proposals:
             for dropped in draft_room(item, ahead, leader.append_time, self._config):
                 self._append(*dropped)
         made = draft(item, ahead, limits, log.last_index, self._core.standing.term)
-        if isinstance(made, Draft):
-            index = self._append(*made.entry)
-            self._logged.append(_Logged(index, item.token, item.size, made.answer))
-            self._logged_bytes += item.size
-        else:
-            self._settle(item.token, made, log.last_index, applied, answers)
+        if not isinstance(made, Draft):
+            self._settle(item.token, self._whole(made), log.last_index, applied, answers)
+            return
+        index = self._append(*made.entry)
+        if isinstance(made.answer, Aborted) and made.answer.attempts == DROPPED_AT_ONCE:
+            # There may be more of them: it is drafted once more, in this turn or the next.
+            self._dropped += DROPPED_AT_ONCE
+            self._arrived.appendleft(item)
+            self._arrived_bytes += item.size
+            self._alone += 1
+            return
+        self._logged.append(_Logged(index, item.token, item.size, self._whole(made.answer)))
+        self._logged_bytes += item.size
+
+    def _whole(self, answer: Said) -> Said:
+        """An abort counts all that was dropped for it, with however many entries."""
+        if isinstance(answer, Aborted):
+            dropped, self._dropped = self._dropped, 0
+            return answer._replace(attempts=answer.attempts + dropped)
+        return answer
 
     def expire(self) -> None:
         """Drop what was idle for too long: by entries, so that all agree."""

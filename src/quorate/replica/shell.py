@@ -266,9 +266,13 @@ class Replica:
         """Something arrived: it is taken in the next turn, with whatever else arrives by then."""
         if self._ended is None:
             self._inbox.append(item)
-            if not self._turn_due:
-                self._turn_due = True
-                self._loop.call_soon(self._turn)
+            self._plan_turn()
+
+    def _plan_turn(self) -> None:
+        """Take one in the next pass of the loop."""
+        if not self._turn_due:
+            self._turn_due = True
+            self._loop.call_soon(self._turn)
 
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(self._tick_s, self._tick)
@@ -291,6 +295,8 @@ class Replica:
 
     def _carry_out(self, effects: Effects) -> None:
         """The disk first: it is the slowest."""
+        if effects.more:
+            self._plan_turn()
         if effects.flush is not None:
             self._upkeep.flushed(_now_ms())
             self._disk.flush(effects.flush, self.engine.settled)

@@ -135,11 +135,15 @@ class LogWriter:
     segment, and without it appends are soon refused. The others stop after any step for a flush
     that waits and go on after it: they touch no file that a flush touches. Only if too many
     segments wait for their seal, a flush waits until one more is sealed.
+
+    A checkpoint comes last. It may be large, so it is made and written section by section, never
+    keeps a flush or another chore waiting for more than one of them, and a stop gives it up.
     """
 
     __slots__ = (
         "_abandoned", "_asked", "_busy", "_checkpoint", "_chores", "_failed", "_flusher", "_idle",
-        "_log", "_loop", "_next", "_orders", "_report", "_room", "_settled", "_tended", "_writer",
+        "_keeping", "_log", "_loop", "_next", "_orders", "_report", "_room", "_settled", "_tended",
+        "_writer",
     )  # fmt: skip
 
     def __init__(
@@ -172,6 +176,8 @@ class LogWriter:
         self._settled = Index(0)
         # Chores that stopped for a flush, or are to be done before others.
         self._chores: Plan | None = None
+        # The checkpoint that is being written.
+        self._keeping: Plan | None = None
         # The newest segment when nothing was left to do: more to do comes with the next one.
         self._tended: Segment | None = None
         # Nothing more is written; not even the plan under way goes on.
@@ -200,7 +206,9 @@ class LogWriter:
     def has_chores(self) -> bool:
         """Whether something may be left to do. Asked only by whoever has the log."""
         segments = self._log.segments
-        return self._chores is not None or not segments or segments[-1] is not self._tended
+        if self._chores is not None or self._keeping is not None:
+            return True
+        return not segments or segments[-1] is not self._tended
 
     def flush(self, flush: Flush, settled: Index) -> None:
         """Make ``flush`` durable: now, or as soon as the chores under way let it."""
@@ -251,6 +259,9 @@ class LogWriter:
     def _closing(self, settled: Index) -> Generator[str, None, None]:
         if self._chores is not None:
             yield from self._chores
+        if self._keeping is not None:
+            self._keeping = None
+            yield from self._flusher.give_up_keeping()
         yield from self._flusher.close(settled)
 
     def _flushed(self, number: int, room: int, seconds: float, *, free: bool) -> None:
@@ -263,17 +274,17 @@ class LogWriter:
 
     def _tidied(self, room: Room, more: bool) -> None:
         """Chores are done, or stopped for a flush; ``more`` can be done at once."""
-        if self._chores is None and self._idle is None and not self._abandoned:
+        if self._keeping is None and self._idle is None and not self._abandoned:
             checkpoint = self._checkpoint(self._log.sealed)
             if checkpoint is not None:
-                self._chores = self._flusher.keep(checkpoint)
+                self._keeping = self._flusher.keep(checkpoint)
         self._release()
         if self._abandoned:
             return
         if room != self._room:
             self._room = room
             self._report(room)
-        if not self._busy and self._idle is None and (more or self._chores is not None):
+        if not self._busy and self._idle is None and (more or self._keeping is not None):
             self.tend(self._settled)
 
     def _fail(self, number: int, error: str) -> None:
@@ -324,7 +335,7 @@ class LogWriter:
             if prove:
                 self._carry_out(self._flusher.prove(settled))
             self._carry_out(self._flusher.allocate_ahead(wanted))
-            more = self._do_chores(settled, flushing=flushing)
+            more = self._do_chores(settled, flushing=flushing) or self._keep_some(flushing=flushing)
             tell(self._tidied, Room(self._flusher.room, self._flusher.shortage), more)
         except Exception as error:  # noqa: BLE001  # whatever it was, the disk is in no known state
             tell(self._fail, 0, _described(error))
@@ -355,6 +366,15 @@ class LogWriter:
             self._tended = segments[-1]
         # What cannot be sealed or indexed now is tried again later, not over and over.
         return left > 0 and (resumed or left < before)
+
+    def _keep_some(self, *, flushing: bool) -> bool:
+        """Go on with the checkpoint under way; whether more of it is left."""
+        keeping = self._keeping
+        for _ in self._steps(keeping) if keeping is not None else ():
+            if flushing or self._next is not None or self._idle is not None:
+                return True
+        self._keeping = None
+        return False
 
     def _sealable(self, settled: Index) -> int:
         """Segments that wait for their seal, and need not."""

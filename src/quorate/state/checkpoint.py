@@ -1,30 +1,27 @@
-"""The bytes of a state, as a checkpoint keeps them.
+"""The bytes of a state, as a checkpoint keeps them: sections, each made and read by itself.
 
-Numbers are little-endian and unsigned::
+A state may have hundreds of megabytes. Nothing here looks at more than one section of about
+SECTION_BYTES at a time, so that whoever writes or reads a checkpoint can do something else in
+between. Numbers are little-endian and unsigned. A section begins with 8 bytes, kind u8, version u8,
+0 u16, items u32, and goes on with its items::
 
-    head, 40 bytes        magic "QRST", version u16, length of fence u8, 0 u8, end u64,
-                          append time u64, age u64, producers u32, 1 if there is staging else 0 u32
-    fence
-    each producer:
-      56 bytes            epoch u64, last sequence u64, expiry u64, active u64, instance 16 bytes,
-                          window u32, runs u16, length of name u8, 0 u8
-      name
-      each run, 40 bytes  sequence, count, offset, index, term: u64 each
-    staging, if any, 8 bytes    apps u32, attempts u32
-    each app:
-      88 bytes            batch id, offset, count, index, term, active: u64 each, digest 32 bytes,
-                          length of name u8, 1 if it published once and for all else 0 u8, 0 6 bytes
-      name
-    each attempt:
-      64 bytes            batch id u64, active u64, partition u32, chunks u32, run 16 bytes,
-                          attempt 16 bytes, length of name u8, 0 7 bytes
-      name of its app
-      each chunk          as in a publish entry
-    digest u64
+    head, once          end, append time, age: u64 each, producers, apps, attempts: u32 each,
+                        length of fence u8, 0 3 bytes, fence
+    producers           each: epoch u64, last sequence u64, expiry u64, active u64,
+                        instance 16 bytes, window u32, runs u16, length of name u8, 0 u8, name,
+                        then its runs, 40 bytes each: sequence, count, offset, index, term: u64 each
+    apps                each: batch id, offset, count, index, term, active: u64 each,
+                        digest 32 bytes, length of name u8, 1 if it published once and for all
+                        else 0 u8, 0 6 bytes, name
+    attempts            each: batch id u64, active u64, partition u32, chunks u32, run 16 bytes,
+                        attempt 16 bytes, length of app u8, 0 7 bytes, app, then its chunks as in a
+                        publish entry
+    end, once           digest u64
 
 The fence and the names are padded with zeros to a multiple of 8 bytes. Producers stand in rising
 order of epoch, runs in rising order of sequence, apps in rising order of index, attempts in that of
-their first chunks. What no log can lead to is refused.
+their first chunks; of these three each may have several sections, or none. What no log can lead to
+is refused.
 """
 
 from __future__ import annotations
@@ -32,26 +29,33 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.entry import Chunk, pack_chunks
+from quorate.entry import CHUNK_BYTES, Chunk
 from quorate.errors import InvalidArgument
+from quorate.state.attempts import App, attempt_of
 from quorate.state.labels import Label
 from quorate.state.operations import OpenProducer
-from quorate.state.producers import Producer, Producers, Run
-from quorate.state.staging import App, Staging, attempt_of
+from quorate.state.producers import Producer, Producers
+from quorate.state.runs import ROW_BYTES, Runs
+from quorate.state.staging import Staging
 from quorate.types import Index, Term
 
 if TYPE_CHECKING:
-    from quorate.state.staging import Attempt
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Contents", "decode_contents", "encode_contents"]
+    from quorate.state.attempts import Attempt
 
-MAGIC = b"QRST"
-VERSION = 1
+__all__ = ["SECTION_BYTES", "Contents", "Reading", "encode_sections"]
 
-_HEAD = struct.Struct("<4sHBBQQQII")
+VERSION = 2
+# A section ends with the item that makes it this long. An item has at most a megabyte of chunks, or
+# 40 KiB of runs, which are copied as they are; so a section costs a few milliseconds.
+SECTION_BYTES = 128 * 1024
+
+_HEAD_KIND, _PRODUCERS_KIND, _APPS_KIND, _ATTEMPTS_KIND, _END_KIND = range(1, 6)
+
+_SECTION = struct.Struct("<BBHI")
+_HEAD = struct.Struct("<QQQIIIB3x")
 _PRODUCER = struct.Struct("<QQQQ16sIHBB")
-_RUN = struct.Struct("<QQQQQ")
-_STAGING = struct.Struct("<II")
 _APP = struct.Struct("<QQQQQQ32sBB6x")
 _ATTEMPT = struct.Struct("<QQII16s16sB7x")
 _CHUNK = struct.Struct("<QII")
@@ -69,24 +73,38 @@ class Contents(NamedTuple):
     staging: Staging
 
 
-def encode_contents(contents: Contents, digest: int) -> bytes:
+# -- writing -------------------------------------------------------------------------------------
+
+
+def encode_sections(contents: Contents, digest: Callable[[], int]) -> Iterator[bytes]:
+    """All sections, one after the other, while the contents stay as they are."""
     end, append_time, age, fence, producers, staging = contents
     label = (fence or "").encode()
-    staged = staging != Staging()
-    parts = [
-        _HEAD.pack(MAGIC, VERSION, len(label), 0, end, append_time, age, len(producers), staged),
-        _padded(label),
-        *map(_encode_producer, producers),
-        *(_encode_staging(staging) if staged else ()),
-        _DIGEST.pack(digest),
-    ]
-    return b"".join(parts)
+    apps = staging.apps()
+    sizes = len(producers), len(apps), staging.count
+    head = _HEAD.pack(end, append_time, age, *sizes, len(label)) + _padded(label)
+    yield _section(_HEAD_KIND, [head])
+    yield from _sections(_PRODUCERS_KIND, map(_encode_producer, producers))
+    yield from _sections(_APPS_KIND, map(_encode_app, apps))
+    yield from _sections(_ATTEMPTS_KIND, map(_encode_attempt, staging.attempts()))
+    yield _section(_END_KIND, [_DIGEST.pack(digest())])
 
 
-def _encode_staging(staging: Staging) -> list[bytes]:
-    apps, attempts = staging.apps(), [*staging.attempts()]
-    head = _STAGING.pack(len(apps), len(attempts))
-    return [head, *map(_encode_app, apps), *map(_encode_attempt, attempts)]
+def _sections(kind: int, items: Iterable[bytes]) -> Iterator[bytes]:
+    taken: list[bytes] = []
+    size = 0
+    for item in items:
+        taken.append(item)
+        size += len(item)
+        if size >= SECTION_BYTES:
+            yield _section(kind, taken)
+            taken, size = [], 0
+    if taken:
+        yield _section(kind, taken)
+
+
+def _section(kind: int, items: list[bytes]) -> bytes:
+    return b"".join((_SECTION.pack(kind, VERSION, 0, len(items)), *items))
 
 
 def _encode_producer(producer: Producer) -> bytes:
@@ -95,7 +113,7 @@ def _encode_producer(producer: Producer) -> bytes:
     head = _PRODUCER.pack(
         epoch, last_sequence, expiry_us, active_us, instance, window, len(runs), len(label), 0
     )
-    return head + _padded(label) + b"".join(_RUN.pack(*run) for run in runs)
+    return b"".join((head, _padded(label), runs.rows))
 
 
 def _encode_app(app: App) -> bytes:
@@ -106,47 +124,152 @@ def _encode_app(app: App) -> bytes:
 
 
 def _encode_attempt(attempt: Attempt) -> bytes:
-    app, run, batch_id, partition, attempt_id, _, active_us, *_ = attempt
-    label, chunks = app.encode(), attempt.chunks
-    head = _ATTEMPT.pack(batch_id, active_us, partition, len(chunks), run, attempt_id, len(label))
-    return head + _padded(label) + pack_chunks(chunks)
+    label = attempt.app.encode()
+    head = _ATTEMPT.pack(
+        attempt.batch_id, attempt.active_us, attempt.partition, attempt.number, attempt.run,
+        attempt.id, len(label),
+    )  # fmt: skip
+    return b"".join((head, _padded(label), attempt.rows))
 
 
 def _padded(label: bytes) -> bytes:
     return label + bytes(-len(label) % 8)
 
 
-def decode_contents(data: bytes) -> tuple[Contents, int]:
-    """What ``data`` holds, and the digest at its end, which the caller compares. Raises
+# -- reading -------------------------------------------------------------------------------------
+
+
+class Reading:
+    """What the sections so far say. Every call costs as much as its section is long, and raises
     InvalidArgument for what no log leads to."""
-    try:
-        return _read_contents(data)
-    except (struct.error, UnicodeDecodeError) as odd:
-        raise InvalidArgument(f"state of {len(data)} bytes cannot be read: {odd}") from odd
+
+    __slots__ = ("_kind", "_last", "_left", "contents", "digest")
+
+    def __init__(self) -> None:
+        self.contents = Contents(0, 0, 0, None, Producers(), Staging())
+        # What the last section says of the whole; None until it is read.
+        self.digest: int | None = None
+        # Of the section before.
+        self._kind = 0
+        # How many producers, apps and attempts are to come, by kind.
+        self._left: dict[int, int] = {}
+        # The epoch, publish or first chunk of the item before, if it was of the same kind.
+        self._last = 0
+
+    def take(self, section: bytes) -> None:
+        """Add what the next section holds."""
+        try:
+            kind, version, _, count = _SECTION.unpack_from(section)
+            self._check_order(kind, version, count)
+            position = _SECTION.size
+            for _ in range(count):
+                item, end = _READERS[kind](self, section, position)
+                if section[position:end] != item:
+                    raise InvalidArgument("state has bytes that nobody writes")
+                position = end
+        except (struct.error, UnicodeDecodeError) as odd:
+            what = f"section of {len(section)} bytes of a state cannot be read"
+            raise InvalidArgument(f"{what}: {odd}") from odd
+        if position != len(section) or section[:8] != _SECTION.pack(kind, VERSION, 0, count):
+            raise InvalidArgument(f"section has {len(section)} bytes, {position} are known")
+
+    def _check_order(self, kind: int, version: int, count: int) -> None:
+        if version != VERSION or kind not in _READERS:
+            raise InvalidArgument(f"not a section of a state: kind {kind} version {version}")
+        several = kind in self._left
+        if (kind == _HEAD_KIND) != (self._kind == 0) or (kind <= self._kind and not several):
+            raise InvalidArgument(f"section of kind {kind} after one of kind {self._kind}")
+        if kind < self._kind or count < 1 or count > self._left.get(kind, 1):
+            raise InvalidArgument(f"section of kind {kind} with {count} items is not expected")
+        if several:
+            self._left[kind] -= count
+        elif kind == _END_KIND and any(self._left.values()):
+            raise InvalidArgument(f"state ends without {sum(self._left.values())} of its items")
+        if kind != self._kind:
+            self._kind, self._last = kind, 0
+
+    def _follow(self, what: str, number: int, *, known: bool) -> None:
+        """Items of a kind stand in rising order, each once."""
+        if number <= self._last or known:
+            raise InvalidArgument(f"state has {what} twice or out of order")
+        self._last = number
+
+    def _read_head(self, data: bytes, position: int) -> tuple[bytes, int]:
+        end, append_time, age, *sizes, length = _HEAD.unpack_from(data, position)
+        fence, after = _read_label(data, position + _HEAD.size, length)
+        if age > append_time:
+            raise InvalidArgument(f"state is {age} µs old, which is more than its append time")
+        self._left = dict(zip((_PRODUCERS_KIND, _APPS_KIND, _ATTEMPTS_KIND), sizes, strict=True))
+        self.contents = Contents(end, append_time, age, fence or None, Producers(), Staging())
+        return _HEAD.pack(end, append_time, age, *sizes, length) + _padded(fence.encode()), after
+
+    def _read_producer(self, data: bytes, position: int) -> tuple[bytes, int]:
+        (
+            epoch, last_sequence, expiry_us, active_us, instance, window, count, length, _,
+        ) = _PRODUCER.unpack_from(data, position)  # fmt: skip
+        name, start = _read_label(data, position + _PRODUCER.size, length)
+        end = start + count * ROW_BYTES
+        if end > len(data):
+            raise InvalidArgument(f"state lacks some of the {count} runs of producer {name!r}")
+        runs = Runs.of_rows(data[start:end])
+        producer = Producer(
+            name, epoch, instance, last_sequence, runs, window, expiry_us, active_us
+        )
+        producers = self.contents.producers
+        self._follow(f"producer {name!r}", epoch, known=producers.get(name) is not None)
+        _check_producer(producer, self.contents)
+        producers.add(producer)
+        return _encode_producer(producer), end
+
+    def _read_app(self, data: bytes, position: int) -> tuple[bytes, int]:
+        (
+            batch_id, offset, count, index, term, active_us, digest, length, once,
+        ) = _APP.unpack_from(data, position)  # fmt: skip
+        name, end = _read_label(data, position + _APP.size, length)
+        app = App(
+            name, batch_id, digest, offset, count, Index(index), Term(term), active_us, once == 1
+        )
+        contents = self.contents
+        self._follow(f"app {name!r}", index, known=contents.staging.app(name) is not None)
+        if not name or offset + count > contents.end or active_us > contents.age:
+            raise InvalidArgument(f"state of app {name!r}: more than the log can have led to")
+        contents.staging.put_app(app)
+        return _encode_app(app), end
+
+    def _read_attempt(self, data: bytes, position: int) -> tuple[bytes, int]:
+        batch_id, active_us, partition, count, run, attempt_id, length = _ATTEMPT.unpack_from(
+            data, position
+        )
+        name, start = _read_label(data, position + _ATTEMPT.size, length)
+        end = start + count * CHUNK_BYTES
+        if end > len(data):
+            raise InvalidArgument(f"state lacks some of the {count} chunks of app {name!r}")
+        chunks = tuple(map(Chunk._make, _CHUNK.iter_unpack(data[start:end])))
+        Label(name, run, batch_id, partition, attempt_id, 0)  # refuses what nobody could ask for
+        if not chunks:
+            raise InvalidArgument(f"state of app {name!r}: an attempt without chunks")
+        key = batch_id, partition, attempt_id
+        attempt = attempt_of(name, key, run, chunks, active_us)
+        staging = self.contents.staging
+        known = staging.attempt(name, *key) is not None
+        self._follow(f"an attempt of {name!r}", attempt.first, known=known)
+        _check_attempt(attempt, chunks, self.contents)
+        staging.add(attempt)
+        return _encode_attempt(attempt), end
+
+    def _read_end(self, data: bytes, position: int) -> tuple[bytes, int]:
+        (self.digest,) = _DIGEST.unpack_from(data, position)
+        self.contents.staging.settle()
+        return _DIGEST.pack(self.digest), position + _DIGEST.size
 
 
-def _read_contents(data: bytes) -> tuple[Contents, int]:
-    magic, version, length, _, end, append_time, age, count, staged = _HEAD.unpack_from(data)
-    if (magic, version) != (MAGIC, VERSION):
-        raise InvalidArgument(f"not a state of version {VERSION}: {magic!r} version {version}")
-    label, position = _read_label(data, _HEAD.size, length)
-    if age > append_time:
-        raise InvalidArgument(f"state is {age} µs old, which is more than its append time")
-    contents = Contents(end, append_time, age, label or None, Producers(), Staging())
-    epoch = 0
-    for _ in range(count):
-        producer, position = _read_producer(data, position)
-        if producer.epoch <= epoch or contents.producers.get(producer.name) is not None:
-            raise InvalidArgument(f"state has producer {producer.name!r} twice or out of order")
-        _check_producer(producer, contents)
-        contents.producers.add(producer)
-        epoch = producer.epoch
-    if staged:
-        position = _read_staging(data, position, contents)
-    (digest,) = _DIGEST.unpack_from(data, position)
-    if position + _DIGEST.size != len(data):
-        raise InvalidArgument(f"state ends at byte {position + _DIGEST.size}, not {len(data)}")
-    return contents, digest
+_READERS: dict[int, Callable[[Reading, bytes, int], tuple[bytes, int]]] = {
+    _HEAD_KIND: Reading._read_head,
+    _PRODUCERS_KIND: Reading._read_producer,
+    _APPS_KIND: Reading._read_app,
+    _ATTEMPTS_KIND: Reading._read_attempt,
+    _END_KIND: Reading._read_end,
+}
 
 
 def _read_label(data: bytes, position: int, length: int) -> tuple[str, int]:
@@ -155,100 +278,31 @@ def _read_label(data: bytes, position: int, length: int) -> tuple[str, int]:
     return data[position:end].decode(), end + -length % 8
 
 
-def _read_producer(data: bytes, position: int) -> tuple[Producer, int]:
-    (
-        epoch, last_sequence, expiry_us, active_us, instance, window, count, length, _,
-    ) = _PRODUCER.unpack_from(data, position)  # fmt: skip
-    name, start = _read_label(data, position + _PRODUCER.size, length)
-    end = start + count * _RUN.size
-    if end > len(data):
-        raise InvalidArgument(f"state lacks some of the {count} runs of producer {name!r}")
-    rows = _RUN.iter_unpack(memoryview(data)[start:end])
-    runs = tuple(
-        Run(sequence, records, offset, Index(index), Term(term))
-        for sequence, records, offset, index, term in rows
-    )
-    return (
-        Producer(name, epoch, instance, last_sequence, runs, window, expiry_us, active_us),
-        end,
-    )
-
-
 def _check_producer(producer: Producer, contents: Contents) -> None:
     """Refuse what no entries lead to."""
     name, _, instance, last_sequence, runs, window, expiry_us, active_us = producer
     OpenProducer(name, instance, window, expiry_us)  # refuses what nobody could ask for
-    sequence = max(1, runs[0].sequence) if runs else 1
-    offset, index, term = 0, 1, 1
-    for run in runs:
-        follows = run.sequence == sequence and run.offset >= offset
-        if not follows or run.index < index or run.term < term or not run.count:
-            raise InvalidArgument(f"state of producer {name!r}: {run} does not follow")
-        sequence, offset, index, term = sequence + run.count, run.offset + run.count, *run[3:]
-    if sequence != last_sequence + 1:
+    if not runs.follow():
+        raise InvalidArgument(f"state of producer {name!r}: its runs do not follow each other")
+    newest = runs[-1] if len(runs) else None
+    sequence, offset = (newest.sequence, newest.offset) if newest is not None else (1, 0)
+    count = newest.count if newest is not None else 0
+    if sequence + count != last_sequence + 1:
         raise InvalidArgument(
-            f"state of producer {name!r}: runs end before {sequence}, it is at {last_sequence}"
+            f"state of producer {name!r}: runs end before {sequence + count}, it is at "
+            f"{last_sequence}"
         )
-    if len(runs) > window or offset > contents.end or active_us > contents.age:
+    if len(runs) > window or offset + count > contents.end or active_us > contents.age:
         raise InvalidArgument(f"state of producer {name!r}: more than the log can have led to")
 
 
-def _read_staging(data: bytes, position: int, contents: Contents) -> int:
-    """Add what stands at ``position``; where it ends."""
-    apps, attempts = _STAGING.unpack_from(data, position)
-    position += _STAGING.size
-    last = 0
-    for _ in range(apps):
-        last, position = _read_app(data, position, contents, last)
-    last = 0
-    for _ in range(attempts):
-        last, position = _read_attempt(data, position, contents, last)
-    return position
-
-
-def _read_app(data: bytes, position: int, contents: Contents, last: int) -> tuple[int, int]:
-    """Add the app at ``position``, whose publish comes after ``last``: its publish and its end."""
-    batch_id, offset, count, index, term, active_us, digest, length, once = _APP.unpack_from(
-        data, position
-    )
-    name, end = _read_label(data, position + _APP.size, length)
-    app = App(name, batch_id, digest, offset, count, Index(index), Term(term), active_us, once == 1)
-    if contents.staging.app(name) is not None or index <= last:
-        raise InvalidArgument(f"state has app {name!r} twice or out of order")
-    if not name or offset + count > contents.end or active_us > contents.age:
-        raise InvalidArgument(f"state of app {name!r}: more than the log can have led to")
-    contents.staging.put_app(app)
-    return index, end
-
-
-def _read_attempt(data: bytes, position: int, contents: Contents, last: int) -> tuple[int, int]:
-    """Add the attempt at ``position``, which began after ``last``: where it began and its end."""
-    batch_id, active_us, partition, count, run, attempt_id, length = _ATTEMPT.unpack_from(
-        data, position
-    )
-    name, start = _read_label(data, position + _ATTEMPT.size, length)
-    end = start + count * _CHUNK.size
-    if end > len(data):
-        raise InvalidArgument(f"state lacks some of the {count} chunks of app {name!r}")
-    chunks = tuple(map(Chunk._make, _CHUNK.iter_unpack(memoryview(data)[start:end])))
-    Label(name, run, batch_id, partition, attempt_id, 0)  # refuses what nobody could ask for
-    if not chunks:
-        raise InvalidArgument(f"state of app {name!r}: an attempt without chunks")
-    attempt = attempt_of((name, batch_id, partition, attempt_id), run, chunks, active_us)
-    _check_attempt(attempt, contents, last)
-    contents.staging.add(attempt)
-    return attempt.first, end
-
-
-def _check_attempt(attempt: Attempt, contents: Contents, last: int) -> None:
+def _check_attempt(attempt: Attempt, chunks: tuple[Chunk, ...], contents: Contents) -> None:
     """Refuse what no entries lead to."""
-    staging, app = contents.staging, attempt.app
-    indexes = [chunk.index for chunk in attempt.chunks]
-    if indexes != sorted(set(indexes)) or not all(c.records for c in attempt.chunks):
+    app = attempt.app
+    indexes = [chunk.index for chunk in chunks]
+    if indexes != sorted(set(indexes)) or not all(chunk.records for chunk in chunks):
         raise InvalidArgument(f"state of app {app!r}: chunks that do not follow each other")
-    if indexes[0] <= last or staging.attempt(*attempt.key) is not None:
-        raise InvalidArgument(f"state has an attempt of {app!r} twice or out of order")
-    published = staging.app(app)
+    published = contents.staging.app(app)
     if published is not None and published.batch_id >= attempt.batch_id:
         raise InvalidArgument(f"state of app {app!r}: staged for a batch that is published")
     if attempt.active_us > contents.age:

@@ -11,7 +11,6 @@ made, terms of an append by :func:`check_terms`.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.errors import (
@@ -28,15 +27,15 @@ from quorate.errors import (
     UnknownProducer,
 )
 from quorate.state.operations import check_name
-from quorate.state.producers import Run
+from quorate.state.runs import Run
 
 if TYPE_CHECKING:
     from quorate.config import Limits
     from quorate.entry import Chunk
+    from quorate.state.attempts import Attempt
     from quorate.state.labels import Label, Part, Publish
     from quorate.state.operations import OpenProducer, SetFence
     from quorate.state.producers import Producer
-    from quorate.state.staging import Attempt
     from quorate.state.state import State
     from quorate.types import Index
 
@@ -47,13 +46,13 @@ __all__ = [
     "ProducerStamp",
     "Staged",
     "check_terms",
-    "chunks_of",
     "is_final",
     "judge_append",
     "judge_fence",
     "judge_open",
     "judge_publish",
     "judge_stage",
+    "rows_of",
 ]
 
 
@@ -159,11 +158,11 @@ def _judge_stamp(
 def _judge_repeat(producer: Producer, sequence: int, count: int) -> Run | QuorateError:
     """A batch of which at least the first record is in the log already."""
     name, last_sequence, runs = producer.name, producer.last_sequence, producer.runs
-    place = bisect_left(runs, (sequence,))
-    if place < len(runs) and runs[place][:2] == (sequence, count):
-        return runs[place]
+    found = runs.find(sequence)
+    if found is not None and found.count == count:
+        return found
     last = sequence + count - 1
-    kept = runs[0].sequence if runs else 1
+    kept = runs[0].sequence if len(runs) else 1
     if sequence >= 1 and last < kept:
         return Duplicate(
             f"producer {name!r}: sequences {sequence} to {last} are in the log, their offset is "
@@ -279,14 +278,14 @@ def judge_publish(state: State, operation: Publish, limits: Limits) -> Run | Quo
     return _refuse_crowd(state, operation.app, limits)
 
 
-def chunks_of(state: State, operation: Publish) -> list[Chunk]:
-    """The staged chunks of a publish that a judge let pass, in its order."""
+def rows_of(state: State, operation: Publish) -> bytes:
+    """The staged chunks of a publish that a judge let pass, in its order, packed."""
     app, batch_id = operation.app, operation.batch_id
     found = (
         state.staging.attempt(app, batch_id, part.partition, part.attempt)
         for part in operation.parts
     )
-    return [chunk for attempt in found if attempt is not None for chunk in attempt.chunks]
+    return b"".join(attempt.rows for attempt in found if attempt is not None)
 
 
 def _other_part(attempt: Attempt, part: Part) -> InvalidArgument:

@@ -17,20 +17,19 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.entry import COUNT_MAX, pack_chunks, pack_staged, unpack_chunks, unpack_label
+from quorate.entry import COUNT_MAX, chunk_rows, pack_staged, unpack_label
 from quorate.errors import InvalidArgument, TooLarge
 from quorate.state.operations import check_name, check_range
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from quorate.entry import Chunk, Entry
+    from quorate.entry import Entry
 
 __all__ = [
     "BATCH_ID_MAX",
     "CHUNKS_MAX",
     "DIGEST_BYTES",
     "ID_BYTES",
+    "PARTS_MAX",
     "Abort",
     "Label",
     "Part",
@@ -49,6 +48,8 @@ DIGEST_BYTES = 32
 BATCH_ID_MAX = 2**63 - 1
 # Chunks that one entry publishes: a megabyte of rows.
 CHUNKS_MAX = 65_536
+# Attempts that they may be of: each is looked up when the publish is judged and when it is applied.
+PARTS_MAX = 16_384
 _NUMBER_MAX = 2**32 - 1
 
 # The only flag of a publication: its app publishes this and never anything again.
@@ -131,6 +132,7 @@ class Publish:
         if len({part.partition for part in self.parts}) < len(self.parts):
             raise InvalidArgument("a partition stands in the publish twice")
         for what, size, limit in (
+            ("parts", len(self.parts), PARTS_MAX),
             ("chunks", self.chunks, CHUNKS_MAX),
             ("records", self.records, COUNT_MAX),
         ):
@@ -198,17 +200,19 @@ def decode_label(entry: Entry) -> Label:
     return label
 
 
-def encode_publication(publication: Publication, chunks: Sequence[Chunk]) -> bytes:
-    """The body of the publish entry."""
+def encode_publication(publication: Publication, rows: bytes) -> bytes:
+    """The body of the publish entry with these chunks, packed."""
     app = publication.app.encode()
     flags = _ONCE if publication.once else 0
     head = _PUBLICATION.pack(VERSION, len(app), flags, 0, publication.batch_id, publication.digest)
-    return b"".join((pack_chunks(chunks), head, app, bytes(-len(app) % 8)))
+    return b"".join((rows, head, app, bytes(-len(app) % 8)))
 
 
-def decode_publication(entry: Entry) -> tuple[Publication, list[Chunk]]:
-    """Of a publish entry. Raises InvalidArgument for what nobody writes."""
-    chunks, data = unpack_chunks(entry)
+def decode_publication(entry: Entry) -> tuple[Publication, bytes]:
+    """What a publish entry says, and its chunks, packed. Raises InvalidArgument for a body that
+    :func:`encode_publication` does not make."""
+    rows = bytes(chunk_rows(entry))
+    data = entry.body[len(rows) :]
     try:
         version, length, flags, _, batch_id, digest = _PUBLICATION.unpack_from(data)
         app = data[_PUBLICATION.size :][:length].decode()
@@ -216,6 +220,6 @@ def decode_publication(entry: Entry) -> tuple[Publication, list[Chunk]]:
         raise InvalidArgument(f"publication in entry {entry.index} cannot be read: {odd}") from odd
     _check_batch(app, batch_id)
     publication = Publication(app, batch_id, digest, once=flags == _ONCE)
-    if version != VERSION or data != encode_publication(publication, ()):
+    if version != VERSION or data != encode_publication(publication, b""):
         raise InvalidArgument(f"publication in entry {entry.index} has bytes that nobody writes")
-    return publication, chunks
+    return publication, rows

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "DROPPED_AT_ONCE",
     "DROPS_MAX",
     "EPOCHS_MAX",
     "EXPIRY_US_MAX",
@@ -62,6 +63,9 @@ EXPIRY_US_MAX = 10 * 365 * 24 * 3600 * 1_000_000
 EPOCHS_MAX = 256
 # Attempts that one entry drops: no leader lets more be staged. And apps that one forgets.
 DROPS_MAX = 65_536
+# Attempts that a leader drops with one entry, so that applying it takes no long time; for more it
+# writes several, in several turns.
+DROPPED_AT_ONCE = 4096
 # What a leader forgets with one entry that nobody asked for: such entries live on the reserve of a
 # disk. More wait for the next.
 FORGOTTEN_MAX = 256

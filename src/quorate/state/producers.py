@@ -4,14 +4,13 @@ A producer numbers its records from 1. The log takes only the next number, and k
 newest batches went. An epoch, the index of the entry that opened it, tells the one who may write
 under a name from all who wrote under it before.
 
-The table has a digest: a sum of hashes, one per producer and one per run. A change costs what it
-changed, and the order of changes leaves no trace.
+The table has a digest: a sum of hashes, one per producer, which stands for its runs as well. A
+change costs what it changed, and the order of changes leaves no trace.
 """
 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
 from hashlib import blake2b
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,41 +18,27 @@ from typing import TYPE_CHECKING, NamedTuple
 from quorate.entry import unpack_counts, unpack_stamps
 from quorate.errors import InvariantBroken, check
 from quorate.state.operations import EPOCHS_MAX
+from quorate.state.runs import Run, Runs, pack_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from quorate.entry import Entry
     from quorate.state.operations import OpenProducer
-    from quorate.types import Index, Term
 
-__all__ = ["Producer", "Producers", "Run", "hash_item"]
+__all__ = ["Producer", "Producers", "hash_item"]
 
 # So many changed producers are hashed at once at most, lest asking for the digest takes long.
 UNHASHED_MAX = 256
 
 # What is hashed begins with its sort, so that no two sorts can be taken for each other.
-_PRODUCER_ITEM, _RUN_ITEM = 1, 2
-_PRODUCER = struct.Struct("<BQQQQI16s")
-_RUN = struct.Struct("<BQQQQQQ")
+_PRODUCER_ITEM = 1
+_PRODUCER = struct.Struct("<BQQQQIHI16s")
 
 
 def hash_item(item: bytes) -> int:
     """64 bits, the same on every machine, unlike Python's own hash."""
     return int.from_bytes(blake2b(item, digest_size=8).digest(), "little")
-
-
-class Run(NamedTuple):
-    """One batch of a producer, and where it is in the log."""
-
-    # Of its first record.
-    sequence: int
-    count: int  # type: ignore[assignment]  # nobody calls tuple's own
-    # Of its first record.
-    offset: int
-    # Of the entry that holds it.
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
-    term: Term
 
 
 class Producer(NamedTuple):
@@ -67,7 +52,7 @@ class Producer(NamedTuple):
     # Of its newest record in the log; 0 if there is none. Goes on when the name is opened again.
     last_sequence: int
     # The newest batches, oldest first and without a gap, up to last_sequence; at most ``window``.
-    runs: tuple[Run, ...]
+    runs: Runs
     window: int
     expiry_us: int
     # How old the log was with its newest batch, or with its opening if that was later.
@@ -78,42 +63,36 @@ class Producer(NamedTuple):
         return age - self.active_us >= self.expiry_us
 
 
-def _hash(producer: Producer, runs: Iterable[Run]) -> int:
-    """Of ``producer`` with these of its runs. The epoch ties a run to its producer."""
-    name, epoch, instance, last_sequence, _, window, expiry_us, active_us = producer
+def _hash(producer: Producer) -> int:
+    """What a producer adds to the digest. Its runs are in there with their number and their
+    checksum: a thousand cost little more than one."""
+    name, epoch, instance, last_sequence, runs, window, expiry_us, active_us = producer
     fields = _PRODUCER.pack(
-        _PRODUCER_ITEM, epoch, last_sequence, expiry_us, active_us, window, instance
-    )
-    rows = [hash_item(_RUN.pack(_RUN_ITEM, epoch, *run)) for run in runs]
-    return hash_item(fields + name.encode()) + sum(rows)
-
-
-def _hash_change(before: Producer | None, after: Producer | None) -> int:
-    """What is to be added to a digest when one becomes the other; None is not there. A run that
-    both have would be added and taken away, and is left out."""
-    if before is None or after is None:
-        gained = _hash(after, after.runs) if after is not None else 0
-        return gained - (_hash(before, before.runs) if before is not None else 0)
-    dropped = bisect_left(before.runs, after.runs[0])
-    added = bisect_left(after.runs, (before.last_sequence + 1,))
-    return _hash(after, after.runs[added:]) - _hash(before, before.runs[:dropped])
+        _PRODUCER_ITEM, epoch, last_sequence, expiry_us, active_us, window, len(runs),
+        runs.checksum, instance,
+    )  # fmt: skip
+    return hash_item(fields + name.encode())
 
 
 class Producers:
     """All producers of one log. Every change is made as a whole, or raises and changes nothing."""
 
-    __slots__ = ("_by_epoch", "_digest", "_epochs", "_unhashed")
+    __slots__ = ("_by_epoch", "_digest", "_epochs", "_hashes", "_unhashed", "work")
 
     def __init__(self) -> None:
         # In rising order of epoch: an opening is the newest, and a change keeps its place.
         self._by_epoch: dict[int, Producer] = {}
         # The epoch of each name.
         self._epochs: dict[str, int] = {}
-        # Of the table as it was before the changes in ``_unhashed``.
+        # What each producer added to the digest when it was hashed last, and the sum of all that.
+        self._hashes: dict[int, int] = {}
         self._digest = 0
-        # What changed since: the producer that had the epoch then, None if nobody had it. At most
-        # UNHASHED_MAX. A producer that goes on writing is hashed when somebody asks, not each time.
-        self._unhashed: dict[int, Producer | None] = {}
+        # The epochs of producers that came, changed or went since. At most UNHASHED_MAX. A producer
+        # that goes on writing is hashed when somebody asks, not each time.
+        self._unhashed: set[int] = set()
+        # How many producers were looked at one by one, hashed or changed. Not part of the contents:
+        # it says what a turn cost, on any machine.
+        self.work = 0
 
     def __len__(self) -> int:
         return len(self._by_epoch)
@@ -133,19 +112,25 @@ class Producers:
         other = Producers()
         other._by_epoch = self._by_epoch.copy()
         other._epochs = self._epochs.copy()
-        other._digest = self._digest
+        other._digest, other._hashes = self._digest, self._hashes.copy()
         other._unhashed = self._unhashed.copy()
         return other
 
     def digest(self) -> int:
-        """The sum of the hashes of all producers and their runs, whatever led there."""
-        for epoch, before in self._unhashed.items():
-            self._digest += _hash_change(before, self._by_epoch.get(epoch))
+        """The sum of the hashes of all producers, whatever led there."""
+        self.work += len(self._unhashed)
+        for epoch in self._unhashed:
+            self._digest -= self._hashes.pop(epoch, 0)
+            producer = self._by_epoch.get(epoch)
+            if producer is not None:
+                self._hashes[epoch] = hashed = _hash(producer)
+                self._digest += hashed
         self._unhashed.clear()
         return self._digest
 
     def expired(self, age: int) -> tuple[int, ...]:
         """The epochs of those that were idle for their expiry: as many as one entry takes."""
+        self.work += len(self._by_epoch)
         epochs = [epoch for epoch, one in self._by_epoch.items() if one.idle(age)]
         return tuple(epochs[:EPOCHS_MAX])
 
@@ -154,17 +139,18 @@ class Producers:
     def add(self, producer: Producer) -> None:
         """A producer with an epoch above all others and a name that nobody has."""
         self._epochs[producer.name] = producer.epoch
-        self._put(producer.epoch, None, producer)
+        self._put(producer.epoch, producer)
 
     def _remove(self, producer: Producer) -> None:
         del self._epochs[producer.name]
-        self._put(producer.epoch, producer, None)
+        self._put(producer.epoch, None)
 
-    def _put(self, epoch: int, before: Producer | None, after: Producer | None) -> None:
+    def _put(self, epoch: int, after: Producer | None) -> None:
         """The only place where the table changes."""
         if len(self._unhashed) == UNHASHED_MAX:
             self.digest()
-        self._unhashed.setdefault(epoch, before)
+        self._unhashed.add(epoch)
+        self.work += 1
         if after is None:
             del self._by_epoch[epoch]
         else:
@@ -173,15 +159,14 @@ class Producers:
     def open(self, operation: OpenProducer, entry: Entry, age: int) -> None:
         """A new name begins with nothing; one that is there goes on under a new epoch."""
         name, instance, window = operation.name, operation.instance, operation.window
-        last_sequence = 0
-        runs: tuple[Run, ...] = ()
+        last_sequence, runs = 0, Runs.of()
         before = self.get(name)
         if before is not None:
             check(
                 before.instance != instance,
                 f"entry {entry.index} opens producer {name!r} again for the instance that has it",
             )
-            last_sequence, runs = before.last_sequence, before.runs[-window:]
+            last_sequence, runs = before.last_sequence, before.runs.newest(window)
             self._remove(before)
         opened = Producer(
             name, entry.index, instance, last_sequence, runs, window, operation.expiry_us, age
@@ -201,33 +186,39 @@ class Producers:
 
     def accept(self, epoch: int, run: Run, age: int) -> None:
         """Take one stamped batch of an entry that is being made."""
-        self._extend(self._by_epoch[epoch], [run], age)
+        last_sequence = run.sequence + run.count - 1
+        self._extend(self._by_epoch[epoch], pack_run(*run), last_sequence, age)
 
     def append(self, entry: Entry, age: int) -> None:
         """Take the stamped batches of a data entry."""
-        for producer, runs in self._new_runs(entry):
-            self._extend(producer, runs, age)
+        for producer, rows, last_sequence in self._new_runs(entry):
+            self._extend(producer, rows, last_sequence, age)
 
-    def _new_runs(self, entry: Entry) -> list[tuple[Producer, list[Run]]]:
-        """The batches that each producer has in ``entry``, in its order."""
+    def _new_runs(self, entry: Entry) -> list[tuple[Producer, bytearray, int]]:
+        """The batches that each producer has in ``entry``, packed, and its last sequence then."""
         counts = unpack_counts(entry)
         offsets = [*accumulate(counts, initial=entry.base_offset)]
         if offsets[-1] != entry.base_offset + entry.count:
             raise InvariantBroken(
                 f"entry {entry.index} has {entry.count} records, its runs have {sum(counts)}"
             )
-        found: dict[int, tuple[Producer, list[Run]]] = {}
+        found: dict[int, tuple[Producer, bytearray, int]] = {}
+        index, term = entry.index, entry.term
         for row, epoch, sequence in unpack_stamps(entry):
-            if epoch not in found:
-                found[epoch] = self._current(epoch, entry), []
-            producer, runs = found[epoch]
-            last = runs[-1].sequence + runs[-1].count - 1 if runs else producer.last_sequence
-            if sequence != last + 1 or not counts[row]:
+            known = found.get(epoch)
+            if known is None:
+                producer = self._current(epoch, entry)
+                rows, last = bytearray(), producer.last_sequence
+            else:
+                producer, rows, last = known
+            count = counts[row]
+            if sequence != last + 1 or not count:
                 raise InvariantBroken(
-                    f"entry {entry.index} has {counts[row]} records from sequence {sequence} of "
+                    f"entry {entry.index} has {count} records from sequence {sequence} of "
                     f"producer {producer.name!r} in run {row}, the log has it up to {last}"
                 )
-            runs.append(Run(sequence, counts[row], offsets[row], entry.index, entry.term))
+            rows += pack_run(sequence, count, offsets[row], index, term)
+            found[epoch] = producer, rows, last + count
         return [*found.values()]
 
     def _current(self, epoch: int, entry: Entry) -> Producer:
@@ -237,11 +228,11 @@ class Producers:
             raise InvariantBroken(f"entry {entry.index} names epoch {epoch}, which no producer has")
         return producer
 
-    def _extend(self, producer: Producer, added: list[Run], active_us: int) -> None:
+    def _extend(
+        self, producer: Producer, rows: bytes | bytearray, last_sequence: int, active_us: int
+    ) -> None:
         """Keep the newest runs."""
         name, epoch, instance, _, runs, window, expiry_us, _ = producer
-        last_sequence = added[-1].sequence + added[-1].count - 1
-        surplus = max(0, len(runs) + len(added) - window)
-        runs = runs[surplus:] + tuple(added[-window:])
+        runs = runs.extended(rows, window)
         after = Producer(name, epoch, instance, last_sequence, runs, window, expiry_us, active_us)
-        self._put(epoch, producer, after)
+        self._put(epoch, after)

@@ -8,172 +8,91 @@ whatever the order of changes was.
 from __future__ import annotations
 
 import struct
-from functools import reduce
-from itertools import chain, islice, takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING
 
-from quorate.entry import Chunk
+from quorate.entry import CHUNK_BYTES, Chunk, chunk_at
 from quorate.errors import InvariantBroken, check
-from quorate.state.operations import FORGOTTEN_MAX
-from quorate.state.producers import hash_item
+from quorate.state.attempts import App, Attempt, Key, attempt_of, hash_app
+from quorate.state.operations import DROPPED_AT_ONCE, FORGOTTEN_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from quorate.entry import Entry
     from quorate.state.labels import Label, Publication
-    from quorate.types import Index, Term
 
-__all__ = ["App", "Attempt", "Staging", "attempt_of"]
+__all__ = ["Staging"]
 
-# What is hashed begins with its sort; the state, producers and runs are 0 to 2.
-_ATTEMPT_ITEM, _CHUNK_ITEM, _APP_ITEM = 3, 4, 5
-_ATTEMPT = struct.Struct("<BQQIQ16s16sQ")
-_CHUNK = struct.Struct("<BQQII")
-_APP = struct.Struct("<BQQQQQQ32sB")
-
-# Chunks of an attempt are kept in blocks of so many: one more copies a block, not all of them.
-BLOCK = 256
-
-# app, batch id, partition, attempt
-_Key = tuple[str, int, int, bytes]
+_INDEX = struct.Struct("<Q")
 
 
-class Attempt(NamedTuple):
-    """What one try to write a partition has staged. Never changed: replaced by what it becomes."""
+class _Table:
+    """What one app has staged: never nothing."""
 
-    app: str
-    run: bytes
-    batch_id: int
-    partition: int
-    # Drawn by whoever tries.
-    id: bytes
-    # Its chunks in the order of their numbers, which is that of the log; at least one. All blocks
-    # but the last have BLOCK of them.
-    blocks: tuple[tuple[Chunk, ...], ...]
-    # How old the log was with the newest chunk.
-    active_us: int
-    # Of all its chunks together.
-    records: int
-    size: int
-    # A hash of all its chunks, each with the one of those before it: what drops them need not look
-    # at each.
-    chain: int
+    __slots__ = ("attempts", "firsts")
 
-    @property
-    def first(self) -> int:
-        """The index of its first chunk: its name in entries that drop it."""
-        return self.blocks[0][0].index
+    def __init__(self) -> None:
+        # By their first chunks, in rising order: a new attempt is the newest, a change keeps its
+        # place.
+        self.attempts: dict[int, Attempt] = {}
+        # The first chunk of each, by what names the attempt outside of the log.
+        self.firsts: dict[Key, int] = {}
 
-    @property
-    def number(self) -> int:
-        """How many chunks it has: the number of the next."""
-        return BLOCK * (len(self.blocks) - 1) + len(self.blocks[-1])
-
-    @property
-    def chunks(self) -> tuple[Chunk, ...]:
-        return tuple(chain.from_iterable(self.blocks))
-
-    def chunk(self, number: int) -> Chunk:
-        return self.blocks[number // BLOCK][number % BLOCK]
-
-    @property
-    def key(self) -> _Key:
-        return self.app, self.batch_id, self.partition, self.id
-
-    def extended(self, chunk: Chunk, active_us: int) -> Attempt:
-        """With one chunk more."""
-        *whole, last = self.blocks
-        added = ((*last, chunk),) if len(last) < BLOCK else (last, (chunk,))
-        return self._replace(
-            blocks=(*whole, *added),
-            active_us=active_us,
-            records=self.records + chunk.records,
-            size=self.size + chunk.size,
-            chain=_chained(self.chain, chunk),
-        )
-
-
-class App(NamedTuple):
-    """What an app published last, as its receipt said."""
-
-    name: str
-    batch_id: int
-    digest: bytes
-    offset: int
-    count: int  # type: ignore[assignment]  # nobody calls tuple's own
-    # Of the publish entry.
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
-    term: Term
-    # How old the log was with that entry.
-    active_us: int
-    # Nobody will ever stage for it again, so it is remembered only for as long as that publish may
-    # be repeated.
-    once: bool = False
-
-
-def attempt_of(key: _Key, run: bytes, chunks: Sequence[Chunk], active_us: int) -> Attempt:
-    """With these chunks, at least one."""
-    app, batch_id, partition, attempt = key
-    records, size = sum(chunk.records for chunk in chunks), sum(chunk.size for chunk in chunks)
-    chained = reduce(_chained, chunks, 0)
-    blocks = tuple(tuple(chunks[start : start + BLOCK]) for start in range(0, len(chunks), BLOCK))
-    return Attempt(
-        app, run, batch_id, partition, attempt, blocks, active_us, records, size, chained
-    )
-
-
-def _chained(before: int, chunk: Chunk) -> int:
-    return hash_item(_CHUNK.pack(_CHUNK_ITEM, before, *chunk))
-
-
-def _hash_attempt(attempt: Attempt) -> int:
-    """Its chunks are in there with their chain."""
-    fields = _ATTEMPT.pack(
-        _ATTEMPT_ITEM, attempt.first, attempt.batch_id, attempt.partition, attempt.active_us,
-        attempt.run, attempt.id, attempt.chain,
-    )  # fmt: skip
-    return hash_item(fields + attempt.app.encode())
-
-
-def _hash_app(app: App) -> int:
-    name, batch_id, digest, offset, count, index, term, active_us, once = app
-    fields = _APP.pack(_APP_ITEM, batch_id, offset, count, index, term, active_us, digest, once)
-    return hash_item(fields + name.encode())
+    def copy(self) -> _Table:
+        other = _Table()
+        other.attempts, other.firsts = self.attempts.copy(), self.firsts.copy()
+        return other
 
 
 class Staging:
     """All attempts and apps of one log. Every change is made as a whole, or raises and changes
-    nothing."""
+    nothing.
 
-    __slots__ = ("_apps", "_attempts", "_digest", "_firsts", "_stagers", "bytes", "chunks")
+    What a leader asks at the cap, and all that an entry changes, costs as much as it finds or
+    changes, not as much as is staged.
+    """
+
+    __slots__ = (
+        "_apps", "_digest", "_newcomers", "_owners", "_publishers", "_tables", "bytes", "chunks",
+        "work",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        # In rising order of first: a new attempt is the newest, and a change keeps its place.
-        self._attempts: dict[int, Attempt] = {}
-        # The first chunk of each attempt, by what names the attempt outside of the log.
-        self._firsts: dict[_Key, int] = {}
+        # What each app has staged.
+        self._tables: dict[str, _Table] = {}
+        # The app of each attempt, by its first chunk. The one that nothing was added to for the
+        # longest time comes first.
+        self._owners: dict[int, str] = {}
         self._apps: dict[str, App] = {}
-        # How many attempts each app has; none has 0.
-        self._stagers: dict[str, int] = {}
+        # Who published last with which entry, in rising order.
+        self._publishers: dict[int, str] = {}
+        # How many apps have staged and not published.
+        self._newcomers = 0
         # The sum of the hashes of all attempts and apps.
         self._digest = 0
         # Frames of staged chunks, and how many there are.
         self.bytes = 0
         self.chunks = 0
+        # How many attempts were looked at one by one, or changed. Not part of the contents: it says
+        # what a turn cost, on any machine.
+        self.work = 0
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Staging)
-            and self._attempts == other._attempts
+            and [*self.attempts()] == [*other.attempts()]
             and self._apps == other._apps
         )
+
+    __hash__ = None  # type: ignore[assignment]  # as of any table that is compared by contents
 
     def copy(self) -> Staging:
         """Another table with the same contents; what it shares never changes."""
         other = Staging()
-        other._attempts, other._firsts = self._attempts.copy(), self._firsts.copy()
-        other._apps, other._stagers = self._apps.copy(), self._stagers.copy()
+        other._tables = {app: table.copy() for app, table in self._tables.items()}
+        other._owners, other._newcomers = self._owners.copy(), self._newcomers
+        other._apps, other._publishers = self._apps.copy(), self._publishers.copy()
         other._digest, other.bytes, other.chunks = self._digest, self.bytes, self.chunks
         return other
 
@@ -182,99 +101,168 @@ class Staging:
 
     # -- what is there -------------------------------------------------------------------------
 
+    @property
+    def count(self) -> int:
+        """How many attempts there are."""
+        return len(self._owners)
+
     def attempts(self) -> Iterator[Attempt]:
         """In the order of their first chunks."""
-        return iter(self._attempts.values())
+        return (self._tables[self._owners[first]].attempts[first] for first in sorted(self._owners))
 
     def apps(self) -> list[App]:
         """In the order of their last publishes."""
-        return sorted(self._apps.values(), key=lambda app: app.index)
+        return [self._apps[name] for name in self._publishers.values()]
 
     def app(self, name: str) -> App | None:
         """What ``name`` published last; None if nothing that is remembered."""
         return self._apps.get(name)
 
     def attempt(self, app: str, batch_id: int, partition: int, attempt: bytes) -> Attempt | None:
-        first = self._firsts.get((app, batch_id, partition, attempt))
-        return None if first is None else self._attempts[first]
+        table = self._tables.get(app)
+        first = table.firsts.get((batch_id, partition, attempt)) if table is not None else None
+        return None if table is None or first is None else table.attempts[first]
 
     def knows(self, app: str) -> bool:
         """Whether ``app`` has published or staged something that is remembered."""
-        return app in self._apps or app in self._stagers
+        return app in self._apps or app in self._tables
 
     @property
     def crowd(self) -> int:
         """How many apps there are that have."""
-        return len(self._apps.keys() | self._stagers.keys())
+        return len(self._apps) + self._newcomers
 
     def of_batch(self, app: str, batch_id: int, attempt: bytes | None) -> tuple[int, ...]:
-        """The attempts at a batch, or the one that has this id."""
-        return tuple(
-            first
-            for first, one in self._attempts.items()
-            if (one.app, one.batch_id) == (app, batch_id) and attempt in (None, one.id)
+        """The attempts at a batch, or the one that has this id: as many as go at once."""
+        found = (
+            one.first
+            for one in self._of(app)
+            if one.batch_id == batch_id and attempt in (None, one.id)
         )
+        return tuple(islice(found, DROPPED_AT_ONCE))
 
     def older_runs(self, app: str, run: bytes) -> tuple[int, ...]:
-        """The attempts of runs of ``app`` that began to stage before ``run`` did."""
-        own = [one for one in self.attempts() if one.app == app]
-        older = {one.run for one in takewhile(lambda one: one.run != run, own)}
-        return tuple(one.first for one in own if one.run in older)
+        """The attempts of runs of ``app`` that began to stage before ``run`` did: as many as go at
+        once. If the oldest attempt is of this run, there are none, and no other is looked at."""
+        older: set[bytes] = set()
+        found: list[int] = []
+        begun = False
+        for one in self._of(app):
+            begun = begun or one.run == run
+            if begun and not older:
+                break
+            if not begun:
+                older.add(one.run)
+            if one.run in older:
+                found.append(one.first)
+            if len(found) == DROPPED_AT_ONCE:
+                break
+        return tuple(found)
+
+    def _of(self, app: str) -> Iterator[Attempt]:
+        """The attempts of ``app``, in the order of their first chunks."""
+        table = self._tables.get(app)
+        for attempt in table.attempts.values() if table is not None else ():
+            self.work += 1
+            yield attempt
+
+    def _idle(self, age: int, idle_us: int) -> Iterator[Attempt]:
+        """The attempts to which nothing was added for ``idle_us``."""
+        for first, app in self._owners.items():
+            self.work += 1
+            attempt = self._tables[app].attempts[first]
+            if age - attempt.active_us < idle_us:
+                return  # all that follow are younger
+            yield attempt
 
     def expired(self, age: int, expiry_us: int) -> tuple[int, ...]:
         """The attempts to which nothing was added for ``expiry_us``: as many as may go at once."""
-        found = (first for first, one in self._attempts.items() if age - one.active_us >= expiry_us)
-        return tuple(islice(found, FORGOTTEN_MAX))
+        found = (one.first for one in self._idle(age, expiry_us))
+        return tuple(sorted(islice(found, FORGOTTEN_MAX)))
 
     def idle_others(self, app: str, run: bytes, age: int, idle_us: int) -> tuple[int, ...]:
         """The same for ``idle_us``, but for those of this very run."""
-        found = (
-            first
-            for first, one in self._attempts.items()
-            if age - one.active_us >= idle_us and (one.app, one.run) != (app, run)
-        )
-        return tuple(islice(found, FORGOTTEN_MAX))
+        found = (one.first for one in self._idle(age, idle_us) if (one.app, one.run) != (app, run))
+        return tuple(sorted(islice(found, FORGOTTEN_MAX)))
 
     def idle_apps(self, age: int, expiry_us: int, once_expiry_us: int) -> tuple[int, ...]:
         """The last publishes of apps that have published nothing for ``expiry_us``, or for
         ``once_expiry_us`` if that was their only one, and have nothing staged: as many as may go at
         once."""
-        found = [
+        found = (
             app.index
             for app in self.apps()
             if age - app.active_us >= (once_expiry_us if app.once else expiry_us)
-            and app.name not in self._stagers
-        ]
-        return tuple(found[:FORGOTTEN_MAX])
+            and app.name not in self._tables
+        )
+        return tuple(islice(found, FORGOTTEN_MAX))
 
     # -- changes -------------------------------------------------------------------------------
 
     def add(self, attempt: Attempt) -> None:
-        """An attempt that begins after all others and has a key that nobody has."""
-        self._attempts[attempt.first] = attempt
-        self._firsts[attempt.key] = attempt.first
-        self._stagers[attempt.app] = self._stagers.get(attempt.app, 0) + 1
-        self._digest += _hash_attempt(attempt)
+        """An attempt that begins after all others, and none was added to later."""
+        table = self._tables.get(attempt.app)
+        if table is None:
+            table = self._tables[attempt.app] = _Table()
+            self._newcomers += attempt.app not in self._apps
+        table.firsts[attempt.key] = attempt.first
+        self._put(attempt)
+
+    def _put(self, attempt: Attempt) -> None:
+        """The attempt as it is now: nothing was added to another one later."""
+        attempts = self._tables[attempt.app].attempts
+        before = attempts.get(attempt.first)
+        if before is not None:
+            del self._owners[attempt.first]
+            self._uncount(before)
+        attempts[attempt.first] = attempt
+        self._owners[attempt.first] = attempt.app
+        self._digest += attempt.hash
         self.bytes += attempt.size
         self.chunks += attempt.number
+        self.work += 1
 
-    def _remove(self, attempt: Attempt) -> None:
-        del self._attempts[attempt.first]
-        del self._firsts[attempt.key]
-        self._stagers[attempt.app] -= 1
-        if not self._stagers[attempt.app]:
-            del self._stagers[attempt.app]
-        self._digest -= _hash_attempt(attempt)
+    def _uncount(self, attempt: Attempt) -> None:
+        self._digest -= attempt.hash
         self.bytes -= attempt.size
         self.chunks -= attempt.number
 
+    def _remove(self, app: str, gone: Sequence[Attempt]) -> None:
+        """Forget these attempts of ``app``; if they are all, without a look into its table."""
+        table = self._tables[app]
+        for attempt in gone:
+            del self._owners[attempt.first]
+            self._uncount(attempt)
+        self.work += len(gone)
+        if len(gone) == len(table.attempts):
+            del self._tables[app]
+            self._newcomers -= app not in self._apps
+            return
+        for attempt in gone:
+            del table.attempts[attempt.first], table.firsts[attempt.key]
+
     def put_app(self, app: App) -> None:
         """In place of what the app had published before."""
-        before = self._apps.get(app.name)
-        if before is not None:
-            self._digest -= _hash_app(before)
+        self._forget_app(app.name)
+        self._newcomers -= app.name in self._tables
         self._apps[app.name] = app
-        self._digest += _hash_app(app)
+        self._publishers[app.index] = app.name
+        self._digest += hash_app(app)
+
+    def _forget_app(self, name: str) -> None:
+        before = self._apps.pop(name, None)
+        if before is not None:
+            del self._publishers[before.index]
+            self._newcomers += name in self._tables
+            self._digest -= hash_app(before)
+
+    def settle(self) -> None:
+        """What was added came from a checkpoint, in the order of first chunks: put first what
+        nothing was added to for the longest time."""
+        active = {one.first: one.active_us for one in self.attempts()}
+        self._owners = {
+            first: self._owners[first] for first in sorted(active, key=active.__getitem__)
+        }
 
     def stage(self, label: Label, records: int, entry: Entry, age: int) -> None:
         """The next chunk of its attempt."""
@@ -292,18 +280,12 @@ class Staging:
         )
         chunk = Chunk(entry.index, records, entry.size)
         if known is None:
-            key = label.app, label.batch_id, label.partition, label.attempt
-            self.add(attempt_of(key, label.run, (chunk,), age))
+            key = label.batch_id, label.partition, label.attempt
+            self.add(attempt_of(label.app, key, label.run, (chunk,), age))
         else:
-            after = known.extended(chunk, age)
-            self._attempts[known.first] = after
-            self._digest += _hash_attempt(after) - _hash_attempt(known)
-            self.bytes += chunk.size
-            self.chunks += 1
+            self._put(known.extended(chunk, age))
 
-    def publish(
-        self, publication: Publication, chunks: list[Chunk], entry: Entry, age: int
-    ) -> None:
+    def publish(self, publication: Publication, rows: bytes, entry: Entry, age: int) -> None:
         """Whole attempts at one batch become visible; all others up to that batch are dropped."""
         app, batch_id, digest, once = publication
         before = self._apps.get(app)
@@ -311,38 +293,38 @@ class Staging:
             before is None or before.batch_id < batch_id,
             f"entry {entry.index} publishes batch {batch_id} of {app!r} again",
         )
-        found = self._published(app, batch_id, chunks, entry)
+        found = self._published(app, batch_id, rows, entry)
         check(
             sum(attempt.records for attempt in found) == entry.count,
             f"entry {entry.index} gives offsets to {entry.count} records, its chunks have others",
         )
-        for attempt in [one for one in self.attempts() if one.app == app]:
-            if attempt.batch_id <= batch_id:
-                self._remove(attempt)
+        table = self._tables.get(app)
+        if table is not None:
+            gone = [one for one in table.attempts.values() if one.batch_id <= batch_id]
+            self._remove(app, gone)
         published = App(
             app, batch_id, digest, entry.base_offset, entry.count, entry.index, entry.term, age,
             once,
         )  # fmt: skip
         self.put_app(published)
 
-    def _published(
-        self, app: str, batch_id: int, chunks: list[Chunk], entry: Entry
-    ) -> list[Attempt]:
-        """The attempts that ``chunks`` are, one after the other, each of them whole."""
+    def _published(self, app: str, batch_id: int, rows: bytes, entry: Entry) -> list[Attempt]:
+        """The attempts whose chunks ``rows`` are, one after the other, each of them whole."""
+        table = self._tables.get(app)
+        attempts = table.attempts if table is not None else {}
         found: list[Attempt] = []
         place = 0
-        while place < len(chunks):
-            attempt = self._attempts.get(chunks[place].index)
-            if (
-                attempt is None
-                or (attempt.app, attempt.batch_id) != (app, batch_id)
-                or attempt.chunks != tuple(chunks[place : place + attempt.number])
-            ):
+        while place < len(rows):
+            attempt = attempts.get(_INDEX.unpack_from(rows, place)[0])
+            end = place + attempt.number * CHUNK_BYTES if attempt is not None else place
+            if attempt is None or attempt.batch_id != batch_id or attempt.rows != rows[place:end]:
+                strange = chunk_at(memoryview(rows), place // CHUNK_BYTES)
                 raise InvariantBroken(
-                    f"entry {entry.index} publishes {chunks[place]}, which is not what is staged"
+                    f"entry {entry.index} publishes {strange}, which is not what is staged"
                 )
             found.append(attempt)
-            place += attempt.number
+            place = end
+        self.work += len(found)
         partitions = {attempt.partition for attempt in found}
         runs = {attempt.run for attempt in found}
         check(
@@ -354,20 +336,21 @@ class Staging:
     def drop(self, firsts: tuple[int, ...], entry: Entry) -> None:
         """Forget what these attempts have staged."""
         check(
-            self._attempts.keys() >= set(firsts),
+            self._owners.keys() >= set(firsts),
             f"entry {entry.index} drops an attempt that is not there",
         )
+        gone: dict[str, list[Attempt]] = {}
         for first in firsts:
-            self._remove(self._attempts[first])
+            app = self._owners[first]
+            gone.setdefault(app, []).append(self._tables[app].attempts[first])
+        for app, attempts in gone.items():
+            self._remove(app, attempts)
 
     def forget(self, publishes: tuple[int, ...], entry: Entry) -> None:
         """Forget the apps that published last with these entries."""
-        named = set(publishes)
-        gone = [app for app in self._apps.values() if app.index in named]
         check(
-            len(gone) == len(named),
+            self._publishers.keys() >= set(publishes),
             f"entry {entry.index} forgets an app that is not there",
         )
-        for app in gone:
-            del self._apps[app.name]
-            self._digest -= _hash_app(app)
+        for index in publishes:
+            self._forget_app(self._publishers[index])

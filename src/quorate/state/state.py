@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from quorate.entry import unpack_counts
 from quorate.errors import InvalidArgument, InvariantBroken
-from quorate.state.checkpoint import Contents, decode_contents, encode_contents
+from quorate.state.checkpoint import Contents, Reading, encode_sections
 from quorate.state.labels import decode_label, decode_publication
 from quorate.state.operations import (
     DropStaged,
@@ -22,15 +22,18 @@ from quorate.state.operations import (
     SetFence,
     decode_operation,
 )
-from quorate.state.producers import Producers, Run, hash_item
+from quorate.state.producers import Producers, hash_item
+from quorate.state.runs import Run
 from quorate.state.staging import Staging
 from quorate.types import EntryKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from quorate.entry import Entry, Stamp
     from quorate.types import Index, Term
 
-__all__ = ["AGE_STEP_US", "State"]
+__all__ = ["AGE_STEP_US", "Restoring", "State"]
 
 _CONTROL = frozenset({EntryKind.NOOP, EntryKind.PRODUCER, EntryKind.FENCE, EntryKind.STAGE})
 
@@ -98,6 +101,18 @@ class State:
         return self.age + min(append_time - self.append_time, AGE_STEP_US)
 
     @property
+    def work(self) -> int:
+        """How many producers and attempts were looked at one by one, or changed, since
+        :meth:`take_work`: what it cost, counted the same on every machine."""
+        return self.producers.work + self.staging.work
+
+    def take_work(self) -> int:
+        """The same, and count from 0 again."""
+        work = self.work
+        self.producers.work = self.staging.work = 0
+        return work
+
+    @property
     def remembers(self) -> bool:
         """Whether anything is in here that may be idle one day."""
         return len(self.producers) > 0 or self.staging.crowd > 0
@@ -160,10 +175,10 @@ class State:
 
     def _publish(self, entry: Entry, age: int) -> None:
         try:
-            publication, chunks = decode_publication(entry)
+            publication, rows = decode_publication(entry)
         except InvalidArgument as odd:
             raise _unreadable(entry, odd) from odd
-        self.staging.publish(publication, chunks, entry, age)
+        self.staging.publish(publication, rows, entry, age)
 
     def _apply_control(self, entry: Entry, age: int) -> None:
         kind = entry.kind
@@ -203,22 +218,44 @@ class State:
 
     # -- checkpoints ---------------------------------------------------------------------------
 
-    def encode(self) -> bytes:
-        """The state as a checkpoint keeps it."""
-        return encode_contents(self._contents(), self.digest())
+    def sections(self) -> Iterator[bytes]:
+        """The state as a checkpoint keeps it, piece by piece. Nothing may change it meanwhile, so a
+        copy is asked."""
+        return encode_sections(self._contents(), self.digest)
 
     @staticmethod
-    def decode(data: bytes) -> State:
-        """The state that :meth:`encode` made ``data`` of. Raises InvalidArgument for anything
-        else, a single flipped bit included."""
+    def decode(sections: Iterable[bytes]) -> State:
+        """The state that :meth:`sections` made them of. Raises InvalidArgument for anything else, a
+        single flipped bit included."""
+        restored = Restoring()
+        for section in sections:
+            restored.take(section)
+        return restored.state()
+
+
+class Restoring:
+    """A state on its way back from its sections: each call takes as long as one section."""
+
+    __slots__ = ("_reading",)
+
+    def __init__(self) -> None:
+        self._reading = Reading()
+
+    def take(self, section: bytes) -> None:
+        """Add the next section."""
+        self._reading.take(section)
+
+    def state(self) -> State:
+        """The whole, after the last section."""
+        contents, digest = self._reading.contents, self._reading.digest
         state = State()
-        contents, digest = decode_contents(data)
         state.end, state.append_time, state.age, state.fence = contents[:4]
         state.producers, state.staging = contents[4:]
+        if digest is None:
+            raise InvalidArgument("state lacks its last section")
         if state.digest() != digest:
             raise InvalidArgument(f"state has digest {state.digest():#x}, not {digest:#x}")
-        if state.encode() != data:
-            raise InvalidArgument("state has bytes that nobody writes")
+        state.take_work()
         return state
 
 

@@ -145,13 +145,14 @@ class _Audit:
     def _check_checkpoint(self) -> None:
         if CHECKPOINT not in self._findings.sizes:
             return
-        checkpoint = Checkpoint.decode(self._findings.read(CHECKPOINT))
-        if checkpoint is None:
-            self._findings.damage(CHECKPOINT, "the checkpoint is bad")
-        elif checkpoint.position.index > self._report.last.index:
-            index, last = checkpoint.position.index, self._report.last.index
-            what = f"the checkpoint is of entry {index}, the log ends with {last}"
-            self._findings.damage(CHECKPOINT, what)
+        with self._findings.reading(CHECKPOINT) as file:
+            checkpoint = Checkpoint.read(file)
+            if checkpoint is None:
+                self._findings.damage(CHECKPOINT, "the checkpoint is bad")
+            elif checkpoint.position.index > self._report.last.index:
+                index, last = checkpoint.position.index, self._report.last.index
+                what = f"the checkpoint is of entry {index}, the log ends with {last}"
+                self._findings.damage(CHECKPOINT, what)
 
     def _check_spare(self) -> None:
         if SPARE in self._findings.sizes:

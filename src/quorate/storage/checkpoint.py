@@ -2,18 +2,23 @@
 
 What the state holds is nobody's business here. The file is written aside, synced and renamed, so it
 is whole or the one before; and it can be made again from the log, so one that is bad is as good as
-none::
+none. A state may be large: it comes in sections, is written one by one, and read one by one::
 
     offset  size  field
          0     4  magic     "QRCP"
-         4     2  version   1
+         4     2  version   2
          6     2  reserved  0
          8     8  index     of the last entry in the state
         16     8  term      of that entry
         24     4  chain     of that entry
-        28     4  length    of the state
-        32     4  CRC       CRC32C of bytes 0..32 and of the state
-        36        state
+        28     4  CRC       CRC32C of bytes 0..28
+
+    each section:
+         0     4  length    of the section; 0: there are no more, the file ends here
+         4     4  CRC       CRC32C of the length and the section, begun with the CRC before it
+         8        section
+
+Each CRC goes on from the one before, so the last one stands for the whole file.
 """
 
 from __future__ import annotations
@@ -27,16 +32,20 @@ from crc32c import crc32c
 from quorate.types import Index, Position, Term
 
 if TYPE_CHECKING:
-    from quorate.storage.vfs import Vfs
+    from collections.abc import Iterable, Iterator
+
+    from quorate.storage.vfs import File, Vfs
 
 __all__ = ["CHECKPOINT", "Checkpoint", "read_checkpoint"]
 
 CHECKPOINT = "checkpoint"
-VERSION = 1
+MAGIC = b"QRCP"
+VERSION = 2
 
-_HEAD = struct.Struct("<4sHHQQII")
-_CRC = struct.Struct("<I")
-HEAD_BYTES = _HEAD.size + _CRC.size
+_HEAD = struct.Struct("<4sHHQQI")
+_NUMBER = struct.Struct("<I")
+_SECTION = struct.Struct("<II")
+HEAD_BYTES = _HEAD.size + _NUMBER.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +53,55 @@ class Checkpoint:
     """The state after the entry at ``position``."""
 
     position: Position
-    state: bytes
+    # None of them is empty. They may be made while they are asked for: once.
+    sections: Iterable[bytes]
 
-    def encode(self) -> bytes:
-        head = _HEAD.pack(b"QRCP", VERSION, 0, *self.position, len(self.state))
-        return b"".join((head, _CRC.pack(crc32c(self.state, crc32c(head))), self.state))
+    def pieces(self) -> Iterator[bytes]:
+        """The bytes of the file, section by section."""
+        head = _HEAD.pack(MAGIC, VERSION, 0, *self.position)
+        proof = crc32c(head)
+        yield head + _NUMBER.pack(proof)
+        for section in self.sections:
+            proof = _proof(section, proof)
+            yield b"".join((_SECTION.pack(len(section), proof), section))
+        yield _SECTION.pack(0, _proof(b"", proof))
 
     @staticmethod
-    def decode(data: bytes) -> Checkpoint | None:
-        """What ``data`` says; None if a bit of it is not as it was written."""
-        if len(data) < HEAD_BYTES:
+    def read(file: File) -> Checkpoint | None:
+        """What ``file`` says; None if a bit of it is not as it was written."""
+        head = file.read(0, HEAD_BYTES)
+        if len(head) < HEAD_BYTES:
             return None
-        magic, version, reserved, index, term, chain, length = _HEAD.unpack_from(data)
-        (proof,) = _CRC.unpack_from(data, _HEAD.size)
-        state = data[HEAD_BYTES:]
-        if (magic, version, reserved, length) != (b"QRCP", VERSION, 0, len(state)):
+        magic, version, reserved, index, term, chain = _HEAD.unpack_from(head)
+        (proof,) = _NUMBER.unpack_from(head, _HEAD.size)
+        if (magic, version, reserved) != (MAGIC, VERSION, 0) or crc32c(head[:-4]) != proof:
             return None
-        if crc32c(state, crc32c(data[: _HEAD.size])) != proof:
+        sections = _read_sections(file, proof)
+        if sections is None:
             return None
-        return Checkpoint(Position(Index(index), Term(term), chain), state)
+        return Checkpoint(Position(Index(index), Term(term), chain), sections)
+
+
+def _proof(section: bytes, before: int) -> int:
+    return crc32c(section, crc32c(_NUMBER.pack(len(section)), before))
+
+
+def _read_sections(file: File, proof: int) -> list[bytes] | None:
+    """One read for each section: whoever else wants the interpreter gets it in between."""
+    position, size = HEAD_BYTES, file.size()
+    sections: list[bytes] = []
+    while size - position >= _SECTION.size:
+        length, claimed = _SECTION.unpack(file.read(position, _SECTION.size))
+        position += _SECTION.size
+        section = file.read(position, length) if length <= size - position else b""
+        proof = _proof(section, proof)
+        if len(section) != length or proof != claimed:
+            return None
+        if not length:
+            return sections if position == size else None
+        sections.append(section)
+        position += length
+    return None
 
 
 def read_checkpoint(vfs: Vfs) -> Checkpoint | None:
@@ -71,6 +110,6 @@ def read_checkpoint(vfs: Vfs) -> Checkpoint | None:
         return None
     file = vfs.open(CHECKPOINT)
     try:
-        return Checkpoint.decode(file.read(0, file.size()))
+        return Checkpoint.read(file)
     finally:
         file.close()

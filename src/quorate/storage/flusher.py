@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from quorate.errors import check
@@ -39,7 +38,7 @@ from quorate.storage.window import is_zero
 from quorate.types import Index, NodeId, Term
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from quorate.entry import Entry
     from quorate.storage.log import SegmentLog
@@ -51,6 +50,8 @@ __all__ = ["UNPROMISED_PAGES", "Flush", "Flusher"]
 
 # Fewer bytes are cheaper to copy into one buffer than to name one by one.
 JOINED_BYTES = 128 * 1024
+# Of a file that is written aside: so much is synced at once.
+SYNCED_BYTES = 4 << 20
 # At the end of a segment: one for the empty block that proves the last one, one for the footer.
 KEPT_PAGES = 2
 # Of a new segment: those, one for its header, and what two blocks take besides entries.
@@ -167,7 +168,7 @@ class Flusher:
         mark = CleanMark(0, 0, self._log.last)
         if segments:
             mark = CleanMark(segments[-1].number, segments[-1].end, segments[-1].last)
-        yield from self._publish(CLEAN, mark.encode())
+        yield from self._publish(CLEAN, [mark.encode()])
 
     def _is_worth_a_claim(self, committed: Index) -> bool:
         """Whether more was committed than any block says: whoever reads the files of a stopped node
@@ -179,12 +180,20 @@ class Flusher:
         """Whether no more can be allocated, and what is left is the reserve."""
         return bool(self.shortage) and self.room <= self._reserve_bytes
 
-    def _publish(self, name: str, data: bytes) -> Plan:
-        """A whole file or none: written aside, synced, then given its name."""
+    def _publish(self, name: str, pieces: Iterable[bytes]) -> Plan:
+        """A whole file or none: written aside, synced, then given its name. A large one is synced
+        now and then: a flush may have to wait for a step, and must not wait for all of it."""
         aside = name + UNFINISHED
+        position = synced = 0
         with closing(self._vfs.create(aside)) as file:
-            file.write(0, [data])
-            yield f"write {aside}"
+            for piece in pieces:
+                file.write(position, [piece])
+                position += len(piece)
+                yield f"write {aside}"
+                if position - synced >= SYNCED_BYTES:
+                    file.sync()
+                    synced = position
+                    yield f"sync {aside}"
             file.sync()
             yield f"sync {aside}"
         self._vfs.rename(aside, name)
@@ -408,24 +417,32 @@ class Flusher:
         """Write the index file of a sealed segment that has none, or a bad one."""
         segment = next(iter(self._log.unindexed), None)
         if segment is not None:
-            encode = partial(encode_index, segment)
-            segment.indexed = yield from self._derive(index_name(segment.number), encode)
+            made = map(encode_index, [segment])
+            segment.indexed = yield from self._derive(index_name(segment.number), made)
             if segment.indexed:
                 segment.release(self._log.loaded)
 
     def keep(self, checkpoint: Checkpoint) -> Plan:
-        """Put the state of the log beside it, in place of an older one."""
-        yield from self._derive(CHECKPOINT, checkpoint.encode)
+        """Put the state of the log beside it, in place of an older one: a step for each section,
+        which is made in that step."""
+        yield from self._derive(CHECKPOINT, checkpoint.pieces())
 
-    def _derive(self, name: str, encode: Callable[[], bytes]) -> Generator[str, None, bool]:
+    def give_up_keeping(self) -> Plan:
+        """The plan that keeps a checkpoint is not carried on: leave nothing of it."""
+        yield from self._unlink_unfinished(CHECKPOINT)
+
+    def _derive(self, name: str, pieces: Iterable[bytes]) -> Generator[str, None, bool]:
         """Publish what can be made again from the frames; False if that cannot be done now."""
         try:
-            yield from self._publish(name, encode())
+            yield from self._publish(name, pieces)
         except OSError as error:
             if error.errno not in PASSING:
                 raise
-            with suppress(FileNotFoundError):  # not looked for: that takes a file, too
-                self._vfs.unlink(name + UNFINISHED)
-                yield f"unlink {name + UNFINISHED}"
+            yield from self._unlink_unfinished(name)
             return False
         return True
+
+    def _unlink_unfinished(self, name: str) -> Plan:
+        with suppress(FileNotFoundError):  # not looked for: that takes a file, too
+            self._vfs.unlink(name + UNFINISHED)
+            yield f"unlink {name + UNFINISHED}"

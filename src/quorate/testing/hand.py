@@ -114,6 +114,8 @@ class HandCluster:
             node.flush = effects.flush
             if self.auto_flush:
                 self.flush(name)
+        if effects.more:
+            self.turn(name)
 
     def tick(self, name: str | None = None, ticks: int = 1) -> None:
         """Let time pass for one node, or for all."""

@@ -15,8 +15,8 @@ _LIKE = """    found = (
         next(
             one
             for one in {order}
-            if (one.key[:3], one.number, one.records)
-            == ((app, batch_id, part.partition), *part[2:])
+            if (one.app, *one.key[:2], one.number, one.records)
+            == (app, batch_id, part.partition, *part[2:])
         )
         for part in operation.parts
     )
@@ -57,7 +57,7 @@ STAGING = (
         "all chunks of a publish are there, or it is refused whole",
         "state/judge.py",
         "        if attempt is None or attempt.number < part.chunks:\n",
-        "        if attempt is None:\n            continue\n        if not attempt.chunks:\n",
+        "        if attempt is None:\n            continue\n        if not attempt.number:\n",
     ),
     Mutant(
         "offset-per-chunk",
@@ -134,18 +134,18 @@ STAGING = (
         "checkpoint-without-staging",
         "a checkpoint holds what is staged",
         "state/state.py",
-        "        return encode_contents(self._contents(), self.digest())\n",
+        "        return encode_sections(self._contents(), self.digest)\n",
         "        bare = self.copy()\n"
         "        bare.staging = Staging()\n"
-        "        return encode_contents(bare._contents(), bare.digest())\n",
+        "        return encode_sections(bare._contents(), bare.digest)\n",
     ),
     # -- dropping ------------------------------------------------------------------------------
     Mutant(
         "losers-stay-staged",
         "a publish drops all that its app staged up to its batch",
         "state/staging.py",
-        "            if attempt.batch_id <= batch_id:\n",
-        "            if attempt.batch_id < batch_id or attempt in found:\n",
+        "for one in table.attempts.values() if one.batch_id <= batch_id]\n",
+        "for one in table.attempts.values() if one.batch_id < batch_id or one in found]\n",
     ),
     Mutant(
         "staging-expires-by-the-own-clock",
@@ -156,15 +156,16 @@ STAGING = (
         "            staging, timing = self.state.staging, self.config.timing\n"
         "            expiry_us = 1000 * timing.staged_expiry_ms\n"
         "            for first in staging.expired(self.core.standing.wall_time, expiry_us):\n"
-        "                staging._remove(staging._attempts[first])\n"
+        "                app = staging._owners[first]\n"
+        "                staging._remove(app, [staging._tables[app].attempts[first]])\n"
         "            if entry.index % COMPARED_EVERY == 0:\n",
     ),
     Mutant(
         "expired-while-it-grows",
         "every chunk puts the expiry of its attempt off",
-        "state/staging.py",
-        "            active_us=active_us,\n            records=",
-        "            records=",
+        "state/attempts.py",
+        "                active_us=active_us,\n                records=",
+        "                records=",
     ),
     Mutant(
         "leap-counts-in-full",
@@ -238,21 +239,23 @@ STAGING = (
         "busy-attempt-makes-room",
         "at the cap only what nothing was added to for long goes",
         "state/staging.py",
-        "            if age - one.active_us >= idle_us and (one.app, one.run) != (app, run)\n",
-        "            if (one.app, one.run) != (app, run)\n",
+        "one.first for one in self._idle(age, idle_us) if",
+        "one.first for one in self._idle(age, 0) if",
     ),
     Mutant(
         "own-partition-makes-room",
         "at the cap no run drops what it has staged itself",
         "state/staging.py",
-        "            if age - one.active_us >= idle_us and (one.app, one.run) != (app, run)\n",
-        "            if age - one.active_us >= idle_us\n",
+        "for one in self._idle(age, idle_us) if (one.app, one.run) != (app, run))\n",
+        "for one in self._idle(age, idle_us))\n",
     ),
     Mutant(
         "newer-run-dropped",
         "at the cap only runs that began earlier are dropped",
         "state/staging.py",
-        "        older = {one.run for one in takewhile(lambda one: one.run != run, own)}\n",
-        "        older = {one.run for one in own if one.run != run}\n",
+        "            if begun and not older:\n"
+        "                break\n"
+        "            if not begun:\n",
+        "            if one.run != run:\n",
     ),
 )

@@ -12,9 +12,8 @@ STATE = (
         "repeat-known-by-last-sequence-only",
         "a repeat is known by its own run, first sequence and count alike",
         "state/judge.py",
-        "    if place < len(runs) and runs[place][:2] == (sequence, count):\n"
-        "        return runs[place]\n",
-        "    if runs:\n        return runs[-1]\n",
+        "    if found is not None and found.count == count:\n        return found\n",
+        "    if len(runs):\n        return runs[-1]\n",
     ),
     Mutant(
         "gap-accepted",
@@ -164,10 +163,10 @@ STATE = (
         "checkpoint-without-producers",
         "a checkpoint holds all of the state",
         "state/state.py",
-        "        return encode_contents(self._contents(), self.digest())\n",
+        "        return encode_sections(self._contents(), self.digest)\n",
         "        bare = self.copy()\n"
         "        bare.producers = Producers()\n"
-        "        return encode_contents(bare._contents(), bare.digest())\n",
+        "        return encode_sections(bare._contents(), bare.digest)\n",
     ),
     Mutant(
         "window-forgets-what-is-not-on-disk",

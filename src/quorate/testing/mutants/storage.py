@@ -79,8 +79,8 @@ STORAGE = (
         "rename-before-sync",
         "a file gets its name when its bytes are durable",
         "storage/flusher.py",
-        '            yield f"write {aside}"\n            file.sync()\n',
-        '            yield f"write {aside}"\n',
+        '            file.sync()\n            yield f"sync {aside}"\n        self._vfs.rename(',
+        "        self._vfs.rename(",
     ),
     Mutant(
         "durable-end-one-block-too-high",

@@ -301,6 +301,8 @@ class Node:
             world.invariants.check_events(self, effects.events)
         if effects.answers:
             world.clients.answered(self, effects.answers)
+        if effects.more:
+            world.after(1, self._gathered, self.life)
         if effects.flush is not None and self._plans is not None:
             self._plans.flush(effects.flush)
 

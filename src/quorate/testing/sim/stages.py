@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.entry import unpack_batches
+from quorate.entry import unpack_batches, unpack_chunks
 from quorate.state.labels import decode_label, decode_publication
 from quorate.state.operations import DropReason, DropStaged, ForgetApps, decode_operation
 from quorate.state.state import AGE_STEP_US
@@ -151,7 +151,8 @@ class Stages:
         return _Table({**table.attempts, key: (*known, piece)}, table.apps)
 
     def _publish(self, table: _Table, entry: Entry, fence: str | None) -> _Table:
-        publication, chunks = decode_publication(entry)
+        publication, _ = decode_publication(entry)
+        chunks, _ = unpack_chunks(entry)
         app, batch_id, digest, once = publication
         done = table.apps.get(app)
         if done is not None and done.batch_id >= batch_id:

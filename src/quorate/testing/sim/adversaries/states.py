@@ -9,6 +9,7 @@ from quorate.raft.messages import Append
 from quorate.replica.agreement import COMPARED_EVERY
 from quorate.state.judge import AppendTerms
 from quorate.state.producers import Producer
+from quorate.state.runs import Runs
 from quorate.testing.sim.violation import Violation
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _stray(node: Node) -> bool:
     engine = node.engine
     if engine is None or any(one.epoch == engine.applied for one in engine.state.producers):
         return False
-    stray = Producer("stray", engine.applied, bytes(16), 0, (), 1, SECOND_US, 0)
+    stray = Producer("stray", engine.applied, bytes(16), 0, Runs.of(), 1, SECOND_US, 0)
     engine.state.producers.add(stray)
     node.strayed = True
     return True
