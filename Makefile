@@ -24,7 +24,7 @@ MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test verify fix sim mutants crashes storage-exhaustive powercut chaos \
-  spark-chaos failover spark spark-slow faults fuzz bench bench-full bench-spark bench-storage \
+  spark-chaos failover spark spark-slow faults fuzz bench bench-full bench-spark bench-storage bench-turns \
   coverage clean
 
 help: ## list the targets
@@ -121,6 +121,9 @@ bench-full: $(BENCH_STAMP) ## the same for longer, and on logs that have grown
 
 bench-spark: $(STAMP) ## Spark on logs beside Spark on Parquet [BENCH=options]
 	@$(PY) -m bench.spark $(BENCH)
+
+bench-turns: $(STAMP) ## how long the loop stands still with a state at its limits [BENCH=options]
+	@$(PY) -m bench.turns $(BENCH)
 
 bench-storage: $(STAMP) ## the log beside bare system calls, in one run
 	@$(PY) -m bench.storage

@@ -16,18 +16,18 @@ from quorate.errors import Busy
 from quorate.replica.engine import Engine
 from quorate.replica.exchange import Flushed, FlushFailed, Room
 from quorate.replica.writer import UNSEALED_MAX, LogWriter, Writer
-from quorate.storage.checkpoint import CHECKPOINT
+from quorate.storage.checkpoint import CHECKPOINT, Checkpoint
 from quorate.storage.directory import LOGS, log_name
 from quorate.storage.flusher import Flush
+from quorate.storage.layout import UNFINISHED
 from quorate.testing.disk.enumerate import grow, open_disk
 from quorate.testing.disk.simulated import SimulatedDisk
 from quorate.types import Index
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
-    from quorate.storage.checkpoint import Checkpoint
     from quorate.testing.disk.simulated import SimulatedFile
 
 # So many entries of this size fill a segment.
@@ -147,6 +147,79 @@ async def test_a_stop_does_not_wait_for_chores_that_were_not_begun() -> None:
     await asyncio.gather(*opening)
     stage.writer.close()
     assert len(stage.steps) == steps
+
+
+# -- checkpoints ---------------------------------------------------------------------------------
+
+
+class Endless:
+    """Sections without an end; the thread that makes them waits at one until it may go on."""
+
+    def __init__(self, wait_at: int) -> None:
+        self.made = 0
+        # How many were made when each flush began.
+        self.made_before: list[int] = []
+        self.go_on = threading.Event()
+        self._wait_at = wait_at
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            self.made += 1
+            if self.made == self._wait_at:
+                self.go_on.wait()
+            yield b"section"
+
+
+def keeping(sections: Endless) -> tuple[Writer, SimulatedDisk, LogWriter, list[object]]:
+    """A log that has begun to write a checkpoint of these sections."""
+    writer, disk = Writer(1), SimulatedDisk()
+    log, flusher = open_disk(disk)
+    reports: list[object] = []
+    due = [Checkpoint(log.last, sections)]
+    plan = flusher.plan
+
+    def planned(flush: Flush) -> Iterator[str]:
+        sections.made_before.append(sections.made)
+        return plan(flush)
+
+    flusher.plan = planned  # type: ignore[method-assign]  # only to look
+    work = LogWriter(
+        writer, log, flusher, report=reports.append, checkpoint=lambda _: due.pop() if due else None
+    )
+    work.flush(Flush(1, VOTE, entries=grow(log.last, *FULL)), Index(0))
+    return writer, disk, work, reports
+
+
+@in_loop
+async def test_a_flush_waits_for_one_section_of_a_checkpoint_at_most() -> None:
+    sections = Endless(wait_at=5)
+    writer, _, work, reports = keeping(sections)
+    await until(lambda: sections.made == 5)
+    work.flush(Flush(2, VOTE), Index(0))
+    sections.go_on.set()
+    await until(lambda: [one.number for one in reports if isinstance(one, Flushed)] == [1, 2])
+    assert sections.made_before == [0, 5]
+    await until(lambda: sections.made > 20)
+    await work.rest()
+    writer.close()
+
+
+@in_loop
+async def test_a_stop_gives_up_the_checkpoint_that_is_being_written() -> None:
+    """It may take seconds, and the next one has all that this one would have."""
+    sections = Endless(wait_at=3)
+    writer, disk, work, _ = keeping(sections)
+    await until(lambda: sections.made == 3)
+    assert CHECKPOINT + UNFINISHED in disk.files
+    stopping = asyncio.ensure_future(work.rest())
+    await asyncio.sleep(0)
+    sections.go_on.set()
+    await stopping
+    await work.close(Index(0))
+    assert sections.made <= 4
+    assert CHECKPOINT not in disk.files
+    assert CHECKPOINT + UNFINISHED not in disk.files
+    writer.close()
 
 
 # -- too many open files -----------------------------------------------------------------------

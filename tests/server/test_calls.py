@@ -96,6 +96,6 @@ async def test_a_publish_of_too_many_parts_is_refused_before_they_are_looked_at(
         part = PublishPart(0, bytes(16), 1, 1)
         publish = Publish(log, "app", 0, [part] * (PARTS_MAX + 1), bytes(32))
         async with WireClient.to(cluster.address("n1")) as client:
-            with pytest.raises(InvalidArgument, match=r"length <= 65536 - at `\$\.parts`"):
+            with pytest.raises(InvalidArgument, match=r"length <= 8192 - at `\$\.parts`"):
                 await client.call(publish)
             assert (await client.call(Status())).id == "n1"

@@ -108,6 +108,20 @@ def test_a_checkpoint_is_due_once_for_every_sealed_segment() -> None:
     assert again.position.index == 9
 
 
+def test_a_checkpoint_is_of_the_state_as_it_was_when_it_was_due() -> None:
+    """Its sections are made while the log goes on."""
+    cluster = led(1)
+    epoch = open_producer(cluster, "p").epoch
+    append_many(cluster, "n1", 4)
+    kept = cluster.engine("n1").checkpoint(Index(3))
+    assert kept is not None
+    before = cluster.engine("n1").state.copy()
+    for sequence in range(1, 20):
+        propose(cluster, stamped(epoch, sequence))
+    assert cluster.engine("n1").state != before
+    assert State.decode(kept.sections) == before
+
+
 def test_a_checkpoint_never_knows_more_than_the_log_beside_it() -> None:
     """The followers' disks commit an entry that the leader's has not written yet."""
     cluster = led(3)

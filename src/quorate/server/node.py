@@ -42,7 +42,7 @@ __all__ = ["Node"]
 
 log = logging.getLogger(__name__)
 
-# Everything in a client's request that is not a batch: a publish may name 65,536 parts.
+# Everything in a client's request that is not a batch: a publish may name 8,192 parts.
 CLIENT_CONTROL_BYTES = 4 << 20
 # A first start tells for whom it waits: for the first time after so long, then every so often, and
 # after the last of these as a warning.

@@ -1,9 +1,9 @@
 """The bytes of a state, as a checkpoint keeps them: sections, each made and read by itself.
 
-A state may have hundreds of megabytes. Nothing here looks at more than one section of about
-SECTION_BYTES at a time, so that whoever writes or reads a checkpoint can do something else in
-between. Numbers are little-endian and unsigned. A section begins with 8 bytes, kind u8, version u8,
-0 u16, items u32, and goes on with its items::
+A state may have hundreds of megabytes. Nothing here looks at more than one section at a time, which
+has about SECTION_BYTES and at most SECTION_ITEMS, so that a node does other things in between.
+Numbers are little-endian and unsigned. A section begins with 8 bytes, kind u8, version u8, 0 u16,
+items u32, and goes on with its items::
 
     head, once          end, append time, age: u64 each, producers, apps, attempts: u32 each,
                         length of fence u8, 0 3 bytes, fence
@@ -44,12 +44,14 @@ if TYPE_CHECKING:
 
     from quorate.state.attempts import Attempt
 
-__all__ = ["SECTION_BYTES", "Contents", "Reading", "encode_sections"]
+__all__ = ["SECTION_BYTES", "SECTION_ITEMS", "Contents", "Reading", "encode_sections"]
 
 VERSION = 2
-# A section ends with the item that makes it this long. An item has at most a megabyte of chunks, or
-# 40 KiB of runs, which are copied as they are; so a section costs a few milliseconds.
+# A section ends with the item that makes it this long, or after so many items. An item has at most
+# a megabyte of chunks, or 40 KiB of runs, which are copied as they are; so a section takes a few
+# milliseconds, to make and to read.
 SECTION_BYTES = 128 * 1024
+SECTION_ITEMS = 256
 
 _HEAD_KIND, _PRODUCERS_KIND, _APPS_KIND, _ATTEMPTS_KIND, _END_KIND = range(1, 6)
 
@@ -96,7 +98,7 @@ def _sections(kind: int, items: Iterable[bytes]) -> Iterator[bytes]:
     for item in items:
         taken.append(item)
         size += len(item)
-        if size >= SECTION_BYTES:
+        if size >= SECTION_BYTES or len(taken) == SECTION_ITEMS:
             yield _section(kind, taken)
             taken, size = [], 0
     if taken:

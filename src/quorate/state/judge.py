@@ -262,8 +262,8 @@ def judge_publish(state: State, operation: Publish, limits: Limits) -> Run | Quo
     if operation.fence != state.fence:
         return _fenced(state, operation.fence)
     runs = set()
-    for part in operation.parts:
-        attempt = staging.attempt(operation.app, batch_id, part.partition, part.attempt)
+    found = staging.named(operation.app, batch_id, operation.parts)
+    for part, attempt in zip(operation.parts, found, strict=True):
         if attempt is None or attempt.number < part.chunks:
             return StageExpired(
                 f"batch {batch_id} of {operation.app!r}: of the {part.chunks} chunks of partition "
@@ -280,11 +280,7 @@ def judge_publish(state: State, operation: Publish, limits: Limits) -> Run | Quo
 
 def rows_of(state: State, operation: Publish) -> bytes:
     """The staged chunks of a publish that a judge let pass, in its order, packed."""
-    app, batch_id = operation.app, operation.batch_id
-    found = (
-        state.staging.attempt(app, batch_id, part.partition, part.attempt)
-        for part in operation.parts
-    )
+    found = state.staging.named(operation.app, operation.batch_id, operation.parts)
     return b"".join(attempt.rows for attempt in found if attempt is not None)
 
 

@@ -49,7 +49,7 @@ BATCH_ID_MAX = 2**63 - 1
 # Chunks that one entry publishes: a megabyte of rows.
 CHUNKS_MAX = 65_536
 # Attempts that they may be of: each is looked up when the publish is judged and when it is applied.
-PARTS_MAX = 16_384
+PARTS_MAX = 8192
 _NUMBER_MAX = 2**32 - 1
 
 # The only flag of a publication: its app publishes this and never anything again.
@@ -121,12 +121,13 @@ class Publish:
         _check_id("digest", self.digest, DIGEST_BYTES)
         if self.fence is not None:
             check_name("fence", self.fence)
-        for part in self.parts:
-            _check_id("attempt", part.attempt)
-            check_range("partition", part.partition, 0, _NUMBER_MAX)
-            if part.chunks < 1 or part.records < 1:
+        for partition, attempt, chunks, records in self.parts:
+            if len(attempt) != ID_BYTES or not 0 <= partition <= _NUMBER_MAX:
+                _check_id("attempt", attempt)
+                check_range("partition", partition, 0, _NUMBER_MAX)
+            if chunks < 1 or records < 1:
                 raise InvalidArgument(
-                    f"partition {part.partition} has {part.chunks} chunks and {part.records} "
+                    f"partition {partition} has {chunks} chunks and {records} "
                     f"records: leave out what has none"
                 )
         if len({part.partition for part in self.parts}) < len(self.parts):

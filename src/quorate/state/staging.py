@@ -8,7 +8,7 @@ whatever the order of changes was.
 from __future__ import annotations
 
 import struct
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING
 
 from quorate.entry import CHUNK_BYTES, Chunk, chunk_at
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from quorate.entry import Entry
-    from quorate.state.labels import Label, Publication
+    from quorate.state.labels import Label, Part, Publication
 
 __all__ = ["Staging"]
 
@@ -123,6 +123,13 @@ class Staging:
         first = table.firsts.get((batch_id, partition, attempt)) if table is not None else None
         return None if table is None or first is None else table.attempts[first]
 
+    def named(self, app: str, batch_id: int, parts: Sequence[Part]) -> list[Attempt | None]:
+        """What ``parts`` name, in their order; None where nothing is staged."""
+        table = self._tables.get(app) or _Table()
+        keys = ((batch_id, part.partition, part.attempt) for part in parts)
+        self.work += len(parts)
+        return [*map(table.attempts.get, map(table.firsts.get, keys, repeat(0)))]
+
     def knows(self, app: str) -> bool:
         """Whether ``app`` has published or staged something that is remembered."""
         return app in self._apps or app in self._tables
@@ -214,7 +221,9 @@ class Staging:
         before = attempts.get(attempt.first)
         if before is not None:
             del self._owners[attempt.first]
-            self._uncount(before)
+            self._digest -= before.hash
+            self.bytes -= before.size
+            self.chunks -= before.number
         attempts[attempt.first] = attempt
         self._owners[attempt.first] = attempt.app
         self._digest += attempt.hash
@@ -222,17 +231,18 @@ class Staging:
         self.chunks += attempt.number
         self.work += 1
 
-    def _uncount(self, attempt: Attempt) -> None:
-        self._digest -= attempt.hash
-        self.bytes -= attempt.size
-        self.chunks -= attempt.number
-
     def _remove(self, app: str, gone: Sequence[Attempt]) -> None:
         """Forget these attempts of ``app``; if they are all, without a look into its table."""
-        table = self._tables[app]
+        table, owners = self._tables[app], self._owners
+        digest = size = chunks = 0
         for attempt in gone:
-            del self._owners[attempt.first]
-            self._uncount(attempt)
+            del owners[attempt.first]
+            digest += attempt.hash
+            size += attempt.size
+            chunks += attempt.number
+        self._digest -= digest
+        self.bytes -= size
+        self.chunks -= chunks
         self.work += len(gone)
         if len(gone) == len(table.attempts):
             del self._tables[app]
@@ -259,10 +269,10 @@ class Staging:
     def settle(self) -> None:
         """What was added came from a checkpoint, in the order of first chunks: put first what
         nothing was added to for the longest time."""
-        active = {one.first: one.active_us for one in self.attempts()}
-        self._owners = {
-            first: self._owners[first] for first in sorted(active, key=active.__getitem__)
-        }
+        tables = self._tables.values()
+        order = [(one.active_us, one.first) for table in tables for one in table.attempts.values()]
+        order.sort()
+        self._owners = {first: self._owners[first] for _, first in order}
 
     def stage(self, label: Label, records: int, entry: Entry, age: int) -> None:
         """The next chunk of its attempt."""

@@ -66,7 +66,7 @@ __all__ = [
 
 ResultT = TypeVar("ResultT")
 # Of one publish. Looked at before the first of them is: each costs something.
-PARTS_MAX = 65_536
+PARTS_MAX = 8192
 Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
 

@@ -6,17 +6,14 @@ from quorate.testing.mutants.mutant import Mutant
 
 __all__ = ["STAGING"]
 
-_FOUND = """    found = (
-        state.staging.attempt(app, batch_id, part.partition, part.attempt)
-        for part in operation.parts
-    )
+_FOUND = """    found = state.staging.named(operation.app, operation.batch_id, operation.parts)
 """
 _LIKE = """    found = (
         next(
             one
             for one in {order}
             if (one.app, *one.key[:2], one.number, one.records)
-            == (app, batch_id, part.partition, *part[2:])
+            == (operation.app, operation.batch_id, part.partition, *part[2:])
         )
         for part in operation.parts
     )
@@ -215,6 +212,34 @@ STAGING = (
         "and (attempt is None or one.id)",
     ),
     Mutant(
+        "abort-of-the-first-thousands",
+        "an abort drops everything that it names, with however many entries",
+        "replica/proposals.py",
+        "made.answer.attempts == DROPPED_AT_ONCE:\n",
+        "made.answer.attempts > DROPPED_AT_ONCE:\n",
+    ),
+    Mutant(
+        "abort-in-part-denied",
+        "what was logged in part is not reported as not logged",
+        "replica/proposals.py",
+        "        if self._dropped:\n",
+        "        if self._dropped < 0:\n",
+    ),
+    Mutant(
+        "walk-over-all-that-is-staged",
+        "whoever finds nothing to drop looks at one attempt",
+        "state/staging.py",
+        "                return  # all that follow are younger\n",
+        "                continue\n",
+    ),
+    Mutant(
+        "idle-order-lost-with-a-checkpoint",
+        "what nothing was added to for the longest time goes first, after a restart as well",
+        "state/checkpoint.py",
+        "        self.contents.staging.settle()\n",
+        "",
+    ),
+    Mutant(
         "idle-abort-not-confirmed",
         "that nothing is staged is said like a read",
         "replica/proposals.py",
@@ -253,9 +278,7 @@ STAGING = (
         "newer-run-dropped",
         "at the cap only runs that began earlier are dropped",
         "state/staging.py",
-        "            if begun and not older:\n"
-        "                break\n"
-        "            if not begun:\n",
+        "            if begun and not older:\n                break\n            if not begun:\n",
         "            if one.run != run:\n",
     ),
 )
