@@ -192,8 +192,10 @@ def test_bad_input_is_refused_by_its_name(staging: Staging) -> None:
                 await publish(session, route, APP, 0, [], b"short")
             with pytest.raises(TooLarge, match="65537 chunks, limit 65536"):
                 await staging.publish(0, (0, 1, 65_537, 65_537))
-            parts = [(number, 1, 1, 1) for number in range(60_000)]
+            parts = [(number, 1, 1, 1) for number in range(8193)]
             with pytest.raises(StageExpired):
+                await staging.publish(0, *parts[1:])
+            with pytest.raises(TooLarge, match="rows in 8193 partitions, limit 8192: gather"):
                 await staging.publish(0, *parts)
             await staging.log.set_fence("writer", expect=None)
             await staging.stage([b"a"])

@@ -10,6 +10,7 @@ from server_rig import Cluster, WireClient, create, find, in_loop, leader_of
 
 from quorate.errors import InvalidArgument
 from quorate.server.session import TASKS_MAX
+from quorate.state import labels
 from quorate.wire.calls import (
     PARTS_MAX,
     ListLogs,
@@ -91,6 +92,7 @@ async def test_what_many_ask_for_together_is_made_once(
 async def test_a_publish_of_too_many_parts_is_refused_before_they_are_looked_at(
     tmp_path: Path,
 ) -> None:
+    assert PARTS_MAX == labels.PARTS_MAX, "what a client is told is what a log takes"
     async with Cluster.started(tmp_path, 1) as cluster:
         log = (await create(cluster, "orders")).to_bytes(16, "little")
         part = PublishPart(0, bytes(16), 1, 1)

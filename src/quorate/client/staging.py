@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.client.results import Receipt
 from quorate.client.retries import Effect
-from quorate.errors import Duplicate, ReplayMismatch, StageExpired
+from quorate.errors import Duplicate, ReplayMismatch, StageExpired, TooLarge
 from quorate.wire.calls import (
+    PARTS_MAX,
     AbortStaged,
     LastPublished,
     Publish,
@@ -131,6 +132,11 @@ async def publish(
     some of it is not staged any more, and nothing is visible then. ``once`` says that nobody will
     stage for ``app`` again: the log then remembers it for about an hour, not for months.
     """
+    if len(parts) > PARTS_MAX:
+        raise TooLarge(
+            f"batch {batch_id} of {app} has rows in {len(parts)} partitions, limit {PARTS_MAX}: "
+            f"gather them before they are staged, in Spark with coalesce"
+        )
     named = [PublishPart(*part) for part in parts]
     call = Publish(route.wire, app, batch_id, named, digest, fence, once)
     what = f"publish of batch {batch_id} of {app} to {route.name}"

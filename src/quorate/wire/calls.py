@@ -26,6 +26,7 @@ from quorate.wire.shapes import (
 )
 
 __all__ = [
+    "PARTS_MAX",
     "AbortStaged",
     "Aborted",
     "AwaitCatalog",
