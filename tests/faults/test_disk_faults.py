@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -213,6 +214,31 @@ def test_a_crowd_leaves_a_node_its_files(frugal: Cluster) -> None:
     with Raw(frugal.address(leader)) as raw:
         raw.say_hello()
         assert raw.append(raw.find(LOG), batch_of(b"after")).term == before.term
+
+
+def test_a_node_without_another_file_goes_on_and_makes_up_for_it_later(frugal: Cluster) -> None:
+    """The limit is lowered below what it has open: whatever it opens from then on is refused."""
+    client = frugal.client()
+    client.create_log("doomed")
+    until(lambda: lag_free(frugal, "doomed"), "all nodes have it")
+    # One that does not lead the catalog: the one that does needs files to lead it.
+    led = 'event="replica leads" log=/catalog'
+    victim = next(name for name, node in frugal.nodes.items() if led not in node.said)
+    node = frugal.nodes[victim]
+    _, most = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (8, most))
+    client.create_log("another").append(b"x")
+    until(lambda: "log put off" in node.said, "it cannot make the log")
+    client.delete_log("doomed")
+    until(lambda: "deletion put off" in node.said, "it cannot remove the log")
+    # Who asks for a page, or connects, finds nobody; that ends nothing either.
+    assert page(frugal, victim, "/livez")[0] == 0
+    client.log(LOG).append(b"without it, if need be")
+    assert node.running
+    resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (most, most))
+    until(lambda: lag_free(frugal, "another"), "it makes up for it")
+    until(lambda: "log deleted" in node.said, "it removes what was deleted")
+    assert frugal.stop(victim) == 0
 
 
 def _is_let_in(nodes: Cluster, name: str) -> bool:

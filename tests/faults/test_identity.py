@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -194,10 +195,15 @@ def test_a_log_that_was_removed_by_hand_is_not_made_anew(nodes: Cluster, tmp_pat
     place = nodes.data(name) / "logs" / found["incarnation"]
     shutil.rmtree(place)
     for _ in range(2):
-        words = start_and_fail(nodes, name)
-        assert f"error: DAMAGED: log {LOG} was made here and {place} is missing" in words
+        said = len(nodes.nodes[name].said)
+        nodes.restart(name)
+        until(partial(_has_said, nodes, name, said, f"{place} is missing"), "it is told")
         assert not place.exists()
     serves(nodes)
+
+
+def _has_said(nodes: Cluster, name: str, since: int, words: str) -> bool:
+    return f"DAMAGED: log {LOG} was made here and {words}" in nodes.nodes[name].said[since:]
 
 
 def test_all_logs_of_a_node_are_not_made_anew(nodes: Cluster, tmp_path: Path) -> None:

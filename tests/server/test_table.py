@@ -12,8 +12,9 @@ from quorate.errors import Damaged, LogNotFound, OffsetMismatch
 from quorate.server import carrier as carriers
 from quorate.server import catalog as catalogs
 from quorate.server.catalog import Catalog, Change, LogFacts, encode_change
-from quorate.server.table import TABLE, TableFile
-from quorate.storage.directory import DataDirectory
+from quorate.server.table import TableFile
+from quorate.storage.directory import TABLE, DataDirectory
+from quorate.storage.verify import verify
 from quorate.types import NodeId
 from quorate.wire.calls import CreateLog, DeleteLog, ListLogs
 
@@ -44,6 +45,13 @@ def test_what_was_written_is_read(directory: DataDirectory) -> None:
         file = TableFile(directory)
         assert file.read().encode() == table().encode()
         assert file.applied == 1
+
+
+def test_a_table_is_no_damage_to_a_data_directory(tmp_path: Path) -> None:
+    with DataDirectory.open(tmp_path / "n1", "shop", "n1") as directory:
+        TableFile(directory).write(table().encode())
+        (directory.path / f"{TABLE}.new").write_bytes(b"half a")
+    assert verify([tmp_path / "n1"]).directories[0].damage == []
 
 
 def test_no_flipped_bit_and_no_part_is_believed(directory: DataDirectory) -> None:

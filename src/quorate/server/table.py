@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from quorate.server.catalog import INCARNATION_BYTES, Catalog, catalog_incarnation
+from quorate.storage.directory import TABLE
 from quorate.storage.layout import UNFINISHED
 from quorate.storage.vfs import RealVfs
 
 if TYPE_CHECKING:
     from quorate.storage.directory import DataDirectory
 
-__all__ = ["TABLE", "TABLE_EVERY", "TableFile"]
+__all__ = ["TABLE_EVERY", "TableFile"]
 
 log = logging.getLogger(__name__)
 
-TABLE = "catalog"
 # It is written after so many records of the catalog: a start reads as many at most, or a few more.
 TABLE_EVERY = 1000
 _MAGIC = b"QTABLE1\n"

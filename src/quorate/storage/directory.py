@@ -4,6 +4,7 @@
 
     DIR/lock                locked as long as a process works here; its bytes mean nothing
     DIR/identity            cluster, node and storage id, as text
+    DIR/catalog             the catalog's table, made again from its log if it is missing or bad
     DIR/logs/0123…cdef/     one directory for each log, named by its incarnation
 
 The storage id is drawn once, when the directory is made. A node with another one is not its old
@@ -36,6 +37,7 @@ __all__ = [
     "LOCK",
     "LOGS",
     "LOST_FOUND",
+    "TABLE",
     "DataDirectory",
     "Identity",
     "hold_still",
@@ -48,6 +50,7 @@ __all__ = [
 LOCK = "lock"
 IDENTITY = "identity"
 LOGS = "logs"
+TABLE = "catalog"
 # What some file systems put into a directory on which they are mounted.
 LOST_FOUND = "lost+found"
 

@@ -20,6 +20,7 @@ from quorate.storage.directory import (
     LOCK,
     LOGS,
     LOST_FOUND,
+    TABLE,
     Identity,
     hold_still,
     log_incarnation,
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from quorate.storage.findings import LogReport
 
 __all__ = ["DirectoryReport", "Report", "bytes_to_read", "verify"]
+
+# A node can do without it.
+_TABLE = (TABLE, TABLE + UNFINISHED)
 
 
 @dataclass(slots=True)
@@ -115,7 +119,7 @@ def _verify_directory(path: Path, progress: Callable[[int], None]) -> DirectoryR
             report.manifest = _read_manifest(report, place)
         elif place.name == LOGS and place.is_dir() and not place.is_symlink():
             continue
-        elif place.name not in (LOCK, LOST_FOUND, MANIFEST + UNFINISHED):
+        elif place.name not in (LOCK, LOST_FOUND, MANIFEST + UNFINISHED, *_TABLE):
             _blame(report, place, "nothing in a data directory has this name")
     if not (path / IDENTITY).exists():
         _blame(report, path / IDENTITY, "the identity is missing")
