@@ -251,7 +251,7 @@ def test_only_voters_in_their_newest_boot_are_listened_to() -> None:
 def test_two_live_replicas_of_three_that_differ_both_stop() -> None:
     cluster = led(3)
     cluster.crash("n2")
-    stray = Producer("stray", 1, bytes(16), 0, (), 1, 1_000_000, 0)
+    stray = Producer("stray", 1, bytes(16), 0, Runs.of(()), 1, 1_000_000, 0)
     cluster.engine("n3").state.producers.add(stray)
     append_many(cluster, "n1", COMPARED_EVERY)
     cluster.run(11 * ELECTION_TICKS)
@@ -264,7 +264,7 @@ def test_two_live_replicas_of_three_that_differ_both_stop() -> None:
 def test_the_third_replica_decides_if_it_comes_in_time() -> None:
     cluster = led(3)
     cluster.isolate("n2")
-    stray = Producer("stray", 1, bytes(16), 0, (), 1, 1_000_000, 0)
+    stray = Producer("stray", 1, bytes(16), 0, Runs.of(()), 1, 1_000_000, 0)
     cluster.engine("n3").state.producers.add(stray)
     append_many(cluster, "n1", COMPARED_EVERY)
     cluster.run(3 * ELECTION_TICKS)
@@ -278,7 +278,7 @@ def test_the_third_replica_decides_if_it_comes_in_time() -> None:
 def test_a_lost_digest_is_told_again_to_a_replica_in_doubt() -> None:
     """Nothing is appended any more, so no later comparison decides."""
     cluster = led(3)
-    stray = Producer("stray", 1, bytes(16), 0, (), 1, 1_000_000, 0)
+    stray = Producer("stray", 1, bytes(16), 0, Runs.of(()), 1, 1_000_000, 0)
     cluster.engine("n3").state.producers.add(stray)
     append_many(cluster, "n1", COMPARED_EVERY - 2)
     cluster.propose("n1", b"x")
