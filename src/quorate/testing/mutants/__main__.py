@@ -1,8 +1,9 @@
 """Plants every bug in turn and requires that it is found.
 
-The tests of the file that a bug is in hunt first, because they are fast and close to it. A bug that
-they miss is hunted by the enumeration of crashes if it is one of storage, then by the simulator,
-and at last by tests of real nodes. The same bug is caught by the same test or seed in every run.
+The tests of the file that a bug is in hunt first, because they are fast and close to it. What they
+miss is hunted by some seeds of the simulator, the other tests of the package, the enumeration of
+crashes if it is a bug of storage, many more seeds, and at last by tests of real nodes. The same bug
+is caught by the same test or seed in every run.
 
 ``python -m quorate.testing.mutants [--patches DIR] [--only NAME ...] [--share K/N]``
 """

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.testing.mutants.apply import PACKAGE, environment
-from quorate.testing.mutants.suites import PROCESS_TESTS, suite_of
+from quorate.testing.mutants.suites import PROCESS_TESTS, folders_of, suite_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +25,8 @@ __all__ = [
 ]
 
 NEVER = "-"
+# They take as long as some tests, and find most of what breaks a cluster.
+FIRST_SEEDS = 20
 TESTS = PACKAGE.parents[1] / "tests"
 # What stops at the first failure, remembers nothing, and draws the same examples in every run.
 PYTEST = (
@@ -55,10 +57,17 @@ class Catch(NamedTuple):
 
 def hunt(root: Path, files: tuple[str, ...], seeds: int, *, processes: bool) -> Catch:
     """Look for the bug that is in ``files`` of the copy at ``root``, until something notices it."""
-    found = hunt_by_tests(root, "test", suite_of(files)) or hunt_on_disk(root, files)
-    if found is not None:
-        return found
-    simulated = hunt_by_simulator(root, files, seeds)
+    near = hunt_by_tests(root, "test", suite_of(files))
+    if near is not None:
+        return near
+    first = hunt_by_simulator(root, files, min(seeds, FIRST_SEEDS))
+    if first.caught:
+        return first
+    closer = hunt_by_tests(root, "test", folders_of(files)) or hunt_on_disk(root, files)
+    if closer is not None:
+        return closer
+    start = ("--start", str(FIRST_SEEDS))
+    simulated = hunt_by_simulator(root, files, max(0, seeds - FIRST_SEEDS), *start)
     if simulated.caught or not processes:
         return simulated
     return hunt_by_tests(root, "process", PROCESS_TESTS) or simulated

@@ -1,7 +1,7 @@
 """Which tests are about which source file: they hunt a bug in it first.
 
 All of them run in one process. Within a row the fast and close ones stand first, because a hunt
-ends at the first failure; behind them come all others of the folders that belong to the package.
+ends at the first failure. All others of the folders that belong to the package hunt later.
 ``test_every_source_file_has_its_tests`` fails if a file of these packages has no row.
 """
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["FOLDERS", "PROCESS_TESTS", "SUITES", "suite_of"]
+__all__ = ["FOLDERS", "PROCESS_TESTS", "SUITES", "folders_of", "suite_of"]
 
-# Packages and files that need a row, and the folders whose tests come behind those of the row.
+# Packages and files that need a row, and the folders whose tests hunt what those of the row miss.
 FOLDERS: dict[str, tuple[str, ...]] = {
     "raft/": ("unit", "paper", "regressions", "scenarios"),
     "replica/": ("replica", "unit"),
@@ -36,7 +36,8 @@ _BUGS = (
 )  # fmt: skip
 _ROLES = (
     "paper", "unit/test_unasked_messages.py", "unit/test_bad_messages.py",
-    "unit/test_election_hint.py", *_BUGS, "scenarios/test_scenarios.py",
+    "unit/test_election_hint.py", "unit/test_damaged_replica.py", *_BUGS,
+    "scenarios/test_scenarios.py",
 )  # fmt: skip
 _FEEDING = (
     "unit/test_progress.py", "unit/test_feeding.py", "paper/test_paper_replication.py",
@@ -258,10 +259,16 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 
 
 def suite_of(files: Iterable[str]) -> tuple[str, ...]:
-    """Tests and folders of tests about ``files``; each once, in the order to run."""
-    near: list[str] = []
-    folders: list[str] = []
+    """The tests about ``files``; each once, in the order to run."""
+    found: list[str] = []
     for file in files:
-        near += next((tests for rows, tests in SUITES if file in rows), ())
-        folders += next((names for start, names in FOLDERS.items() if file.startswith(start)), ())
-    return tuple(dict.fromkeys((*near, *folders)))
+        found += next((tests for rows, tests in SUITES if file in rows), ())
+    return tuple(dict.fromkeys(found))
+
+
+def folders_of(files: Iterable[str]) -> tuple[str, ...]:
+    """The folders of tests that belong to the packages of ``files``."""
+    found: list[str] = []
+    for file in files:
+        found += next((names for start, names in FOLDERS.items() if file.startswith(start)), ())
+    return tuple(dict.fromkeys(found))
