@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from crc32c import crc32c
 from faults_rig import MIB, Raw, Writer, batch_of, lag_free, until
+from msgspec.structs import replace
 
 from quorate.errors import (
     EmptyBatch,
@@ -22,7 +23,7 @@ from quorate.server.node import CLIENT_CONTROL_BYTES
 from quorate.testing.processes import cluster
 from quorate.wire.calls import AwaitCatalog, FindLog, ReadEnds
 from quorate.wire.frames import FrameKind, encode_frame
-from quorate.wire.handshake import Hello, encode_hello
+from quorate.wire.handshake import Hello, Introduction, encode_hello
 from quorate.wire.requests import Append, Fetch, encode_append, encode_fetch, pack_request
 
 if TYPE_CHECKING:
@@ -274,10 +275,12 @@ def test_a_stranger_is_told_why_not(
 @pytest.mark.parametrize("purpose", ["control", "bulk"])
 def test_a_peer_must_be_who_it_says(nodes: Cluster, purpose: str) -> None:
     with Raw(nodes.address("n1")) as raw:
-        storage = raw.say_hello().storage
+        own = raw.say_hello().introduction
 
-    def refused(node: str, target: str, storage: bytes) -> str:
-        hello = Hello("control", cluster=nodes.id, node=node, target=target, storage=storage)
+    def refused(node: str, target: str, introduction: Introduction) -> str:
+        hello = Hello(
+            "control", cluster=nodes.id, node=node, target=target, introduction=introduction
+        )
         hello.purpose = purpose  # type: ignore[assignment]  # one of the two
         with Raw(nodes.address("n1")) as raw:
             with pytest.raises(WrongCluster) as error:
@@ -285,12 +288,16 @@ def test_a_peer_must_be_who_it_says(nodes: Cluster, purpose: str) -> None:
             assert raw.closed
             return str(error.value)
 
-    assert "n7 is not a peer of n1" in refused("n7", "n1", bytes(16))
-    assert "n1 is not a peer of n1" in refused("n1", "n1", bytes(16))
-    assert "node n3 was dialled, this is n1" in refused("n2", "n3", bytes(16))
-    assert "storage id 00000000" in refused("n2", "n1", bytes(16))
-    assert "storage id of 3 bytes" in refused("n2", "n1", bytes(3))
-    assert "one of the two is a copy" in refused("n2", "n1", storage)
+    empty = Introduction(bytes(16), 1, 1, {}, False, {})
+    with Raw(nodes.address("n2")) as raw:
+        other = raw.say_hello().introduction
+    another = replace(other, start=other.start + 1, earlier={other.start: other.boot + 1})
+    assert "n7 is not a peer of n1" in refused("n7", "n1", empty)
+    assert "n1 is not a peer of n1" in refused("n1", "n1", empty)
+    assert "node n3 was dialled, this is n1" in refused("n2", "n3", empty)
+    assert "storage id 00000000" in refused("n2", "n1", empty)
+    assert "one of the two is a copy" in refused("n2", "n1", own)
+    assert "two copies of its data directory" in refused("n2", "n1", another)
 
 
 @pytest.mark.parametrize(
@@ -310,8 +317,10 @@ def test_a_peer_that_talks_nonsense_is_cut_off_and_replaced(nodes: Cluster, data
     leader = nodes.wait_leader("orders")
     follower = nodes.others(leader)[0]
     with Raw(nodes.address(follower)) as raw:
-        storage = raw.say_hello().storage
-    hello = Hello("control", cluster=nodes.id, node=follower, target=leader, storage=storage)
+        introduction = raw.say_hello().introduction
+    hello = Hello(
+        "control", cluster=nodes.id, node=follower, target=leader, introduction=introduction
+    )
     with Raw(nodes.address(leader)) as raw:
         raw.say_hello(hello)
         raw.send(data)

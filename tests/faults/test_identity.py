@@ -12,15 +12,13 @@ from faults_rig import PATIENCE_S, SMALL, Writer, lag_free, page, until
 
 from quorate import Client
 from quorate.errors import QuorateError
-from quorate.testing.processes import cluster
+from quorate.testing.processes import Cluster, cluster
 from quorate.testing.processes.node import NodeProcess
 from quorate.testing.processes.ports import HOST, Ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from quorate.testing.processes import Cluster
 
 # A machine may be busy with other things.
 pytestmark = pytest.mark.timeout(240)
@@ -50,7 +48,8 @@ def nodes(shared: Cluster, tmp_path: Path) -> Iterator[Cluster]:
 
 def _restore(nodes: Cluster, name: str, kept: Path) -> None:
     if kept.exists():
-        nodes.kill(name)
+        if nodes.nodes[name].running:
+            nodes.kill(name)
         shutil.rmtree(nodes.data(name), ignore_errors=True)
         shutil.move(kept, nodes.data(name))
     nodes.begin(name)
@@ -108,6 +107,76 @@ def test_a_wiped_node_is_refused_and_does_not_count(nodes: Cluster, tmp_path: Pa
         client.log(LOG).append(b"nobody can promise this")
     nodes.begin(other)
     serves(nodes)
+
+
+def test_a_node_that_never_met_the_old_disk_does_not_trust_an_empty_one(tmp_path: Path) -> None:
+    """One disk of three is lost before the third node was ever started: no second history."""
+    with ExitStack() as stack:
+        made = Cluster(tmp_path, settings=SMALL)
+        stack.callback(made.close)
+        made.begin("n2")
+        made.begin("n3")
+        until(partial(waits_for, made, "n2", "n1"), "n2 says for whom it waits")
+        until(partial(waits_for, made, "n3", "n1"), "n3 says for whom it waits")
+        with Client(made.endpoints, timeout=2.0) as client:
+            with pytest.raises(QuorateError, match="n2 waits for its first start: it needs n1"):
+                client.create_log(LOG)
+            with pytest.raises(QuorateError, match="n3 waits for its first start: it needs n1"):
+                client.status()
+        # The disk of n3 is lost, and n2 is away for a moment.
+        made.kill("n3")
+        shutil.rmtree(made.data("n3"))
+        made.pause("n2")
+        made.begin("n3")
+        made.begin("n1")
+        until(partial(waits_for, made, "n1", "n2"), "n1 waits for n2, which met the old disk")
+        until(partial(waits_for, made, "n3", "n2"), "n3 does, too")
+        made.resume("n2")
+        reason = "a wiped or copied disk is not its old self"
+        until(lambda: reason in made.nodes["n3"].said, "n3 is told why it is refused")
+        # All start over: nothing was ever acknowledged.
+        for name in made.nodes:
+            made.kill(name)
+            shutil.rmtree(made.data(name))
+        made.start([LOG])
+        with Client(made.endpoints) as client:
+            assert client.log(LOG).append(b"first").offset == 0
+
+
+def waits_for(nodes: Cluster, name: str, missing: str) -> bool:
+    status, body = page(nodes, name, "/readyz")
+    return status == 503 and f"{name} waits for its first start: it needs {missing}" in body
+
+
+def test_a_directory_that_was_rolled_back_is_refused(nodes: Cluster, tmp_path: Path) -> None:
+    """Also by peers that were restarted since, and however often it is started."""
+    name = take_down(nodes, tmp_path)
+    shutil.copytree(nodes.data(name), tmp_path / "backup")
+    for _ in range(2):
+        nodes.begin(name)
+        settle(nodes)
+        assert nodes.stop(name) == 0
+    # What the test restores in the end is the newest.
+    shutil.rmtree(tmp_path / name)
+    shutil.move(nodes.data(name), tmp_path / name)
+    shutil.move(tmp_path / "backup", nodes.data(name))
+    for other in nodes.others(name):
+        nodes.restart(other)
+    for _ in range(4):
+        said = len(nodes.nodes[name].said)
+        nodes.begin(name)
+        until(
+            partial(tells, nodes, name, said, *nodes.others(name)), "it is told why it is refused"
+        )
+        assert nodes.stop(name) == 0
+    serves(nodes)
+
+
+def tells(nodes: Cluster, name: str, start: int, *others: str) -> bool:
+    """Whether a node tells that each of the others refuses it for its start."""
+    lines = nodes.nodes[name].said[start:].splitlines()
+    refusals = [line for line in lines if f"the newest data directory of {name} back" in line]
+    return all(any(f"peer={other} " in line for line in refusals) for other in others)
 
 
 def test_the_directory_of_another_node_is_refused(nodes: Cluster, tmp_path: Path) -> None:
@@ -176,7 +245,7 @@ def test_a_clone_disturbs_nobody(nodes: Cluster) -> None:
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, nodes.directory / "clone")
         clone = another(nodes, name, "clone", stack)
-        until(lambda: "node serves" in clone.said, "the clone serves")
+        until(lambda: "two copies of its data directory" in clone.said, "the clone is refused")
         serves(nodes)
         assert nodes.nodes[name].running
     after = nodes.look(LOG)
