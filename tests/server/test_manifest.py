@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import errno
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from crc32c import crc32c
@@ -12,6 +13,7 @@ from quorate.errors import Damaged, InvalidArgument, WrongDirectory
 from quorate.server.manifest import ManifestFile, check_log, make_log, remove_log
 from quorate.storage.directory import LOGS, DataDirectory, log_name
 from quorate.storage.manifest import MANIFEST, LogLife, LogState, Manifest, Member
+from quorate.storage.vfs import RealVfs
 from quorate.types import NodeId
 
 if TYPE_CHECKING:
@@ -125,6 +127,22 @@ def test_a_save_that_was_cut_off_leaves_the_one_before(
     file.manifest.applied = 1
     file.save_now()
     assert reopened(directory).applied == 1
+
+
+def test_a_save_finds_room_on_a_full_disk(
+    directory: DataDirectory, file: ManifestFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node counts its start before it says a word, also on a disk without room for a new file."""
+    file.open(NODES)
+    assert (directory.path / "manifest.new").stat().st_blocks * 512 >= 2 * 4096
+
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RealVfs, "create", full)
+    file.manifest.starts[1] = 7
+    file.save_now()
+    assert reopened(directory).starts == {1: 7}
 
 
 def test_damage_is_told_from_a_first_start(directory: DataDirectory, file: ManifestFile) -> None:

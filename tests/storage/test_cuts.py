@@ -14,7 +14,7 @@ from quorate.storage.layout import PAGE, VOTE_COPIES, decode_vote, pages, segmen
 from quorate.storage.recovered import Recovered
 from quorate.testing.disk.crashes import POWER_CUT, crash_states, power_cut
 from quorate.testing.disk.enumerate import grow, open_disk, opening
-from quorate.testing.disk.simulated import KEPT, LOST, TORN, SimulatedDisk
+from quorate.testing.disk.simulated import KEPT, LOST, TORN, SimulatedDisk, Write
 from quorate.testing.disk.store import complete
 from quorate.types import ORIGIN, Index
 

@@ -99,6 +99,13 @@ IDENTITY = (
         "                del starts[start]\n",
     ),
     Mutant(
+        "next-manifest-not-allocated",
+        "a start can be counted on a full disk",
+        "server/manifest.py",
+        "    _allocate_next(vfs, len(data))\n",
+        "",
+    ),
+    Mutant(
         "earlier-start-accepted",
         "a node at an earlier start than is known is an older copy",
         "server/roster.py",
