@@ -10,7 +10,7 @@ import pytest
 from quorate.entry import HEADER_BYTES
 from quorate.errors import Damaged
 from quorate.storage.flusher import Flush
-from quorate.storage.layout import PAGE, VOTE_COPIES, decode_vote, pages, segment_name
+from quorate.storage.layout import PAGE, SPARE, VOTE_COPIES, decode_vote, pages, segment_name
 from quorate.storage.recovered import Recovered
 from quorate.testing.disk.crashes import POWER_CUT, crash_states, power_cut
 from quorate.testing.disk.enumerate import grow, open_disk, opening
@@ -131,6 +131,28 @@ def test_a_full_disk_takes_no_room_from_a_log_that_is_cut(first: int, spare: boo
     for _ in flusher.plan(Flush(2, truncate_from=Index(first), entries=more)):
         disk.capacity -= disk.space()[0]
     assert entries(log) == found(disk) == (*before[: first - 1], *more)
+
+
+@pytest.mark.parametrize("first", [1, 2, 5])
+def test_nothing_is_left_behind_a_cut_and_nothing_in_what_becomes_the_spare(first: int) -> None:
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    disk.capacity = disk.space()[1] - disk.space()[0]  # the first spare is all there is
+    disk.capacity += len(disk.files[SPARE].content)
+    for entries in FLUSHES:
+        run(flusher.plan(Flush(1, entries=entries)))
+    assert len(log.segments) == 2
+    assert SPARE not in disk.names()
+    run(flusher.plan(Flush(2, truncate_from=Index(first))))
+    assert not any(disk.durable[FIRST][log.segments[-1].end :])
+    assert not any(disk.durable[SPARE])
+
+
+def test_a_spare_is_all_zeros_whatever_was_in_it() -> None:
+    disk, _, _ = two_segments()
+    disk.spoil(SPARE, 3 * PAGE, b"old")
+    open_disk(disk)
+    assert not any(disk.files[SPARE].content)
 
 
 def filling(disk: SimulatedDisk) -> Generator[str, None, tuple[SegmentLog, Flusher]]:

@@ -153,6 +153,62 @@ def test_what_is_cut_off_and_allocated_again_reads_as_zeros(file: RealFile) -> N
     file.sync()
 
 
+# -- syncing -----------------------------------------------------------------------------------
+
+
+def test_a_sync_that_fails_is_told(file: RealFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is told once: the kernel calls the pages clean then."""
+
+    def failing(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    file.write(0, [b"not durable"])
+    monkeypatch.setattr(os, "fdatasync", failing)
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        file.sync()
+    assert caught.value.errno == errno.EIO
+
+
+def test_a_sync_of_a_directory_is_one_of_the_directory_itself(
+    vfs: RealVfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    vfs.sync_directory()
+    assert synced == [tmp_path.stat().st_ino]
+
+
+def test_a_sync_of_a_directory_that_fails_is_told(
+    vfs: RealVfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        vfs.sync_directory()
+
+
+@pytest.mark.parametrize("call", ["write", "read", "truncate", "allocate"])
+def test_an_error_of_any_call_is_told(
+    call: str, file: RealFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    for name in ("pwritev", "pread", "ftruncate", "posix_fallocate"):
+        monkeypatch.setattr(os, name, failing)
+    calls: dict[str, Callable[[], object]] = {
+        "write": lambda: file.write(0, [b"x"]),
+        "read": lambda: file.read(0, 1),
+        "truncate": lambda: file.truncate(0),
+        "allocate": lambda: file.allocate(1),
+    }
+    with pytest.raises(OSError, match="Input/output error"):
+        calls[call]()
+
+
 # -- the directory -----------------------------------------------------------------------------
 
 

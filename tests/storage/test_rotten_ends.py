@@ -15,7 +15,15 @@ from quorate.entry import HEADER_BYTES
 from quorate.errors import Damaged
 from quorate.replica.exchange import Receipt
 from quorate.storage.flusher import Flush
-from quorate.storage.layout import BLOCK_BYTES, CLEAN, OPENING, PAGE, segment_name
+from quorate.storage.layout import (
+    BLOCK_BYTES,
+    CLEAN,
+    OPENING,
+    PAGE,
+    VOTE_COPIES,
+    decode_vote,
+    segment_name,
+)
 from quorate.storage.recovered import Recovered
 from quorate.testing.disk.crashes import crash_states
 from quorate.testing.disk.enumerate import grow, open_disk, opening
@@ -121,6 +129,48 @@ def test_a_loss_that_only_an_unfinished_cut_proves_is_written_down_before_the_cu
         log, _ = open_disk(crash.disk)
         assert log.record.unsure, f"{crash} left a node that is sure of {log.last.index}"
         assert log.last == LOG[1].position
+
+
+@pytest.mark.parametrize("kind", ["gone", "short", "no header"])
+def test_a_newest_segment_that_is_gone_or_short_or_has_no_header_makes_its_node_unsure(
+    kind: str,
+) -> None:
+    disk = stopped()
+    disk.lose(CLEAN)
+    if kind == "gone":
+        disk.lose(SEGMENT)
+    elif kind == "short":
+        disk.shorten(SEGMENT, LAST)
+    else:
+        disk.spoil(SEGMENT, 0, bytes(PAGE))
+    for crash in crash_states(disk, opening):
+        assert open_disk(crash.disk)[0].record.unsure, crash
+
+
+def test_an_open_says_where_it_cuts_and_what_is_lost_before_it_cuts() -> None:
+    disk = rotten("garbage")
+    for step in opening(disk):
+        if step.startswith(("truncate", "unlink")):
+            for name in VOTE_COPIES:
+                record = decode_vote(disk.durable[name])
+                assert record is not None
+                assert (record.cutting, record.unsure) == (LAST, True), step
+            if step.startswith("truncate"):
+                return
+    raise AssertionError("nothing was cut")
+
+
+def test_write_numbers_rise_over_restarts() -> None:
+    """Else the blocks of a new process would be older than those before them."""
+    disk = stopped()
+    numbers = []
+    for term in (2, 3, 4):
+        log, flusher = open_disk(disk)
+        run(flusher.plan(Flush(1, entries=grow(log.last, 50, term=term))))
+        numbers.append(log.segments[-1].write_number)
+    assert numbers == sorted(set(numbers))
+    log, _ = open_disk(disk)
+    assert (log.last.index, log.damage) == (7, [])
 
 
 # -- an old page that comes back ---------------------------------------------------------------

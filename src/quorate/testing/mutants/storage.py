@@ -305,4 +305,109 @@ STORAGE = (
         "            if self._lost_from < proof.end:\n",
         "            if False:\n",
     ),
+    # -- what the operating system answers -----------------------------------------------------
+    Mutant(
+        "short-write-taken-for-whole",
+        "a write does all of its work or raises",
+        "storage/vfs.py",
+        "            if written < size:\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "short-read-taken-for-whole",
+        "a read gives fewer bytes only at the end of the file",
+        "storage/vfs.py",
+        "        if len(data) == length or not data:\n",
+        "        if True:\n",
+    ),
+    Mutant(
+        "failed-sync-swallowed",
+        "a sync that fails is told to whoever waits for it",
+        "storage/vfs.py",
+        "        os.fdatasync(self._fd)\n",
+        "        try:\n            os.fdatasync(self._fd)\n"
+        "        except OSError:\n            pass\n",
+    ),
+    Mutant(
+        "directory-sync-skipped",
+        "a name is durable when its directory is synced",
+        "storage/vfs.py",
+        "        os.fsync(self._fd)\n",
+        "        pass\n",
+    ),
+    # -- opening, step by step -----------------------------------------------------------------
+    Mutant(
+        "open-cuts-before-the-record-says-so",
+        "an open writes down where it cuts and what is lost before it cuts",
+        "storage/recovery.py",
+        "    yield from _renew_votes(vfs, log.record, found)\n    # Only now",
+        "    yield from _cut(seen)\n    yield from _renew_votes(vfs, log.record, found)\n"
+        "    # Only now",
+    ),
+    Mutant(
+        "missing-newest-segment-not-noticed",
+        "the vote record names the newest segment that must be there",
+        "storage/survey.py",
+        "    if record.segment > newest:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "segment-without-a-header-trusted",
+        "without its header a newest segment may have lost its end",
+        "storage/survey.py",
+        "        seen.lost_tail = True\n        seen.durable_end = segment.end\n",
+        "        seen.durable_end = segment.end\n",
+    ),
+    Mutant(
+        "short-file-is-no-loss",
+        "a newest segment that is shorter than it was made lost its end",
+        "storage/survey.py",
+        "    seen.lost_tail = seen.lost_tail or proof is None\n",
+        "",
+    ),
+    Mutant(
+        "lost-entries-started-from",
+        "a log with a hole of which nothing is known is not started from",
+        "storage/recovered.py",
+        "        refuse_lost(log)\n        archive = SegmentArchive(log)\n",
+        "        archive = SegmentArchive(log)\n",
+    ),
+    # -- writing -------------------------------------------------------------------------------
+    Mutant(
+        "block-not-synced",
+        "a flush is synced before it counts",
+        "storage/flusher.py",
+        '        segment.file.sync()\n        yield f"sync block at {position}"\n',
+        "",
+    ),
+    Mutant(
+        "write-number-starts-again",
+        "write numbers rise over restarts",
+        "storage/flusher.py",
+        "max((one.write_number for one in log.segments), default=0)",
+        "0",
+    ),
+    Mutant(
+        "spare-with-old-bytes-adopted",
+        "a spare segment is zeros",
+        "storage/flusher.py",
+        " and is_zero(file, size)",
+        "",
+    ),
+    Mutant(
+        "dropped-segment-becomes-spare-as-it-is",
+        "a segment that becomes the spare is erased first",
+        "storage/cutting.py",
+        "            yield from _erase(dropped, 0)\n",
+        "",
+    ),
+    Mutant(
+        "erase-stops-at-the-page",
+        "a truncation erases everything up to the end of the blocks",
+        "storage/cutting.py",
+        "    for start in range(position, segment.end, ERASED_BYTES):\n"
+        "        file.write(start, [bytes(min(ERASED_BYTES, segment.end - start))])\n",
+        "    for start in range(position, pages(position), ERASED_BYTES):\n"
+        "        file.write(start, [bytes(min(ERASED_BYTES, pages(position) - start))])\n",
+    ),
 )
