@@ -24,7 +24,8 @@ MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test verify fix sim mutants crashes storage-exhaustive powercut chaos \
-  spark-chaos failover spark spark-slow faults fuzz bench bench-full bench-spark bench-storage bench-turns \
+  spark-chaos failover spark spark-slow faults fuzz bench bench-full bench-spark bench-storage \
+  bench-turns \
   coverage clean
 
 help: ## list the targets

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-
-import pytest
+from typing import TYPE_CHECKING
 
 from quorate.replica.engine import Engine
 from quorate.testing.sim.options import swarm
 from quorate.testing.sim.run import run
+
+if TYPE_CHECKING:
+    import pytest
 
 EVENTS = 500
 

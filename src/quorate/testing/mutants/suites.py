@@ -34,34 +34,38 @@ _BUGS = (
     "regressions/test_dledger_bugs.py", "regressions/test_jraft_bugs.py",
     "regressions/test_jraft_standstill.py",
 )  # fmt: skip
+_WEDGES = (
+    "unit/test_damaged_feeding.py", "unit/test_full_disk_elections.py",
+    "unit/test_too_many_files.py", "unit/test_damaged_replica.py",
+)  # fmt: skip
 _ROLES = (
-    "paper", "unit/test_unasked_messages.py", "unit/test_bad_messages.py",
+    "paper", *_WEDGES, "unit/test_unasked_messages.py", "unit/test_bad_messages.py",
     "unit/test_election_hint.py", "unit/test_damaged_replica.py", *_BUGS,
     "scenarios/test_scenarios.py",
 )  # fmt: skip
 _FEEDING = (
     "unit/test_progress.py", "unit/test_feeding.py", "paper/test_paper_replication.py",
     "paper/test_paper_commit.py", "unit/test_bad_messages.py", "unit/test_unasked_messages.py",
-    "paper", *_BUGS, "unit/test_engine_proposals.py", "scenarios/test_scenarios.py",
+    "paper", *_WEDGES, *_BUGS, "unit/test_engine_proposals.py", "scenarios/test_scenarios.py",
     "regressions/test_dledger_windows.py",
 )  # fmt: skip
 _ENGINE = (
     "unit/test_engine_turns.py", "unit/test_engine_state.py", "unit/test_engine_proposals.py",
-    "unit/test_engine_reads.py", "unit/test_disk_full.py", "unit/test_damaged_replica.py",
-    "unit/test_durability.py", "paper", *_BUGS, "scenarios/test_scenarios.py",
+    "unit/test_engine_reads.py", "unit/test_disk_full.py", *_WEDGES, "unit/test_durability.py", "paper", *_BUGS, "scenarios/test_scenarios.py",
 )  # fmt: skip
 _PROPOSALS = (
     "unit/test_proposals.py", "unit/test_proposals_answers.py", "unit/test_proposals_staging.py",
-    "unit/test_proposals_together.py", "unit/test_agreement.py", "unit/test_engine_proposals.py",
+    "unit/test_proposals_together.py", "unit/test_proposals_work.py", "unit/test_agreement.py", "unit/test_engine_proposals.py",
 )  # fmt: skip
 _STATE = (
     "state/test_state_judge.py", "state/test_staging_judge.py", "state/test_staging.py",
     "state/test_state_apply.py", "state/test_state_whole.py", "state/test_state_producers.py",
     "state/test_state_operations.py", "state/test_state_checkpoint.py", "state/test_state_age.py",
-    "state/test_state_model.py", *_PROPOSALS,
+    "state/test_state_work.py", "state/test_state_model.py", *_PROPOSALS,
 )  # fmt: skip
 _LOG = (
-    "storage/test_cuts.py", "storage/test_growth.py", "storage/test_archive.py",
+    "storage/test_cuts.py", "storage/test_rotten_ends.py", "storage/test_growth.py",
+    "storage/test_archive.py",
     "storage/test_log_conformance.py", "storage/test_window.py", "storage/test_long_log.py",
     "storage/test_log_stateful.py", "storage/test_crash_states.py",
 )  # fmt: skip
@@ -77,7 +81,7 @@ _READING = (
     "replica/test_reader_staging.py",
 )  # fmt: skip
 _SHELL = (
-    "replica/test_writer.py", "replica/test_chores.py", "replica/test_gate.py",
+    "replica/test_writer.py", "replica/test_chores.py", "replica/test_gate.py", "replica/test_opening.py",
     "replica/test_shell.py", "replica/test_stopping.py", "replica/test_lowered_limits.py",
 )  # fmt: skip
 _NODE = (
@@ -127,7 +131,7 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     # -- consensus -----------------------------------------------------------------------------
     (("raft/quorum.py",), ("unit/test_quorum.py", *_FEEDING)),
     (("raft/log.py",), ("unit/test_raft_log.py", *_FEEDING)),
-    (("raft/progress.py", "raft/leader.py"), _FEEDING),
+    (("raft/progress.py", "raft/leader.py", "raft/handover.py"), _FEEDING),
     (
         ("raft/reads.py",),
         ("paper/test_paper_reads.py", "unit/test_engine_reads.py", "unit/test_unasked_messages.py",
@@ -147,7 +151,7 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (
         ("replica/proposals.py", "replica/drafts.py", "replica/allowance.py",
          "replica/admission.py"),
-        (*_PROPOSALS, "state/test_state_age.py", "storage/test_growth.py",
+        (*_PROPOSALS, *_WEDGES, "state/test_state_age.py", "storage/test_growth.py",
          "unit/test_disk_full.py"),
     ),
     (("replica/reader.py", "replica/published.py"), _READING),
@@ -164,7 +168,8 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     # -- what a log means ----------------------------------------------------------------------
     (
         ("state/judge.py", "state/labels.py", "state/operations.py", "state/producers.py",
-         "state/staging.py", "state/state.py", "state/checkpoint.py"),
+         "state/attempts.py", "state/runs.py", "state/staging.py", "state/state.py",
+         "state/checkpoint.py"),
         _STATE,
     ),
     # -- disks ---------------------------------------------------------------------------------
@@ -194,17 +199,26 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
         _VERIFY,
     ),
     # -- one node ------------------------------------------------------------------------------
-    (("server/catalog.py",), ("server/test_catalog.py", "server/test_node.py")),
+    (
+        ("server/catalog.py", "server/table.py", "server/reconciler.py"),
+        ("server/test_catalog.py", "server/test_table.py", "server/test_reconciler.py",
+         "server/test_node.py"),
+    ),
     (
         ("server/keeper.py", "server/carrier.py", "server/replicas.py", "server/disk.py"),
-        ("server/test_keeper.py", "server/test_node.py", "server/test_service.py"),
+        ("server/test_halted_logs.py", "server/test_carrier.py", "server/test_keeper.py",
+         "server/test_node.py", "server/test_service.py"),
     ),
     (("server/manifest.py",), ("server/test_manifest.py", "server/test_keeper.py")),
     (("server/settings.py",), ("server/test_settings.py",)),
     (("server/http.py",), ("server/test_http.py", "server/test_metrics.py")),
     (("server/loglines.py",), ("server/test_loglines.py",)),
     (("server/presence.py",), ("server/test_presence.py", "server/test_service.py")),
-    (("server/members.py",), ("server/test_members.py", "server/test_node.py")),
+    (
+        ("server/roster.py",),
+        ("server/test_roster.py", "server/test_members.py", "server/test_node.py"),
+    ),
+    (("server/members.py",), ("server/test_members.py", "server/test_roster.py", "server/test_node.py")),
     (("server/peers.py",), ("server/test_peers.py", "server/test_node.py")),
     (
         ("server/appends.py", "server/calls.py", "server/node.py", "server/service.py",
