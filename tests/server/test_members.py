@@ -26,7 +26,7 @@ from quorate.net.dialling import dial, parse_address
 from quorate.server import node as nodes
 from quorate.types import NodeId
 from quorate.wire.calls import Status
-from quorate.wire.handshake import Hello
+from quorate.wire.handshake import Hello, Seen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,6 +122,25 @@ async def test_an_older_copy_of_a_directory_is_refused(
             await cluster.start("n3")
             await until(lambda: told(caplog, "n3 is at start 2, n1 knows of its start 3"))
             await until(lambda: told(caplog, "n3 is at start 2, n2 knows of its start 3"))
+
+
+@in_loop
+async def test_links_of_a_peer_end_when_a_later_start_of_it_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Cluster.started(tmp_path) as cluster:
+        await until(lambda: all_linked(cluster))
+        told_by = cluster.nodes["n2"]._members.roster.introduce()
+        seen = told_by.known["n3"]
+        told_by.known["n3"] = Seen(seen.storage, seen.start + 1, 7)
+        hello = Hello("bulk", cluster=CLUSTER, node="n2", target="n1", introduction=told_by)
+        with caplog.at_level("WARNING"):
+            connection, _ = await dial(cluster.address("n1"), hello, timeout=5, limits=ROOM)
+            connection.close()
+            await until(lambda: told(caplog, "n3 is at start 1, n1 knows of its start 2"))
+        links = cluster.nodes["n1"]._links
+        await until(lambda: not links.connected(NodeId("n3")))
+        assert links.connected(NodeId("n2"))
 
 
 def all_linked(cluster: Cluster) -> bool:
