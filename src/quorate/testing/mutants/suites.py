@@ -51,11 +51,13 @@ _FEEDING = (
 )  # fmt: skip
 _ENGINE = (
     "unit/test_engine_turns.py", "unit/test_engine_state.py", "unit/test_engine_proposals.py",
-    "unit/test_engine_reads.py", "unit/test_disk_full.py", *_WEDGES, "unit/test_durability.py", "paper", *_BUGS, "scenarios/test_scenarios.py",
+    "unit/test_engine_reads.py", "unit/test_disk_full.py", *_WEDGES, "unit/test_durability.py",
+    "paper", *_BUGS, "scenarios/test_scenarios.py",
 )  # fmt: skip
 _PROPOSALS = (
     "unit/test_proposals.py", "unit/test_proposals_answers.py", "unit/test_proposals_staging.py",
-    "unit/test_proposals_together.py", "unit/test_proposals_work.py", "unit/test_agreement.py", "unit/test_engine_proposals.py",
+    "unit/test_proposals_together.py", "unit/test_proposals_work.py", "unit/test_agreement.py",
+    "unit/test_engine_proposals.py",
 )  # fmt: skip
 _STATE = (
     "state/test_state_judge.py", "state/test_staging_judge.py", "state/test_staging.py",
@@ -81,8 +83,9 @@ _READING = (
     "replica/test_reader_staging.py",
 )  # fmt: skip
 _SHELL = (
-    "replica/test_writer.py", "replica/test_chores.py", "replica/test_gate.py", "replica/test_opening.py",
-    "replica/test_shell.py", "replica/test_stopping.py", "replica/test_lowered_limits.py",
+    "replica/test_writer.py", "replica/test_chores.py", "replica/test_gate.py",
+    "replica/test_opening.py", "replica/test_shell.py", "replica/test_stopping.py",
+    "replica/test_lowered_limits.py",
 )  # fmt: skip
 _NODE = (
     "server/test_service.py", "server/test_service_limits.py", "server/test_calls.py",
@@ -218,7 +221,10 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
         ("server/roster.py",),
         ("server/test_roster.py", "server/test_members.py", "server/test_node.py"),
     ),
-    (("server/members.py",), ("server/test_members.py", "server/test_roster.py", "server/test_node.py")),
+    (
+        ("server/members.py",),
+        ("server/test_members.py", "server/test_roster.py", "server/test_node.py"),
+    ),
     (("server/peers.py",), ("server/test_peers.py", "server/test_node.py")),
     (
         ("server/appends.py", "server/calls.py", "server/node.py", "server/service.py",
