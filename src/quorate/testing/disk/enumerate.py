@@ -43,6 +43,8 @@ SHOWN_MAX = 3
 ROTTEN = "rot: "
 # An open of a spoilt disk is crashed again over one of so many disks.
 ROTTEN_EVERY = 20
+# Where ``every`` is larger than this, fewer ways to spoil a disk are tried as well.
+ROTS_EVERY = 5
 
 
 # -- the promise -------------------------------------------------------------------------------
@@ -350,7 +352,8 @@ def _outcomes(names: Sequence[str], every: int) -> Iterator[tuple[str, Outcome]]
             yield scenario.name, enumerate_all(scenario, every)
     for life in LIVES:
         if ROTTEN + life.name in names:
-            yield ROTTEN + life.name, spoil_all(life, every * ROTTEN_EVERY)
+            rots_every = max(1, every // ROTS_EVERY)
+            yield ROTTEN + life.name, spoil_all(life, every * ROTTEN_EVERY, rots_every)
 
 
 def _parser() -> argparse.ArgumentParser:
