@@ -23,7 +23,7 @@ from directory_rig import (
     written,
 )
 from quorate.entry import make_entry
-from quorate.errors import DiskFailed
+from quorate.errors import Damaged
 from quorate.storage.audit import audit_log
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import CLEAN, PAGE, CleanMark, LogId, pages, segment_name
@@ -97,7 +97,7 @@ def test_one_bad_vote_copy_is_a_warning_and_two_are_damage(tmp_path: Path) -> No
     flip(log_path(tmp_path / "n1") / "vote-b", 100)
     log = report_of(tmp_path / "n1")
     assert "no copy of the vote record can be read" in {damage.what for damage in log.damage}
-    with pytest.raises(DiskFailed):
+    with pytest.raises(Damaged):
         Writer.open(tmp_path / "n1")
 
 
