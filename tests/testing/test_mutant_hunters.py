@@ -80,6 +80,15 @@ def test_a_test_that_fails_anyway_catches_nothing(tmp_path: Path) -> None:
     assert failing_without_a_bug([Catch("test", "it", broken), Catch("7", "I3")]) == {broken}
 
 
+def test_without_a_bug_means_with_the_package_that_hunts(tmp_path: Path) -> None:
+    file = tmp_path / "test_place.py"
+    file.write_text(
+        f"import quorate\n\n\ndef test_it():\n    assert quorate.__path__ == [{str(PACKAGE)!r}]\n",
+        encoding="utf-8",
+    )
+    assert failing_without_a_bug([Catch("test", "it", f"{file}::test_it")]) == set()
+
+
 def test_a_copy_that_cannot_be_imported_is_caught_by_no_test() -> None:
     mutant = Mutant("broken", "", "raft/quorum.py", "from __future__", "from __past__")
     with mutated(mutant) as root:

@@ -80,9 +80,9 @@ def failing_without_a_bug(catches: Iterable[Catch]) -> set[str]:
         return set()
     # All of them, not only up to the first.
     arguments = [argument for argument in PYTEST if argument != "-x"]
-    source = PACKAGE.parents[1]
-    told = _run(source, source.parent, *arguments, *tests).stdout
-    return {_test(source.parent, found) for found in FAILED.finditer(told)}
+    root = PACKAGE.parents[1]
+    told = _run(PACKAGE.parent, root, *arguments, *tests).stdout
+    return {_test(root, found) for found in FAILED.finditer(told)}
 
 
 def hunt_by_tests(root: Path, by: str, names: tuple[str, ...]) -> Catch | None:
