@@ -84,9 +84,9 @@ SERVICE = (
     Mutant(
         "copied-disk-let-in",
         "a peer with the storage id of this node is a copy of it",
-        "wire/handshake.py",
-        "    if hello.storage == own.storage:\n",
-        "    if False:\n",
+        "server/roster.py",
+        "        if said.storage == own.storage:\n",
+        "        if False:\n",
     ),
     # -- sockets -------------------------------------------------------------------------------
     Mutant(
