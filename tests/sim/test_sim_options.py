@@ -6,15 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from quorate.config import Config
 from quorate.entry import make_entry
 from quorate.raft.messages import Append, Envelope
 from quorate.testing.sim.options import swarm
 from quorate.testing.sim.run import options_of, run
 from quorate.testing.sim.violation import Violation
-from quorate.testing.sim.wire import over_the_wire, peer_limits
+from quorate.testing.sim.wire import over_the_wire
 from quorate.types import ORIGIN, BootId, EntryKind, GroupId, Index, NodeId, Term
-from quorate.wire.frames import FrameLimits
 
 EVENTS = 2_000
 
@@ -28,16 +26,12 @@ def carrying(*, body: bytes) -> Envelope:
 
 def test_a_message_survives_the_wire() -> None:
     envelope = carrying(body=b"x")
-    assert over_the_wire(envelope, peer_limits(Config())) == envelope
+    assert over_the_wire(envelope) == envelope
 
 
 def test_an_entry_without_its_body_does_not() -> None:
     with pytest.raises(Violation, match="wire: n1 sent"):
-        over_the_wire(carrying(body=b""), peer_limits(Config()))
-
-
-def test_a_frame_that_its_receiver_does_not_take_is_lost() -> None:
-    assert over_the_wire(carrying(body=b"x"), FrameLimits(1 << 20, 1)) is None
+        over_the_wire(carrying(body=b""))
 
 
 @pytest.mark.sim
@@ -67,11 +61,11 @@ def test_nodes_of_uneven_sizes_differ_in_what_they_take() -> None:
     configs = [options.config_of(number) for number in range(3)]
     assert len({config.limits.batch_bytes for config in configs}) == 3
     assert len({config.storage.segment_bytes for config in configs}) == 3
-    assert len({peer_limits(config) for config in configs}) == 3
 
 
 def test_seeds_turn_them_on_in_their_share() -> None:
     seeds = [options_of(seed, EVENTS) for seed in range(400)]
-    assert 20 <= sum(options.wire for options in seeds) <= 60
+    assert 50 <= sum(options.wire for options in seeds) <= 110
     assert 150 <= sum(options.parks for options in seeds) <= 250
     assert 80 <= sum(options.uneven for options in seeds) <= 160
+    assert 20 <= sum(options.uneven_sizes for options in seeds) <= 60

@@ -198,5 +198,5 @@ def test_no_seed_has_what_is_held_back_unless_it_is_asked_for() -> None:
     options = options_of(0, EVENTS, turned_on=asked)
     assert options.adversary == "two_old_rots"
     assert options.torn_pages
-    assert options_of(5, EVENTS, turned_on=asked).faults[-1] == "rot_old"
+    assert "rot_old" in options_of(5, EVENTS, turned_on=asked).faults
     assert Options.from_dict(options.as_dict()) == options

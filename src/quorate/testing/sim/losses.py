@@ -139,10 +139,13 @@ class Losses:
             lost = max(mine, default=Index(0))
         return node is not leader and node.store.durable.last < lost
 
+    @property
+    def bodies(self) -> int:
+        """How many entries a fit node lost."""
+        return len(self._hollow)
+
     def explain_halt(self, node: Node, halt: ReplicaHalted) -> bool:
         """Whether ``node`` may give up: its disk lost something and it says in which file."""
-        if not self._world.options.demands("named-halts"):
-            return node in self
         named = set(_FILES.findall(str(halt)))
         touched = self._files.get(node.name, set())
         return (

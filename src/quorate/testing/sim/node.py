@@ -14,7 +14,6 @@ from quorate.testing.disk.store import Store
 from quorate.testing.sim.plans import Plans
 from quorate.testing.sim.readers import reader_of
 from quorate.testing.sim.violation import Violation
-from quorate.testing.sim.wire import peer_limits
 from quorate.testing.sim.work import check_work
 from quorate.types import Index, NodeId, Role
 
@@ -46,8 +45,6 @@ class Node:
         segment_bytes = config.storage.segment_bytes
         least_bytes = min(options.least_bytes, segment_bytes)
         self.store = Store(name, segment_bytes, least_bytes, options.reserve_bytes)
-        # What it takes from a peer.
-        self.frame_limits = peer_limits(config)
         self.store.disk.torn_pages = world.options.torn_pages
         self.engine: Engine | None = None
         # Counts processes, those that died while opening included: what one of them had

@@ -31,12 +31,7 @@ FAULTS = (
 
 # What finds bugs that are not fixed yet: no seed has it unless it is asked for (``--with``).
 # Faults, adversaries, switches of the options and demands.
-HELD_BACK = frozenset(
-    {
-        *("lost-write", "named-halts", "rot_old", "rot_tail", "torn_pages", "uneven_sizes"),
-        *("big_entry", "full_disks", "marked_tail", "returned_page", "two_old_rots"),
-    }
-)
+HELD_BACK = frozenset({"damage_ahead", "storm", "torn_pages"})
 
 # What happens to single messages: the chance of each, if it is on.
 NOISES = ("loss", "duplicate", "reorder", "late", "stray")
@@ -100,7 +95,7 @@ class Options:
     parks: bool = False
     # Nodes differ in the limits that no other node may notice.
     uneven: bool = False
-    # Nodes differ in the sizes of what they take, and frames are bounded by the receiver's.
+    # Nodes differ in the sizes of what they take from clients, log at once and send.
     uneven_sizes: bool = False
     # Any number of disks may rot. Nobody can promise to go on then, only to lose nothing quietly.
     over_budget: bool = False

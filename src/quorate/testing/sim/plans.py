@@ -194,11 +194,11 @@ class Plans:
         engine, flusher = self._engine, self._store.flusher
         if flushes != self._flushes or engine is None or flusher is None:
             return
-        if self._plan is not None or self._node.paused:
-            self._world.after(PROVE_US, self._prove, flushes)
-        elif flusher.wants_proof(engine.settled):
+        if self._plan is None and flusher.wants_proof(engine.settled):
             self._proof = flusher.prove(engine.settled)
             self._run(self._proof, None)
+        elif self._plan is not None or flusher.unproven:
+            self._world.after(PROVE_US, self._prove, flushes)
         else:
             self._judge_proof()
 

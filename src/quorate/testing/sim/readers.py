@@ -190,11 +190,17 @@ class Readers:
         """Read the whole log, each part of it from the first of ``nodes`` that has it."""
         end = self._clients.ledger.ends[-1]
         session = _Session()
+        most = BYTES_MAX[-1]
+        one_by_one = not self._world.options.demands("damage_ahead")
         while session.offset < end:
             before = session.offset
-            for node in nodes:
+            for node in nodes * 2 if one_by_one else nodes:
                 session.end = 0
-                if node.reader is not None and self._fetch(node, session, BYTES_MAX[-1]):
+                engine = node.engine
+                if engine is None or node.reader is None or engine.state.end <= session.offset:
+                    continue
+                if self._fetch(node, session, most):
                     break
+                most = BYTES_MAX[0] if one_by_one else most
             if session.offset == before:
                 raise Violation("C6", f"nobody can show the record at offset {before}")

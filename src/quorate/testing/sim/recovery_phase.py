@@ -18,6 +18,10 @@ __all__ = ["end_over_budget", "recover_cluster", "serve_without_room"]
 
 # Timeouts are drawn between one and two election timeouts, so five of them take at most ten.
 LEADER_ELECTIONS = 10
+# How often a leader may change because it lost something that another has.
+HANDOVERS = 50
+# Until a leader that cannot serve made room for one that can.
+SERVED_ELECTIONS = 40
 FED_WITHIN_US = 1_000_000
 MOVES_WITHIN_US = 2_000_000
 ANSWER_WITHIN_US = 5_000_000
@@ -35,6 +39,8 @@ def recover_cluster(world: World) -> None:
     world.heal()
     stalls = _begun_in_trouble(world)
     _require_leader(world)
+    if world.losses.bodies:
+        _require_lasting_leader(world)
     _require_feeding(world)
     _require_convergence(world)
     _require_answers(world)
@@ -54,9 +60,25 @@ def serve_without_room(world: World) -> None:
     """Disks stay full, and all other trouble is over: somebody leads and answers reads."""
     world.heal()
     _require_leader(world)
+    # A leader that cannot serve has to notice that, and somebody else to be elected.
+    patience = world.now + SERVED_ELECTIONS * world.config.timing.election_ms * 1000
+    while not _is_read(world):
+        if world.now > patience:
+            raise Violation("C11", "on full disks no leader answers a read")
     _require_answers(world)
-    _require_read(world, _leader(world)[0])
     world.sometimes["served reads on full disks"] += 1
+
+
+def _is_read(world: World) -> bool:
+    """Whether the leader, if there is one now, answers a read."""
+    node = world.leader()
+    if node is None:
+        world.run_until(lambda: False, world.now + 1000 * world.config.timing.election_ms)
+        return False
+    answered = world.clients.read
+    token = world.clients.ask(node)
+    world.run_until(lambda: not world.clients.open(token), world.now + ANSWER_WITHIN_US)
+    return world.clients.read > answered
 
 
 def _engines(world: World) -> list[Engine]:
@@ -135,6 +157,22 @@ def _require_leader(world: World) -> None:
         raise Violation("C11", f"no leader in five election timeouts after healing: {roles}")
 
 
+def _require_lasting_leader(world: World) -> None:
+    """Leaders that lost entries hand over to one another until nobody needs what they lack."""
+    election_us = world.config.timing.election_ms * 1000
+    for _ in range(HANDOVERS):
+        before = world.leader()
+        world.run_until(
+            lambda before=before: world.leader() is not before,  # type: ignore[misc]
+            world.now + LEADER_ELECTIONS * election_us,
+        )
+        if world.leader() is before and _led(world):
+            return
+        world.sometimes["handed over for an entry that is lost"] += 1
+        _require_leader(world)
+    raise Violation("C11", f"the leader changed {HANDOVERS} times after healing")
+
+
 def _any_full(world: World) -> bool:
     return any(engine.core.standing.full for engine in _engines(world))
 
@@ -191,12 +229,11 @@ def _require_read(world: World, node: Node) -> None:
 
 
 def _require_records(world: World) -> None:
-    """Every node that lost nothing shows the whole log; together, the fit ones always do."""
-    fit = [node for node in _whole(world) if node.name not in world.losses.unfit]
-    for node in fit:
+    """Every node that lost nothing shows the whole log; together, they always do."""
+    for node in _whole(world):
         if node not in world.losses:
             world.clients.readers.read_all([node])
-    world.clients.readers.read_all(fit)
+    world.clients.readers.read_all([*world.nodes.values()])
 
 
 def _require_appends(world: World) -> None:

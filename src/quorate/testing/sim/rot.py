@@ -41,7 +41,7 @@ def rot(node: Node, random: Random) -> str | None:
     if kind in ("short", "gone", "run", "zero-tail") and not name.endswith(".segment"):
         kind = "flip"
     older = {page: data for page, data in disk.files[name].older.items() if page < size}
-    if kind == "lost-write" and not (older and node.world.options.demands("lost-write")):
+    if kind == "lost-write" and not older:
         kind = "zero"
     position = random.randrange(size)
     page = position - position % PAGE

@@ -63,8 +63,8 @@ def options_of(
     known = [name for name in ADVERSARIES if name not in HELD_BACK or name in turned_on]
     asked = [name for name in known if name in turned_on]
     name = (asked or known)[turn % len(asked or known)]
-    settings = {"nodes": 3, "faults": (), "adversary": name, **SETTINGS.get(name, {})}
-    return replace(options, **settings)
+    settings = {"nodes": 3, "faults": (), "uneven_sizes": False, "adversary": name}
+    return replace(options, **{**settings, **SETTINGS.get(name, {})})
 
 
 def rotten_options(seed: int, events: int, turned_on: frozenset[str] = frozenset()) -> Options:

@@ -26,13 +26,13 @@ LOOKS = 64
 
 class _Work(NamedTuple):
     messages: int
-    # Producers, apps and attempts that were looked at one by one; 0 if the engine does not count.
+    # Producers and attempts that were looked at one by one, or changed.
     looked_at: int
 
 
 def check_work(node: Node, inputs: int, effects: Effects, applied: Index) -> None:
     """After a turn with so many inputs that applied so many entries."""
-    done = _Work(len(effects.sends), getattr(effects, "work", 0))
+    done = _Work(len(effects.sends), effects.work)
     peers, limits = len(node.world.names) - 1, node.config.limits
     budget = _Work(
         limits.held_messages + peers * (limits.window_messages + TALK + inputs + applied),

@@ -156,20 +156,23 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "disk_us": 50,
         "delay_us": 1000,
     },
-    # Several pages are kept; few others, so that the play has its events.
+    # Several pages are kept; nobody else appends, so that the play has its events.
     "full_disks": {
         **PLAIN,
         "stays_full": True,
         "reserve_bytes": 32 * 1024,
         "segment_bytes": 128 * 1024,
-        "client_gap_us": 100_000,
+        "client_gap_us": 10**9,
     },
     "big_entry": {
         **QUIET,
         "stays_full": True,
-        "limits": {"batch_bytes": 8 * 1024},
-        "segment_bytes": 64 * 1024,
-        "client_gap_us": 100_000,
+        "limits": {"batch_bytes": 20 * 1024},
+        "uneven": False,
+        "reserve_bytes": 15 * 1024,
+        "segment_bytes": 256 * 1024,
+        # Nobody else appends: the play measures the room.
+        "client_gap_us": 10**9,
     },
     # What comes together is one block of several entries, and each goes out by itself.
     "returned_page": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quorate.raft.messages import HeartbeatReply
 from quorate.storage.layout import PAGE
 from quorate.testing.disk.simulated import UNLIMITED
 
@@ -16,17 +17,20 @@ __all__ = ["big_entry", "full_disks"]
 FOREVER_US = 10**12
 # Of the pages that are kept on a full disk, the share that leaders may use up: one each.
 PAGES_USED = 0.75
-# A batch that needs more than the room that is left, and a node that is not full yet.
-BIG_BYTES = 6000
+# Steps of a disk until its node knows how much room is left.
+ROOM_IS_TOLD_STEPS = 4
+# More than the reserve of that play by less than a page.
+BIG_BYTES = 18_000
 
 
 def full_disks(stage: Stage) -> Script:
-    """All disks are full, and one leader after the other goes. Reads go on all the same."""
+    """Disks are full, those of a majority to the reserve, and one leader after the other goes.
+    Reads go on all the same."""
     world = stage.world
     yield stage.until_led()
     for node in stage.all:
         _fill(node)
-    while not all(_is_full(node) for node in stage.all):
+    while sum(_is_full(node) for node in stage.all) < world.quorum:
         leader = world.leader()
         if leader is not None:
             stage.append(leader)
@@ -58,22 +62,38 @@ def big_entry(stage: Stage) -> Script:
     if leader is None:
         return
     others = stage.others(leader)
+    yield stage.within(8, lambda: all(_has_spare(node) for node in stage.all))
     for node in others:
         _fill(node)
-    while leader.leads and not all(_room(node) < BIG_BYTES for node in others):
-        stage.append(leader)
-        yield 2 * (world.options.delay_us + world.options.disk_us)
+    needed = BIG_BYTES + world.options.reserve_bytes
+    yield from _append_until_left(stage, leader, needed + 2 * PAGE)
+    yield stage.election_us // 2
+    # From now on the leader does not hear how little room is left.
+    stage.lose(lambda envelope: type(envelope.message) is HeartbeatReply)
+    yield from _append_until_left(stage, leader, BIG_BYTES)
     last = leader.store.durable.last
     stage.append(leader, size=BIG_BYTES)
     yield stage.until_longer(leader, last)
     world.sometimes["batch logged that peers have no room for"] += leader.leads
     leader.kill()
     leader.start()
+    stage.mend()
     # The others do not hear each other until it has won.
     world.network.cut(world.links_between([others[0].name], [node.name for node in others[1:]]))
     yield stage.until_led_by([leader])
     stage.mend()
     yield FOREVER_US
+
+
+def _append_until_left(stage: Stage, leader: Node, room: int) -> Script:
+    """Append until no other node has more than ``room``, and each has all that was appended."""
+    world = stage.world
+    while leader.leads and any(_room(node) > room for node in stage.others(leader)):
+        last = leader.store.durable.last
+        stage.append(leader)
+        yield stage.until_longer(leader, last)
+        yield stage.until_equal(stage.all)
+        yield world.options.disk_us * ROOM_IS_TOLD_STEPS
 
 
 def _fill(node: Node) -> None:
@@ -87,6 +107,10 @@ def _room(node: Node) -> int:
     """Bytes for which there is room; one that is down holds nobody up."""
     room = node.engine.allowance.room if node.engine is not None else 0
     return UNLIMITED if room is None else room
+
+
+def _has_spare(node: Node) -> bool:
+    return node.store.flusher is not None and node.store.flusher.has_spare
 
 
 def _is_full(node: Node) -> bool:
