@@ -8,9 +8,10 @@ from cluster_rig import append_many, led
 from core_rig import ELECTION_TICKS
 from engine_rig import EngineRig
 from quorate.errors import StateDiverged
-from quorate.raft.messages import Append, StateHash
+from quorate.raft.messages import Append, Envelope, StateHash
 from quorate.raft.output import Refusal
 from quorate.replica.agreement import COMPARED_EVERY, KEPT, Agreement
+from quorate.replica.exchange import Deliver
 from quorate.state.producers import Producer
 from quorate.state.runs import Runs
 from quorate.types import BootId, Index, NodeId, Term
@@ -176,8 +177,8 @@ def test_a_doubt_is_not_forgotten_with_its_index() -> None:
         agreement.tick(PATIENCE + 1)
 
 
-def test_a_replica_in_doubt_repeats_itself_and_is_answered_by_one_that_is_not() -> None:
-    """The message that would have decided it was lost. Two in doubt do not answer each other."""
+def test_a_replica_in_doubt_asks_again_and_only_a_question_is_answered() -> None:
+    """The message that would have decided it was lost."""
     doubting = agreement_of(3)
     doubting.note_own(at(1), HERE)
     doubting.note_peer(N3, says(1, ELSEWHERE))
@@ -185,10 +186,12 @@ def test_a_replica_in_doubt_repeats_itself_and_is_answered_by_one_that_is_not() 
     assert doubting.tick(PATIENCE // 10) == (at(1), HERE)
     assert doubting.tick(PATIENCE // 10 + 1) is None
     assert doubting.note_peer(N3, says(1, ELSEWHERE)) is None
-    sure = agreement_of(3)
-    sure.note_own(at(1), HERE)
-    assert sure.note_peer(N2, says(1, HERE)) is None
-    assert sure.note_peer(N2, says(1, HERE)) == HERE
+    asked = agreement_of(3)
+    question = StateHash(Term(1), at(1), HERE, asks=True)
+    assert asked.note_peer(N2, question) is None  # it has not come that far itself
+    asked.note_own(at(1), HERE)
+    assert asked.note_peer(N2, question) == HERE
+    assert asked.note_peer(N2, says(1, HERE)) is None
 
 
 # -- in the engine -----------------------------------------------------------------------------
@@ -273,6 +276,21 @@ def test_the_third_replica_decides_if_it_comes_in_time() -> None:
     assert isinstance(cluster.nodes[N3].halted, StateDiverged)
     assert cluster.nodes[N1].halted is None
     assert cluster.nodes[N2].halted is None
+
+
+def test_a_digest_that_arrives_twice_is_not_answered_for_ever() -> None:
+    cluster = led(3)
+    append_many(cluster, "n1", COMPARED_EVERY)
+    cluster.run(5)
+    leader, digest = cluster.engine("n1"), cluster.engine("n2")._agreement._said[at(1)][N2]
+    message = StateHash(leader.core.standing.term, at(1), digest, asks=True)
+    envelope = Envelope(cluster.group, N1, N2, leader.boot, message)
+    for _ in range(2):
+        cluster.turn("n2", [Deliver(envelope)])
+    told = [one for one in cluster.table if isinstance(one.message, StateHash)]
+    assert [(one.source, one.target, one.message.asks) for one in told] == [(N2, N1, False)] * 2
+    cluster.deliver_all()
+    assert [one for one in cluster.table if isinstance(one.message, StateHash)] == []
 
 
 def test_a_lost_digest_is_told_again_to_a_replica_in_doubt() -> None:

@@ -202,11 +202,13 @@ class ReadIndexReply:
 
 @dataclass(slots=True)
 class StateHash:
-    """At ``index`` my state has this digest: yours must have the same."""
+    """The sender's state after ``index`` has this digest; every replica's must. ``asks``: the
+    sender is in doubt and wants the receiver's digest. An answer asks nothing, so that it ends."""
 
     term: Term
     index: Index
     digest: int
+    asks: bool = False
 
 
 Message = (

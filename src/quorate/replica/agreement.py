@@ -61,14 +61,12 @@ class Agreement:
     def note_peer(self, peer: NodeId, message: StateHash) -> int | None:
         """What ``peer`` said. Raises StateDiverged if this replica must not go on.
 
-        A peer that repeats itself is in doubt: what it has to be told is this replica's own digest.
+        Gives this replica's own digest if the peer asks for it and it is known.
         """
         if message.index % COMPARED_EVERY != 0:
             return None
-        said = self._said.get(message.index, {})
-        repeated = said.get(peer) == message.digest
         self._note(message.index, peer, message.digest)
-        return said.get(self._node) if repeated and self._doubt is None else None
+        return self._said.get(message.index, {}).get(self._node) if message.asks else None
 
     def tick(self, clock: int) -> tuple[Index, int] | None:
         """Time passes. Raises StateDiverged if a doubt lasted too long. What to tell every peer

@@ -197,7 +197,7 @@ class Engine:
             doubted = self._agreement.tick(core.standing.clock)
             if doubted is not None:
                 for peer in core.standing.peers:
-                    self._tell_state(peer, *doubted, effects)
+                    self._tell_state(peer, *doubted, effects, asks=True)
         proposals = self._proposals
         proposals.end_lost_leadership(effects.answers)
         self._expire()
@@ -359,14 +359,13 @@ class Engine:
         digest = self.state.digest()
         self._proposals.check_applied(index, digest)
         self._agreement.note_own(index, digest)
-        standing = self.core.standing
-        for peer in standing.peers:
-            message = StateHash(standing.term, index, digest)
-            envelope = Envelope(self._group, self.node, peer, self._boot, message)
-            self.durability.send(envelope, effects.sends)
+        for peer in self.core.standing.peers:
+            self._tell_state(peer, index, digest, effects)
 
-    def _tell_state(self, peer: NodeId, index: Index, digest: int, effects: Effects) -> None:
-        message = StateHash(self.core.standing.term, index, digest)
+    def _tell_state(
+        self, peer: NodeId, index: Index, digest: int, effects: Effects, *, asks: bool = False
+    ) -> None:
+        message = StateHash(self.core.standing.term, index, digest, asks)
         envelope = Envelope(self._group, self.node, peer, self._boot, message)
         self.durability.send(envelope, effects.sends)
 

@@ -84,7 +84,7 @@ MESSAGES: tuple[raft.Message, ...] = (
     raft.ReadIndex(Term(4), _REQUEST),
     raft.ReadIndexReply(Term(4), _REQUEST, None),
     raft.ReadIndexReply(Term(4), _REQUEST, Index(2)),
-    raft.StateHash(Term(4), Index(2), 0x0123456789ABCDEF),
+    raft.StateHash(Term(4), Index(2), 0x0123456789ABCDEF, asks=True),
 )
 
 _FOUND = calls.LogFound("orders", LOG_ID, "n2", NODES)

@@ -138,9 +138,9 @@ _CODECS: dict[
     ),
     StateHash: (
         MessageKind.STATE_HASH,
-        struct.Struct("<QQQ"),
-        lambda m: (m.term, m.index, m.digest),
-        StateHash,
+        struct.Struct("<QQQB"),
+        lambda m: (m.term, m.index, m.digest, m.asks),
+        lambda term, index, digest, asks: StateHash(term, index, digest, _flag(asks)),
     ),
 }
 # term, number, prev (index, term, chain), committed, entries; the sizes of the entries follow

@@ -177,8 +177,17 @@ ADVERSITY = (
         "lost-digest-stays-lost",
         "a replica in doubt is told again what others have",
         "replica/agreement.py",
-        "return said.get(self._node) if repeated and self._doubt is None else None",
+        "return self._said.get(message.index, {}).get(self._node) if message.asks else None",
         "return None",
+    ),
+    Mutant(
+        "answers-are-answered",
+        "an answer to a replica in doubt is not answered",
+        "replica/engine.py",
+        "                    self._tell_state(envelope.source, message.index, own, effects)",
+        "                    self._tell_state(\n"
+        "                        envelope.source, message.index, own, effects, asks=True\n"
+        "                    )",
     ),
     # -- elections and durability --------------------------------------------------------------
     Mutant(

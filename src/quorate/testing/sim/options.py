@@ -31,7 +31,7 @@ FAULTS = (
 
 # What finds bugs that are not fixed yet: no seed has it unless it is asked for (``--with``).
 # Faults, adversaries, switches of the options and demands.
-HELD_BACK = frozenset({"damage_ahead", "storm", "torn_pages"})
+HELD_BACK = frozenset({"damage_ahead", "torn_pages"})
 
 # What happens to single messages: the chance of each, if it is on.
 NOISES = ("loss", "duplicate", "reorder", "late", "stray")

@@ -54,8 +54,7 @@ class World:
         self.now = 0
         self.events = 0
         # More than any run needs that comes to rest.
-        storm = max(STORM_EVENTS, 20 * options.events)
-        self._events_max = storm if options.demands("storm") else VIRTUAL_US_MAX
+        self._events_max = max(STORM_EVENTS, 20 * options.events)
         # Stands for everything that happened, in order: equal for equal runs.
         self.trace = 0
         self.sometimes: Counter[str] = Counter()
