@@ -356,8 +356,8 @@ async def test_a_full_disk_holds_the_catalog_up_and_stops_nobody(
                 raise OSError(refusals.pop(), "as told")
             replace_file(vfs, data)
 
-        replace_file = manifests._replace
-        monkeypatch.setattr(manifests, "_replace", full)
+        replace_file = manifests.replace_manifest
+        monkeypatch.setattr(manifests, "replace_manifest", full)
         log = await create(cluster, "orders")
         assert refusals == []
         async with leader_of(cluster, "orders") as client:

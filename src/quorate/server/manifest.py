@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from quorate.storage.vfs import Vfs
     from quorate.types import NodeId
 
-__all__ = ["PASSING", "ManifestFile", "check_log", "drop_spare", "make_log", "remove_log"]
+__all__ = [
+    "PASSING",
+    "ManifestFile",
+    "check_log",
+    "drop_spare",
+    "make_log",
+    "remove_log",
+    "replace_manifest",
+]
 
 log = logging.getLogger(__name__)
 
@@ -84,18 +92,20 @@ class ManifestFile:
     async def save(self) -> None:
         """Durable when it returns. Raises OSError, and then the file is as it was."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, _replace, self._vfs, self.manifest.encode())
+        await loop.run_in_executor(
+            self._thread, replace_manifest, self._vfs, self.manifest.encode()
+        )
 
     def save_now(self) -> None:
         """The same for whoever cannot wait otherwise: rare, because everything else waits too."""
-        self._thread.submit(_replace, self._vfs, self.manifest.encode()).result()
+        self._thread.submit(replace_manifest, self._vfs, self.manifest.encode()).result()
 
     def close(self) -> None:
         self._thread.shutdown()
         self._vfs.close()
 
 
-def _replace(vfs: Vfs, data: bytes) -> None:
+def replace_manifest(vfs: Vfs, data: bytes) -> None:
     """A crash leaves the new file or the one before.
 
     The file that is written next is allocated ahead: a node must be able to count its start, and to
