@@ -1,0 +1,216 @@
+"""Clients of a simulated fleet: they create, delete, append and read, and try again.
+
+A try that no node answers in time is tried again elsewhere, with the same incarnation. Some calls
+are repeated long after they were answered: a network may do that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from quorate.errors import (
+    LogExists,
+    LogNotFound,
+    LogRecreated,
+    OffsetMismatch,
+    QuorateError,
+)
+from quorate.replica.exchange import ReadAnswer, Receipt
+from quorate.testing.fleet import calls
+from quorate.testing.fleet.world import ELECTION_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from quorate.testing.fleet.process import Process, Work
+    from quorate.testing.fleet.world import World
+
+__all__ = ["Call", "Clients", "Log"]
+
+NAMES = ("orders", "clicks", "audit", "trades")
+TRIES = 8
+TIMEOUT_US = 3 * ELECTION_MS * 1000
+PAUSE_US = 100_000
+GAP_US = 25_000
+# A call with one of these answers is over.
+FINAL = (LogExists, LogNotFound, LogRecreated, OffsetMismatch)
+
+
+class Log(NamedTuple):
+    """A log as a client drew it."""
+
+    name: str
+    incarnation: int
+    drawn_at: int
+
+
+@dataclass(slots=True)
+class Call:
+    """What a client wants, however often it has to ask."""
+
+    kind: Literal["create", "delete", "append", "read"]
+    log: Log
+    patient: bool = False
+    tries: int = 0
+    # The answer that ended it; None as long as it is open, or if it was given up.
+    answer: object = None
+    over: bool = False
+
+    @property
+    def succeeded(self) -> bool:
+        return self.over and self.answer is not None and not isinstance(self.answer, QuorateError)
+
+
+class Clients:
+    """All of them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.random
+        # Logs that were drawn, live or not.
+        self.drawn: list[Log] = []
+        # Those whose deletion a client was told, and those it was told of that they are made.
+        self.told_made: set[int] = set()
+        self.told_deleted: set[int] = set()
+        self._batches = 0
+
+    def run(self) -> None:
+        """Ask for something now, and again after a while, until the world is calm."""
+        if not self._world.calm:
+            self._ask_something()
+            self._world.after(self._random.randrange(1, 2 * GAP_US), self.run)
+
+    def _ask_something(self) -> None:
+        random = self._random
+        roll = random.random()
+        if roll < 0.06 or not self.drawn:
+            self.begin(Call("create", self.draw(random.choice(NAMES))))
+        elif roll < 0.09:
+            self.begin(Call("delete", random.choice(self.drawn[-6:])))
+        elif roll < 0.12:
+            # Long after the first one was answered, or deleted.
+            self.begin(Call(random.choice(("create", "delete")), random.choice(self.drawn)))
+        else:
+            made = [log for log in self.drawn if log.incarnation in self.told_made]
+            log = random.choice(made[-4:] or self.drawn[-4:])
+            self.begin(Call("append" if roll < 0.7 else "read", log))
+
+    def draw(self, name: str) -> Log:
+        """A log that nobody has asked for yet. A client asks any node where the catalog ends; what
+        it is told may be old."""
+        ends = [
+            process.catalog.applied
+            for node in self._world.nodes.values()
+            if (process := node.process) is not None and node.good and process.takes_part
+        ]
+        drawn_at = self._random.choice(ends) if ends else 0
+        log = Log(name, self._random.getrandbits(128), drawn_at)
+        self.drawn.append(log)
+        return log
+
+    # -- one call ------------------------------------------------------------------------------
+
+    def begin(self, call: Call) -> Call:
+        """Ask, and ask again until there is a final answer or the client gives up."""
+        world, (_, incarnation, _) = self._world, call.log
+        if call.kind == "create" and incarnation in world.history.deleted:
+            world.sometimes["create retried after delete"] += 1
+        if call.kind == "delete" and incarnation in world.history.deleted:
+            world.sometimes["delete retried"] += 1
+        self._try(call)
+        return call
+
+    def _try(self, call: Call) -> None:
+        if call.over:
+            return
+        if call.tries >= TRIES and not call.patient:
+            call.over = True
+            return
+        call.tries += 1
+        process = self._choose(call)
+        if process is None:
+            self._world.after(PAUSE_US, self._try, call)
+            return
+        number = call.tries
+        process.run(process.begin, self._serve(process, call))
+        self._world.after(TIMEOUT_US, self._time_out, call, number)
+
+    def _choose(self, call: Call) -> Process | None:
+        """Half of the tries go where a leader is said to be, the others anywhere."""
+        incarnation = call.log.incarnation
+        if call.kind in ("create", "delete"):
+            incarnation = self._world.catalog
+        running = [
+            node.process
+            for node in self._world.nodes.values()
+            if node.process is not None and node.process.takes_part
+        ]
+        leaders = [
+            process
+            for process in running
+            if (replica := process.replicas.get(incarnation)) is not None and replica.leads
+        ]
+        pool = leaders if leaders and self._random.random() < 0.8 else running
+        return self._random.choice(pool) if pool else None
+
+    def _time_out(self, call: Call, number: int) -> None:
+        if call.tries == number:
+            self._try(call)
+
+    def _serve(self, process: Process, call: Call) -> Work:
+        """One try, on a node. The answer reaches the client unless the process ends before."""
+        history, log = self._world.history, call.log
+        deleted_before = log.incarnation in history.deleted
+        end_before = history.log(log.incarnation).end
+        number = call.tries
+        self._batches += 1
+        batch = b"batch %d" % self._batches
+        try:
+            answer = yield from self._work(process, call, batch)
+        except QuorateError as error:
+            answer = error
+        if isinstance(answer, QuorateError):
+            self._refused(call, number, answer)
+            return
+        if isinstance(answer, Receipt):
+            history.appended(log.incarnation, answer, batch)
+        elif isinstance(answer, ReadAnswer):
+            history.read(log.incarnation, end_before, answer.end_offset)
+        elif call.kind == "create":
+            history.created(log.incarnation, deleted_before=deleted_before)
+            self.told_made.add(log.incarnation)
+        else:
+            history.removed(log.incarnation)
+            self.told_deleted.add(log.incarnation)
+        self._world.sometimes[f"{call.kind} answered"] += 1
+        call.answer, call.over = answer or True, True
+
+    def _work(self, process: Process, call: Call, batch: bytes) -> Generator[int, None, object]:
+        name, incarnation, drawn_at = call.log
+        if call.kind == "create":
+            yield from calls.create(process, name, incarnation, drawn_at)
+            return True
+        if call.kind == "delete":
+            yield from calls.delete(process, name, incarnation)
+            return True
+        if call.kind == "append":
+            return (yield from calls.append(process, incarnation, batch))
+        return (yield from calls.read(process, incarnation))
+
+    def _refused(self, call: Call, number: int, problem: QuorateError) -> None:
+        if call.over or call.tries != number:
+            return
+        if isinstance(problem, FINAL):
+            self._world.sometimes[f"{call.kind} refused: {problem.code}"] += 1
+            call.answer, call.over = problem, True
+            self._judge_refusal(call, problem)
+        else:
+            self._world.after(PAUSE_US, self._try, call)
+
+    def _judge_refusal(self, call: Call, problem: QuorateError) -> None:
+        """A log that was never deleted is not said to be gone once its creation was told."""
+        log, history = call.log, self._world.history
+        lost = log.incarnation in self.told_made and log.incarnation not in history.deleted
+        if lost and isinstance(problem, LogNotFound):
+            self._world.violate("acknowledged", f"{log} was created and is refused: {problem}")

@@ -1,0 +1,229 @@
+"""What happens to the nodes of a fleet, and how much of it a cluster has to stand.
+
+A minority of nodes is ever *spoiled*: wiped, rolled back or robbed of the folder of a log. The
+others only crash.
+
+Which rollbacks are seen (ADR 20): a peer refuses an older copy if it knows a later start of the
+node than the one in which the copy was made. So a copy is restored here only when every node that
+is not spoiled has written down a later start. Not restored, because no node could see it:
+
+- a copy that was made during the newest start that some peer knows. It looks like a crash;
+- a copy of a node some peer of which was away during all later starts.
+
+And a node is started fewer than 64 times on an older copy: so many starts are remembered.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from quorate.testing.fleet.plays import PLAYS
+from quorate.testing.fleet.world import ELECTION_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quorate.testing.fleet.disk import Trouble
+    from quorate.testing.fleet.node import Node
+    from quorate.testing.fleet.plays import Play
+    from quorate.testing.fleet.world import World
+
+__all__ = ["Faults"]
+
+CALLS_MAX = 14
+COPIES_MAX = 3
+US = 1000
+FAULTS = (
+    "kill", "kill", "power", "power_in_call", "power_in_call", "cut", "no_room", "copy", "copy",
+    "roll_back", "roll_back", "wipe", "lose_log",
+)  # fmt: skip
+
+
+class Faults:
+    """Draws faults until the world is calm."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.random
+        minority = (len(world.nodes) - 1) // 2
+        # Only these are ever spoiled.
+        self.spoilable = self._random.sample([*world.nodes.values()], minority)
+        self._gap_us = self._random.choice((1, 2, 4)) * ELECTION_MS * US
+        # A wipe before all nodes have made their catalogs may stop the first start of the cluster
+        # for good, and should: few seeds have one.
+        self._early_wipes = self._random.random() < 0.15
+
+    def run(self) -> None:
+        """Begin: one seed of six of three nodes with each play, the others with random faults."""
+        world = self._world
+        plays = (*PLAYS, None, None, None, None)
+        play = self._random.choice(plays) if len(world.nodes) == 3 else None
+        if play is None:
+            self._start_nodes()
+            self._strike()
+        else:
+            world.sometimes[f"play {play.__name__}"] += 1
+            self._go_on(play(world, self))
+
+    def _go_on(self, play: Play) -> None:
+        delay = next(play, None)
+        if delay is None:
+            self._strike()
+        elif not self._world.calm:
+            self._world.after(delay, self._go_on, play)
+
+    def _start_nodes(self) -> None:
+        """Most at once; in most seeds some come much later."""
+        world, random = self._world, self._random
+        late = random.sample([*world.nodes.values()], random.choice((0, 1, len(world.nodes) // 2)))
+        for node in world.nodes.values():
+            delay = random.randrange(4, 12) * ELECTION_MS * US if node in late else 0
+            world.after(delay + random.randrange(1, 20_000), node.start)
+
+    def _strike(self) -> None:
+        world = self._world
+        if not world.calm:
+            world.after(self._random.randrange(1, 2 * self._gap_us), self._strike)
+            self._acts[self._random.choice(FAULTS)]()
+
+    @property
+    def _acts(self) -> dict[str, Callable[[], None]]:
+        return {
+            "kill": self._kill, "power": self._power, "power_in_call": self._power_in_call,
+            "cut": self._cut, "no_room": self._no_room, "copy": self._copy_one,
+            "roll_back": self._roll_back_one, "wipe": self._wipe_one, "lose_log": self._lose_log,
+        }  # fmt: skip
+
+    def _pick(self) -> Node:
+        """Half of the faults hit the leader of the catalog."""
+        nodes = [node for node in self._world.nodes.values() if node.began]
+        leaders = [node for node in nodes if node.leads_catalog]
+        if leaders and self._random.random() < 0.5:
+            return leaders[0]
+        return self._random.choice(nodes or [*self._world.nodes.values()])
+
+    # -- what passes ---------------------------------------------------------------------------
+
+    def _kill(self) -> None:
+        node = self._pick()
+        node.kill()
+        self._world.start_later(node)
+
+    def _power(self) -> None:
+        node = self._pick()
+        node.cut_power()
+        self._world.start_later(node)
+
+    def _power_in_call(self) -> None:
+        """The power fails some calls of the disk later. In half of the cases the node starts just
+        before, so that this hits the manifest with the new start."""
+        node = self._pick()
+        if self._random.random() < 0.5:
+            node.kill()
+            self._arm(node)
+            node.start()
+        else:
+            self._arm(node)
+
+    def _arm(self, node: Node) -> None:
+        node.trouble.calls_left = self._random.randrange(CALLS_MAX)
+
+    def _cut(self) -> None:
+        """One node, or two, hear nothing of the others for a while."""
+        world = self._world
+        names = [*world.nodes]
+        side = self._random.sample(names, self._random.choice((1, 1, 2)))
+        for one in side:
+            for other in names:
+                if other not in side:
+                    world.cut(one, other)
+        world.after(self._random.randrange(1, 6 * ELECTION_MS * US), world.cuts.clear)
+
+    def _no_room(self) -> None:
+        """For a while no log can be made on a node, and it cannot open another file."""
+        trouble = self._pick().trouble
+        trouble.refusal = self._random.choice((errno.ENOSPC, errno.EMFILE))
+        self._world.after(self._random.randrange(1, 3 * ELECTION_MS * US), _make_room, trouble)
+
+    # -- what does not -------------------------------------------------------------------------
+
+    @property
+    def _all_formed(self) -> bool:
+        return all(
+            (manifest := node.directory.durable_manifest) is not None and manifest.formed
+            for node in self._world.nodes.values()
+        )
+
+    def _copy_one(self) -> None:
+        nodes = [node for node in self.spoilable if node.began and node.good]
+        if nodes:
+            self.copy(self._random.choice(nodes))
+
+    def copy(self, node: Node) -> None:
+        """Make a copy of the directory of a node, as it is now."""
+        node.copies = [*node.copies, (node.starts, node.directory.copy())][-COPIES_MAX:]
+
+    def _roll_back_one(self) -> None:
+        """In some cases another node is wiped at the same time."""
+        nodes = [node for node in self.spoilable if node.good]
+        rolled_back = nodes and self._all_formed and self.roll_back(self._random.choice(nodes))
+        if rolled_back and self._random.random() < 0.3:
+            self._wipe_one()
+
+    def roll_back(self, node: Node) -> bool:
+        """Restore a copy that is seen to be one; whether there is such a copy."""
+        seen = [copy for start, copy in node.copies if self._all_know_later(node, start)]
+        if seen:
+            node.roll_back(self._random.choice(seen))
+            self._world.sometimes["rolled back"] += 1
+            self._world.start_later(node)
+        return bool(seen)
+
+    def _all_know_later(self, node: Node, start: int) -> bool:
+        """Whether every peer that is not spoiled has written down a later start of ``node``."""
+        storage = node.directory.storage
+        for peer in self._world.nodes.values():
+            if peer is node or not peer.good:
+                continue
+            manifest = peer.directory.durable_manifest
+            known = manifest.nodes[node.name] if manifest is not None else None
+            if known is None or known.storage != storage or known.start <= start:
+                return False
+        return True
+
+    def _wipe_one(self) -> None:
+        nodes = [node for node in self.spoilable if node.began and node.good]
+        if nodes and (self._early_wipes or self._all_formed):
+            self.wipe(self._random.choice(nodes))
+
+    def wipe(self, node: Node) -> None:
+        """Replace the disk of a node by an empty one."""
+        storage = node.directory.storage
+        node.wipe()
+        # A disk that no other node has written down is missed by none.
+        node.wiped = any(
+            (manifest := peer.directory.durable_manifest) is not None
+            and manifest.nodes[node.name].storage == storage
+            for peer in self._world.nodes.values()
+            if peer is not node
+        )
+        self._world.sometimes["wiped"] += 1
+        self._world.start_later(node)
+
+    def _lose_log(self) -> None:
+        """The folder of a log is gone when the node starts again."""
+        for node in self.spoilable:
+            logs = sorted({*node.directory.logs} - {self._world.catalog} - node.lost_logs)
+            if node.good and logs and self._random.random() < 0.5:
+                node.kill()
+                lost = self._random.choice(logs)
+                manifest = node.directory.durable_manifest
+                if manifest is not None and lost in manifest.logs:
+                    node.directory.lose_log(lost)
+                self._world.start_later(node)
+                return
+
+
+def _make_room(trouble: Trouble) -> None:
+    trouble.refusal = 0

@@ -1,0 +1,254 @@
+"""What the world knows and no node does: the one history of every log, and who may open one.
+
+Every log has one history: what any replica ever held committed agrees, by index, term and chain,
+with what all others held at all times. The chain stands for all entries up to it, so the position
+is compared and not the bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from quorate.batch import Batch
+from quorate.entry import unpack_batches
+from quorate.storage.manifest import LogState
+from quorate.testing.sim.violation import Violation
+from quorate.types import EntryKind, Index, NodeId, Position, Term
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quorate.entry import Entry
+    from quorate.replica.exchange import Receipt
+    from quorate.testing.fleet.node import Node
+    from quorate.testing.fleet.process import Process
+    from quorate.testing.fleet.replica import Replica
+    from quorate.testing.fleet.world import World
+
+__all__ = ["History", "records_of"]
+
+
+def records_of(entry: Entry) -> Iterator[bytes]:
+    """The values of the records of a data entry of the catalog."""
+    if entry.kind is EntryKind.DATA:
+        for batch, _ in unpack_batches(entry):
+            yield from (record.value for record in Batch.parse(batch))
+
+
+class _Committed:
+    """What was committed in one log, anywhere."""
+
+    def __init__(self) -> None:
+        # By index - 1: the position, and the lowest term in which a replica held it committed.
+        self.positions: list[Position] = []
+        self.terms: list[Term] = []
+        # Offsets that were acknowledged, each with what was appended.
+        self.acknowledged: dict[int, bytes] = {}
+        # Where the acknowledged records end.
+        self.end = 0
+        # The process that led each term.
+        self.leaders: dict[Term, int] = {}
+
+
+class History:
+    """Global knowledge, and the rules that are held against it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._logs: dict[int, _Committed] = {}
+        # What the records of the catalog say, worked out a second time: live logs by name, and
+        # every incarnation that was deleted. None is ever forgotten here.
+        self.live: dict[str, int] = {}
+        self.deleted: set[int] = set()
+        self.made: set[int] = set()
+        # How many records the catalog has.
+        self.records = 0
+        # Each node with the disk on which it opened its catalog.
+        self._opened_on: dict[NodeId, bytes] = {}
+        # (disk, node, disk of that node): the first had the last written down, durably.
+        self._bindings: set[tuple[bytes, NodeId, bytes]] = set()
+        # All that was committed, in the order in which it was: stands for the whole run.
+        self.trace: list[Position] = []
+
+    def log(self, incarnation: int) -> _Committed:
+        return self._logs.setdefault(incarnation, _Committed())
+
+    # -- one history ---------------------------------------------------------------------------
+
+    def opened(self, replica: Replica) -> None:
+        """A replica begins with what its disk proves."""
+        self.turned(replica)
+
+    def turned(self, replica: Replica) -> None:
+        """A replica has had a turn."""
+        engine = replica.engine
+        standing = engine.core.standing
+        if standing.committed > replica.checked:
+            self._check_committed(replica)
+        if replica.leads and not replica.led:
+            self._check_leader(replica)
+        replica.led = replica.leads
+
+    def _check_committed(self, replica: Replica) -> None:
+        standing = replica.engine.core.standing
+        known = self.log(replica.incarnation)
+        is_catalog = replica.incarnation == self._world.catalog
+        first = Index(replica.checked + 1)
+        replica.checked = standing.committed
+        for entry in standing.log.walk(first, Index(standing.committed + 1)):
+            row = entry.index - 1
+            if row == len(known.positions):
+                known.positions.append(entry.position)
+                known.terms.append(standing.term)
+                self.trace.append(entry.position)
+                if is_catalog:
+                    for value in records_of(entry):
+                        self._take(msgspec.msgpack.decode(value))
+            elif known.positions[row] != entry.position:
+                raise Violation(
+                    "one-history",
+                    f"{replica.place} committed {entry.position}, another replica has committed "
+                    f"{known.positions[row]}",
+                )
+            known.terms[row] = min(known.terms[row], standing.term)
+
+    def _check_leader(self, replica: Replica) -> None:
+        """A leader has all that was committed in terms before its own."""
+        standing = replica.engine.core.standing
+        known = self.log(replica.incarnation)
+        number = known.leaders.setdefault(standing.term, replica.process_number)
+        if number != replica.process_number:
+            raise Violation("one-leader", f"{replica.place} leads term {standing.term} too")
+        for position, term in zip(known.positions, known.terms, strict=True):
+            if term < standing.term and (
+                position.index > standing.log.last_index
+                or (
+                    position.index >= standing.log.first_in_memory
+                    and standing.log.position(position.index) != position
+                )
+            ):
+                raise Violation(
+                    "leader", f"{replica.place} leads {standing.term}, lacks {position}"
+                )
+
+    # -- the catalog's records -----------------------------------------------------------------
+
+    def _take(self, record: dict[str, Any]) -> None:
+        """A record was committed for the first time. The leader judged it before it was logged, so
+        each one changes something."""
+        name, incarnation = record["name"], int.from_bytes(record["incarnation"], "little")
+        self.records += 1
+        if record["op"] == "create":
+            if incarnation in self.deleted:
+                raise Violation("deleted", f"log {incarnation:x} was deleted and is made again")
+            if name in self.live:
+                raise Violation("name", f"log {name} is made while {self.live[name]:x} has it")
+            self.live[name] = incarnation
+            self.made.add(incarnation)
+        else:
+            if self.live.get(name) != incarnation:
+                raise Violation("name", f"log {name}, {incarnation:x} is deleted and not there")
+            del self.live[name]
+            self.deleted.add(incarnation)
+
+    # -- what clients were told ----------------------------------------------------------------
+
+    def appended(self, incarnation: int, receipt: Receipt, batch: bytes) -> None:
+        """A client was told that its batch is in the log."""
+        known = self.log(incarnation)
+        other = known.acknowledged.setdefault(receipt.offset, batch)
+        if other is not batch:
+            raise Violation("offsets", f"offset {receipt.offset} of {incarnation:x} given twice")
+        known.end = max(known.end, receipt.offset + 1)
+        row = receipt.index - 1
+        if row >= len(known.positions) or known.positions[row].term != receipt.term:
+            raise Violation("acknowledged", f"{receipt} of {incarnation:x} is not committed")
+
+    def read(self, incarnation: int, end_before: int, end: int) -> None:
+        """A read that began when ``end_before`` records were acknowledged was told an end."""
+        if end < end_before:
+            raise Violation("read", f"log {incarnation:x} ends at {end}, {end_before} were given")
+
+    def created(self, incarnation: int, *, deleted_before: bool) -> None:
+        """A client was told that its log exists."""
+        if deleted_before:
+            raise Violation("deleted", f"a create of {incarnation:x} succeeds after its deletion")
+        if incarnation not in self.made:
+            raise Violation("acknowledged", f"the creation of {incarnation:x} is not committed")
+
+    def removed(self, incarnation: int) -> None:
+        """A client was told that its log is deleted."""
+        if incarnation not in self.deleted:
+            raise Violation("acknowledged", f"the deletion of {incarnation:x} is not committed")
+
+    # -- disks ---------------------------------------------------------------------------------
+
+    def opens_catalog(self, process: Process) -> None:
+        """A node is about to open its catalog: it must be the only disk of that name that ever did,
+        and on its first start every node must have it written down."""
+        node = process.node
+        storage = node.directory.storage
+        assert storage is not None  # the process runs
+        if self._opened_on.setdefault(node.name, storage) != storage:
+            raise Violation("wiped", f"{node.name} opens its catalog on a second disk")
+        if process.manifest.formed:
+            return
+        for peer in self._world.nodes.values():
+            if peer is node:
+                continue
+            bound = process.manifest.nodes[peer.name].storage
+            if bound is None or (bound, node.name, storage) not in self._bindings:
+                raise Violation(
+                    "first-start", f"{node.name} opens its catalog, {peer.name} does not know it"
+                )
+
+    def saved(self, node: Node) -> None:
+        """The manifest of a node was replaced."""
+        directory = node.directory
+        manifest, storage = directory.durable_manifest, directory.storage
+        if manifest is None or storage is None:
+            raise Violation("manifest", f"{node.name} has no manifest that can be read")
+        for name, member in manifest.nodes.items():
+            if member.storage is not None:
+                self._bindings.add((storage, name, member.storage))
+        self._check_done(node)
+
+    def check_manifest(self, node: Node) -> None:
+        """After a power cut: the manifest can be read and says nothing that was not done."""
+        if not node.directory.has_durable_manifest:
+            if node.directory.logs:
+                raise Violation("manifest", f"{node.name} has logs and no manifest")
+            return
+        if node.directory.durable_manifest is None:
+            raise Violation("manifest", f"the manifest of {node.name} cannot be read")
+        self._check_done(node)
+
+    def _check_done(self, node: Node) -> None:
+        manifest = node.directory.durable_manifest
+        assert manifest is not None  # the callers looked
+        if manifest.applied > self.records:
+            raise Violation(
+                "manifest",
+                f"{node.name} has carried out {manifest.applied} records of {self.records}",
+            )
+        for incarnation, life in manifest.logs.items():
+            made = life.state is LogState.MADE and incarnation not in node.lost_logs
+            if made and not node.directory.has_durable_log(incarnation):
+                raise Violation("manifest", f"{node.name} says {incarnation:x} is made: it is not")
+            if life.state is LogState.DELETING and incarnation not in self.deleted:
+                raise Violation("manifest", f"{node.name} deletes {incarnation:x}: nobody said so")
+
+    def dropped(self, node: Node, incarnation: int) -> None:
+        """A manifest does not name a log any more."""
+        if node.directory.is_durable(incarnation):
+            raise Violation("manifest", f"{node.name} forgot {incarnation:x}, its files are there")
+
+    # -- links ---------------------------------------------------------------------------------
+
+    def linked(self, one: Node, other: Node) -> None:
+        """Two nodes accepted each other: messages may pass."""
+        if one.rolled_back != other.rolled_back:
+            old = one if one.rolled_back else other
+            raise Violation("rolled-back", f"{old.name} runs on an older copy and is let in")

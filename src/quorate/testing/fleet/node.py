@@ -1,0 +1,88 @@
+"""A simulated node: its data directory, and the process that runs on it if one does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.testing.fleet.disk import Directory, Trouble
+from quorate.testing.fleet.process import Process
+
+if TYPE_CHECKING:
+    from quorate.testing.fleet.world import World
+    from quorate.types import NodeId
+
+__all__ = ["Node"]
+
+
+class Node:
+    """The process comes and goes; the directory stays until it is wiped or rolled back."""
+
+    def __init__(self, world: World, name: NodeId) -> None:
+        self.world = world
+        self.name = name
+        self.trouble = Trouble()
+        self.directory = Directory(self.trouble)
+        self.process: Process | None = None
+        # It was started once: before that there is nothing to kill.
+        self.began = False
+        # Its directory is an older copy. It must never be let in again.
+        self.rolled_back = False
+        # Its directory was replaced by an empty one after a peer had written down its disk.
+        self.wiped = False
+        # Copies of the directory, each with the number of the start in which it was made.
+        self.copies: list[tuple[int, Directory]] = []
+
+    @property
+    def good(self) -> bool:
+        """Whether the cluster may count on it."""
+        return not self.rolled_back and not self.wiped
+
+    @property
+    def lost_logs(self) -> set[int]:
+        """Logs whose folder somebody removed."""
+        return self.directory.lost_logs
+
+    @property
+    def starts(self) -> int:
+        """The newest start that its manifest counts."""
+        manifest = self.directory.durable_manifest
+        return max(manifest.starts, default=0) if manifest is not None else 0
+
+    @property
+    def leads_catalog(self) -> bool:
+        process = self.process
+        replica = process.replicas.get(self.world.catalog) if process is not None else None
+        return replica is not None and replica.leads
+
+    def start(self) -> None:
+        if self.process is None:
+            self.began = True
+            if self.directory.storage is None:
+                self.directory.storage = self.world.random.randbytes(16)
+            process = self.process = Process(self)
+            process.run(process.start)
+
+    def kill(self) -> None:
+        """End the process; its writes stay readable, durable or not."""
+        process, self.process = self.process, None
+        self.trouble.calls_left = None
+        if process is not None:
+            process.end()
+
+    def cut_power(self) -> None:
+        """End the process; what was not synced is kept, lost or torn."""
+        self.kill()
+        self.directory.power_cut(self.world.draw_fate)
+        self.world.history.check_manifest(self)
+
+    def wipe(self) -> None:
+        """The disk is replaced by an empty one."""
+        self.kill()
+        self.directory = Directory(self.trouble)
+        self.copies.clear()
+
+    def roll_back(self, copy: Directory) -> None:
+        """The directory is what it was when ``copy`` was made."""
+        self.kill()
+        self.directory = copy.copy()
+        self.rolled_back = True

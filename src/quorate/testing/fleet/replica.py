@@ -1,0 +1,191 @@
+"""One replica of a simulated node: a real engine over the real storage on a simulated disk."""
+
+from __future__ import annotations
+
+from itertools import chain
+from random import Random
+from typing import TYPE_CHECKING
+
+from quorate.errors import NotLeader
+from quorate.replica.engine import Engine
+from quorate.replica.exchange import Deliver, Flushed, Propose, Read, Room
+from quorate.storage.layout import LogId
+from quorate.storage.recovered import Recovered
+from quorate.storage.recovery import open_log
+from quorate.types import GroupId, Index, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from quorate.raft.messages import Envelope
+    from quorate.replica.exchange import Effects, Input, Result
+    from quorate.state.judge import AppendTerms
+    from quorate.storage.flusher import Flush, Flusher
+    from quorate.storage.log import SegmentLog
+    from quorate.testing.fleet.process import Process
+    from quorate.types import NodeId
+
+__all__ = ["CLUSTER", "Question", "Replica", "open_replica"]
+
+CLUSTER = "fleet"
+
+
+class Question:
+    """What was asked of a replica, and its answer once there is one."""
+
+    def __init__(self) -> None:
+        self.result: Result | None = None
+
+
+def open_replica(
+    process: Process, incarnation: int, nodes: tuple[NodeId, ...]
+) -> Generator[str, None, Replica]:
+    """A plan, as replica/opening.py has it."""
+    world, node = process.world, process.node
+    directory = node.directory
+    assert directory.storage is not None  # the node was started
+    random = Random(f"{world.seed}/{process.number}/{incarnation}")
+    config = world.config
+    log, flusher = yield from open_log(
+        directory.log_vfs(incarnation),
+        LogId(incarnation, directory.storage),
+        config.storage.segment_bytes,
+        lambda: random.getrandbits(64),
+        least_bytes=config.least_segment_bytes,
+        reserve_bytes=config.storage.reserve_bytes,
+    )
+    group = GroupId(CLUSTER, incarnation)
+    now_ms = world.now // 1000
+    engine = Engine(group, node.name, nodes, config, Recovered.of(log), random, now_ms)
+    return Replica(process, incarnation, engine, log, flusher)
+
+
+class Replica:
+    """Runs the turns of an engine and the plans of its disk, one plan at a time."""
+
+    def __init__(
+        self,
+        process: Process,
+        incarnation: int,
+        engine: Engine,
+        log: SegmentLog,
+        flusher: Flusher,
+    ) -> None:
+        self._process = process
+        self._world = process.world
+        self.incarnation = incarnation
+        self.engine = engine
+        self._log = log
+        self._flusher = flusher
+        self.closed = False
+        # The plan under way, and the flush that waits for it.
+        self._plan: Iterator[str] | None = None
+        self._next_flush: Flush | None = None
+        self._asked: dict[int, Question] = {}
+        # Everything up to here was held against the one history.
+        self.checked = Index(0)
+        self.led = False
+        self._world.history.opened(self)
+        self.give(Room(flusher.room, flusher.shortage))
+        self._tick()
+
+    @property
+    def leads(self) -> bool:
+        return self.engine.role is Role.LEADER
+
+    @property
+    def process_number(self) -> int:
+        return self._process.number
+
+    @property
+    def place(self) -> str:
+        """For messages: the node, its process and the log."""
+        return f"{self._process.node.name}#{self._process.number}/{self.incarnation:x}"
+
+    def close(self) -> None:
+        """Leave what a kill leaves; no question of this replica is answered any more."""
+        self.closed = True
+        for question in self._asked.values():
+            question.result = NotLeader("the replica was closed; leader: none")
+        self._asked.clear()
+
+    # -- turns ---------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        if not self.closed:
+            self.turn(())
+            self._process.after(self._world.config.timing.tick_ms * 1000, self._tick)
+
+    def deliver(self, envelope: Envelope) -> None:
+        self.give(Deliver(envelope))
+
+    def read(self) -> Question:
+        return self._ask(Read(self._world.next_token()))
+
+    def append(self, batch: bytes, terms: AppendTerms) -> Question:
+        return self._ask(Propose(self._world.next_token(), batch, 1, terms=terms))
+
+    def _ask(self, item: Read | Propose) -> Question:
+        question = self._asked[item.token] = Question()
+        self.give(item)
+        return question
+
+    def give(self, item: Input) -> None:
+        if not self.closed:
+            self.turn((item,))
+
+    def turn(self, inputs: tuple[Input, ...]) -> None:
+        effects = self.engine.turn(inputs, self._world.now // 1000, self._world.now)
+        self._world.history.turned(self)
+        self._carry_out(effects)
+
+    def _carry_out(self, effects: Effects) -> None:
+        for envelope in effects.sends:
+            self._process.send(envelope)
+        for answer in effects.answers:
+            question = self._asked.pop(answer.token, None)
+            if question is not None:
+                question.result = answer.result
+        if effects.more:
+            self._process.after(1, self.turn, ())
+        if effects.flush is not None:
+            self._next_flush = effects.flush
+            self._feed()
+
+    # -- the disk ------------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        """Begin the next flush, if there is one and the disk is free."""
+        flush = self._next_flush
+        if flush is not None and self._plan is None:
+            self._next_flush = None
+            self._run(self._flusher.plan(flush), flush.number)
+
+    def _run(self, plan: Iterator[str], number: int | None) -> None:
+        self._plan = plan
+        self._process.after(self._world.disk_us(), self._step, plan, number)
+
+    def _step(self, plan: Iterator[str], number: int | None) -> None:
+        """One step of the plan is done; a crash may come before the next."""
+        if self.closed:
+            return
+        if next(plan, None) is not None:
+            self._process.after(self._world.disk_us(), self._step, plan, number)
+            return
+        if number is None:
+            self._plan = None
+            self.give(Room(self._flusher.room, self._flusher.shortage))
+            self._feed()
+            self._keep_state()
+        else:
+            # The next flush waits for the chores: the spare segment may be what it needs.
+            self.give(Flushed(number, self._flusher.room))
+            chores = self._flusher.chores(self.engine.settled)
+            self._run(chain(self._flusher.allocate_ahead(), chores), None)
+
+    def _keep_state(self) -> None:
+        """A segment may have been sealed: then the state is put beside the log."""
+        if self._plan is None and not self.closed:
+            checkpoint = self.engine.checkpoint(self._log.sealed)
+            if checkpoint is not None:
+                self._run(self._flusher.keep(checkpoint), None)
