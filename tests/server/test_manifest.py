@@ -12,9 +12,10 @@ from crc32c import crc32c
 from quorate.errors import Damaged, InvalidArgument, WrongDirectory
 from quorate.server.manifest import ManifestFile, check_log, make_log, remove_log
 from quorate.storage.directory import LOGS, DataDirectory, log_name
+from quorate.storage.layout import encode_vote
 from quorate.storage.manifest import MANIFEST, LogLife, LogState, Manifest, Member
 from quorate.storage.vfs import RealVfs
-from quorate.types import NodeId
+from quorate.types import NodeId, Term, VoteRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,6 +168,23 @@ def test_a_log_that_was_made_and_is_gone_is_damage(directory: DataDirectory) -> 
         vote.unlink()
     with pytest.raises(Damaged, match=r"log orders was made here and .*vote-a is missing"):
         check_log(directory, 0xC0FFEE, "orders")
+
+
+def test_an_older_manifest_has_no_log_deleted(directory: DataDirectory, file: ManifestFile) -> None:
+    """A directory that the manifest does not know is left by a crash before the log was made, or
+    the manifest was put back from a copy."""
+    file.open(NODES)
+    make_log(directory, 7)
+    reopened(directory)  # nothing but vote copies that never voted: the log was about to be made
+    vote = directory.path / LOGS / log_name(7) / "vote-a"
+    before = vote.read_bytes()
+    vote.write_bytes(encode_vote(VoteRecord(3, Term(2), N2, 1)))
+    with pytest.raises(Damaged, match=f"{log_name(7)} holds a log that the manifest does not know"):
+        reopened(directory)
+    vote.write_bytes(before)
+    (vote.parent / "spare").touch()
+    with pytest.raises(Damaged, match="the manifest is older than the logs beside it"):
+        reopened(directory)
 
 
 def test_removing_a_log_leaves_nothing_and_may_be_repeated(directory: DataDirectory) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from quorate.errors import Damaged, InvalidArgument
 from quorate.storage.directory import LOGS, DataDirectory, log_name
-from quorate.storage.layout import PAGE, SPARE, UNFINISHED, VOTE_COPIES, pages
+from quorate.storage.layout import PAGE, SPARE, UNFINISHED, VOTE_COPIES, decode_vote, pages
 from quorate.storage.manifest import MANIFEST, Manifest, Member
 from quorate.storage.steps import NO_SPACE, plan_vote
 from quorate.storage.vfs import RealVfs
@@ -65,6 +65,9 @@ class ManifestFile:
             self.save_now()
             return
         self.manifest = found
+        for incarnation in self._directory.incarnations():
+            if incarnation not in found.logs:
+                _check_unknown_log(self._directory, incarnation)
         for node, address in nodes.items():
             if node in found.nodes:
                 found.nodes[node] = found.nodes[node]._replace(address=address)
@@ -76,8 +79,8 @@ class ManifestFile:
         if MANIFEST not in self._vfs.names():
             if self._directory.incarnations():
                 raise Damaged(
-                    f"{place} is missing and there are logs; restore it, or replace this node as "
-                    f"a new one"
+                    f"{place} is missing and there are logs; put the newest copy of the whole "
+                    f"data directory back, or leave this node stopped"
                 )
             return None
         file = self._vfs.open(MANIFEST)
@@ -86,7 +89,10 @@ class ManifestFile:
         finally:
             file.close()
         if manifest is None:
-            raise Damaged(f"{place} is damaged; restore it, or replace this node as a new one")
+            raise Damaged(
+                f"{place} is damaged; put the newest copy of the whole data directory back, or "
+                f"leave this node stopped"
+            )
         return manifest
 
     async def save(self) -> None:
@@ -134,6 +140,29 @@ def _allocate_next(vfs: Vfs, size: int) -> None:
     except OSError as error:
         if error.errno not in PASSING:
             raise
+
+
+def _check_unknown_log(directory: DataDirectory, incarnation: int) -> None:
+    """Raise Damaged if a directory that the manifest does not know holds more than a log that was
+    about to be made. An older manifest that was put back would have all such logs deleted."""
+    path = directory.path / LOGS / log_name(incarnation)
+    vfs = RealVfs(path, read_only=True)
+    try:
+        used = bool({*vfs.names()} - {*VOTE_COPIES})
+        for name in VOTE_COPIES:
+            if name in vfs.names():
+                file = vfs.open(name)
+                record = decode_vote(file.read(0, file.size()))
+                file.close()
+                used = used or (record is not None and record.boot > 0)
+    finally:
+        vfs.close()
+    if used:
+        raise Damaged(
+            f"{path} holds a log that the manifest does not know: the manifest is older than the "
+            f"logs beside it; put the newest copy of the whole data directory back, or leave this "
+            f"node stopped"
+        )
 
 
 def check_log(directory: DataDirectory, incarnation: int, name: str) -> None:

@@ -276,4 +276,11 @@ STATE = (
         "    if not any(vote.exists() for vote in votes):\n",
         "    if False:\n",
     ),
+    Mutant(
+        "older-manifest-deletes-logs",
+        "a log that the manifest does not know is not taken for one that was about to be made",
+        "server/manifest.py",
+        "    if used:\n",
+        "    if False:\n",
+    ),
 )
