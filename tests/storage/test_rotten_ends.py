@@ -248,3 +248,28 @@ def test_an_open_that_is_killed_does_not_make_a_cluster_forget_what_it_acknowled
     answer = cluster.answers[token]
     assert isinstance(answer, Receipt)
     assert answer.offset == receipt.offset + 1
+
+
+@pytest.mark.parametrize("later", [0, 1, 2])
+def test_a_block_that_proves_entries_is_believed_although_the_block_before_it_is_bad_twice(
+    later: int,
+) -> None:
+    """One flipped bit in its head and one in the header of its second entry: how many entries it
+    had is told by the next block alone."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    entries = grow(ORIGIN, *[50] * 5)
+    run(flusher.plan(Flush(1, vote=(Term(1), NodeId("n1")), entries=entries[:1])))
+    run(flusher.prove(Index(1)))
+    block = log.segments[-1].end
+    run(flusher.plan(Flush(2, entries=entries[1:3], committed=Index(1))))
+    run(flusher.prove(Index(3)))
+    header = log.segments[-1].rows.frame(Index(3))[0]
+    for number in range(later):
+        run(flusher.plan(Flush(3 + number, entries=entries[3 + number : 4 + number])))
+    for place in (block + 8, header + 8):
+        disk.spoil(SEGMENT, place, bytes([disk.files[SEGMENT].content[place] ^ 1]))
+    log, _ = open_disk(disk)
+    assert log.last.index == 3 + later
+    with pytest.raises(Damaged, match="entries are lost on this disk"):
+        Recovered.of(log)

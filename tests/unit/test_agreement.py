@@ -177,6 +177,17 @@ def test_a_doubt_is_not_forgotten_with_its_index() -> None:
         agreement.tick(PATIENCE + 1)
 
 
+def test_an_older_state_that_a_majority_agrees_on_does_not_end_a_doubt() -> None:
+    """A replica that was away catches up, and dies before it comes to the state in doubt."""
+    agreement = agreement_of(3)
+    agreement.note_own(at(1), HERE)
+    agreement.note_own(at(2), HERE)
+    agreement.note_peer(N2, says(2, ELSEWHERE))
+    agreement.note_peer(N3, says(1, HERE))
+    with pytest.raises(StateDiverged, match="no majority says which is right"):
+        agreement.tick(PATIENCE)
+
+
 def test_a_replica_in_doubt_asks_again_and_only_a_question_is_answered() -> None:
     """The message that would have decided it was lost."""
     doubting = agreement_of(3)

@@ -96,7 +96,8 @@ class Agreement:
 
     def _judge(self, index: Index, own: int, said: dict[NodeId, int]) -> None:
         counts, quorum = Counter(said.values()), majority(self._voters)
-        if counts[own] >= quorum:
+        # A majority that agreed on an older state says nothing about the one in doubt.
+        if counts[own] >= quorum and self._doubt is not None and index >= self._doubt.index:
             self._doubt = None
         others = {digest: count for digest, count in counts.items() if digest != own}
         if counts[own] >= quorum or not others:

@@ -252,6 +252,9 @@ class _Scanner:
             return position + PAGE
         self._fault(position, start, "the head of a block is bad")
         self._newest = position
+        if self._short is None:
+            # Only the head told how many frames there were: more may have stood here.
+            self._short = stop
         found.end = pages(stop)
         return found.end
 

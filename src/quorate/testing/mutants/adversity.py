@@ -181,6 +181,13 @@ ADVERSITY = (
         "return None",
     ),
     Mutant(
+        "older-agreement-ends-a-doubt",
+        "a majority that agreed on an older state does not end a doubt",
+        "replica/agreement.py",
+        " and self._doubt is not None and index >= self._doubt.index:",
+        ":",
+    ),
+    Mutant(
         "answers-are-answered",
         "an answer to a replica in doubt is not answered",
         "replica/engine.py",

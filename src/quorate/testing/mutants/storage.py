@@ -402,6 +402,14 @@ STORAGE = (
         "",
     ),
     Mutant(
+        "frames-without-a-head-are-all-there-were",
+        "behind frames whose block has lost its head more may have stood",
+        "storage/scan.py",
+        "            # Only the head told how many frames there were: more may have stood here.\n"
+        "            self._short = stop\n",
+        "            pass\n",
+    ),
+    Mutant(
         "erase-stops-at-the-page",
         "a truncation erases everything up to the end of the blocks",
         "storage/cutting.py",
