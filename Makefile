@@ -23,7 +23,8 @@ BENCH ?=
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify fix sim mutants crashes storage-exhaustive powercut chaos \
+.PHONY: help setup demo test verify fix sim fleet mutants crashes storage-exhaustive powercut \
+  chaos \
   spark-chaos failover spark spark-slow faults fuzz bench bench-full bench-spark bench-storage \
   bench-turns \
   coverage clean
@@ -82,6 +83,9 @@ fix: $(STAMP) ## apply lint fixes and format
 
 sim: $(STAMP) ## simulate SEEDS=200 clusters from START=0 [MUTANT=name]
 	@$(PY) -m quorate.testing.sim --seeds $(SEEDS) --start $(START) $(if $(MUTANT),--mutant $(MUTANT))
+
+fleet: $(STAMP) ## simulate whole nodes with several logs, SEEDS=200 from START=0 [MUTANT=name]
+	@$(PY) -m quorate.testing.fleet --seeds $(SEEDS) --start $(START) $(if $(MUTANT),--mutant $(MUTANT))
 
 # A share is for a machine that tests every change: it starts no node.
 mutants: $(STAMP) ## check that the tests catch planted bugs [PATCHES=dir] [SHARE=1/10]

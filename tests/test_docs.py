@@ -145,16 +145,18 @@ def source_words() -> frozenset[str]:
 
 
 @cache
-def broken_rules() -> frozenset[str]:
-    """The names under which the simulator reports violations."""
-    texts = [path.read_text(encoding="utf-8") for path in (SOURCE / "testing/sim").rglob("*.py")]
+def broken_rules(simulator: str) -> frozenset[str]:
+    """The names under which a simulator reports violations."""
+    folder = SOURCE / "testing" / simulator
+    texts = [path.read_text(encoding="utf-8") for path in folder.rglob("*.py")]
     return frozenset(re.findall(r'Violation\(\s*"([\w-]+)"', "\n".join(texts)))
 
 
 @cache
 def hyphenated() -> frozenset[str]:
     mutants = {mutant.name for mutant in MUTANTS}
-    return frozenset({*mutants, *Refusal, *Happening, *broken_rules(), *FOREIGN})
+    rules = broken_rules("sim") | broken_rules("fleet")
+    return frozenset({*mutants, *Refusal, *Happening, *rules, *FOREIGN})
 
 
 # --- Names in a page --------------------------------------------------------------------------
@@ -327,7 +329,13 @@ def test_what_the_simulator_reports_is_explained() -> None:
     text = section(page(RULES), "Invariants")
     explained = {row[0].strip("`") for columns in (2, 3) for row in rows(text, columns)}
     scenarios = {row[0] for row in rows(section(page(RULES), "Scenarios"), 3)}
-    assert broken_rules() <= explained | scenarios
+    assert broken_rules("sim") <= explained | scenarios
+
+
+def test_what_the_fleet_reports_is_explained() -> None:
+    text = section(page("docs/internals/simulator.md"), "The fleet")
+    explained = {name for row in rows(text, 2) for name in names(row[0])}
+    assert explained - {"rule"} == broken_rules("fleet")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from quorate.testing.mutants.hunters import (
     Catch,
     failing_without_a_bug,
     files_of,
+    hunt_by_fleet,
     hunt_by_simulator,
     hunt_by_tests,
     hunt_on_disk,
@@ -104,6 +105,15 @@ def test_the_simulator_finds_the_same_seed_every_time() -> None:
         assert first.caught
         assert hunt_by_simulator(root, (mutant.file,), 30) == first
         assert not hunt_by_simulator(root, ("client/routing.py",), 1).caught
+
+
+@pytest.mark.sim
+@pytest.mark.timeout(300)
+def test_whole_nodes_find_a_bug_between_nodes() -> None:
+    mutant = BY_NAME["first-start-waits-for-no-node"]
+    with mutated(mutant) as root:
+        assert hunt_by_fleet(root, (mutant.file,), 5).rule == "first-start"
+        assert not hunt_by_fleet(root, ("raft/quorum.py",), 1).caught
 
 
 def test_the_enumeration_of_crashes_looks_at_storage_only(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from quorate.errors import (
 from quorate.replica.exchange import ReadAnswer, Receipt
 from quorate.testing.fleet import calls
 from quorate.testing.fleet.world import ELECTION_MS
+from quorate.testing.sim.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -213,4 +214,4 @@ class Clients:
         log, history = call.log, self._world.history
         lost = log.incarnation in self.told_made and log.incarnation not in history.deleted
         if lost and isinstance(problem, LogNotFound):
-            self._world.violate("acknowledged", f"{log} was created and is refused: {problem}")
+            raise Violation("acknowledged", f"{log} was created and is refused: {problem}")

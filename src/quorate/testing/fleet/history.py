@@ -182,6 +182,10 @@ class History:
         """A client was told that its log is deleted."""
         if incarnation not in self.deleted:
             raise Violation("acknowledged", f"the deletion of {incarnation:x} is not committed")
+        nodes = self._world.nodes.values()
+        kept = [node.name for node in nodes if node.good and node.directory.is_durable(incarnation)]
+        if len(nodes) - len(kept) < self._world.quorum:
+            raise Violation("removed", f"{incarnation:x} is deleted and still on {kept}")
 
     # -- disks ---------------------------------------------------------------------------------
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
+from traceback import extract_tb
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
+from quorate.errors import QuorateError
 from quorate.server import catalog as catalogs
 from quorate.testing.fleet.clients import Call, Clients, Log
 from quorate.testing.fleet.faults import Faults
@@ -72,6 +74,9 @@ def run(seed: int) -> Outcome:
             _recover(world, clients)
         except Violation as found:
             violation = found
+        except (QuorateError, LookupError, ValueError, TypeError, AttributeError) as error:
+            place = extract_tb(error.__traceback__)[-1]
+            violation = Violation("crash", f"{error!r} at {place.name}:{place.lineno}")
     trace = crc32c(repr(world.history.trace).encode())
     return Outcome(seed, len(world.nodes), world.events, violation, world.sometimes, trace)
 

@@ -13,7 +13,6 @@ from quorate.testing.disk.simulated import FATE_BITS, KEPT, LOST
 from quorate.testing.fleet.history import History
 from quorate.testing.fleet.node import Node
 from quorate.testing.fleet.replica import CLUSTER
-from quorate.testing.sim.violation import Violation
 from quorate.types import NodeId
 
 if TYPE_CHECKING:
@@ -177,6 +176,3 @@ class World:
             return
         if process.let_in.get(envelope.source) == sender:
             process.run(process.deliver, envelope)
-
-    def violate(self, rule: str, detail: str) -> None:
-        raise Violation(rule, detail)

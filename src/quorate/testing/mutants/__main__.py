@@ -2,8 +2,8 @@
 
 The tests of the file that a bug is in hunt first, because they are fast and close to it. What they
 miss is hunted by some seeds of the simulator, the other tests of the package, the enumeration of
-crashes if it is a bug of storage, many more seeds, and at last by tests of real nodes. The same bug
-is caught by the same test or seed in every run.
+crashes if it is a bug of storage, many more seeds, whole simulated nodes, and at last by tests of
+real nodes. The same bug is caught by the same test or seed in every run.
 
 ``python -m quorate.testing.mutants [--patches DIR] [--only NAME ...] [--share K/N]``
 """

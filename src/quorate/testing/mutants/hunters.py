@@ -1,4 +1,4 @@
-"""What looks for a planted bug: tests, the enumeration of crashes, the simulator."""
+"""What looks for a planted bug: tests, the enumeration of crashes, the simulators."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ __all__ = [
     "failing_without_a_bug",
     "files_of",
     "hunt",
+    "hunt_by_fleet",
     "hunt_by_simulator",
     "hunt_by_tests",
     "hunt_on_disk",
@@ -40,10 +41,17 @@ EVERY_OPEN = "25"
 # Of these the simulator runs only what is named here.
 NOT_SIMULATED = ("client/", "server/", "net/", "cli/", "spark/", "pipeline/", "demo/")
 SIMULATED = ("client/window.py",)
+# What the fleet runs besides: whole nodes. A seed of it takes a second, and most bugs that it
+# finds it finds in the first ten.
+IN_THE_FLEET = (
+    "server/catalog.py", "server/manifest.py", "server/reconciler.py", "server/roster.py",
+    "storage/manifest.py",
+)  # fmt: skip
+FLEET_SEEDS = 40
 
 
 class Catch(NamedTuple):
-    """Who noticed a bug, and by which rule; ``by`` is a seed if it was the simulator."""
+    """Who noticed a bug, and by which rule; ``by`` is a seed if it was a simulator."""
 
     by: str
     rule: str
@@ -68,6 +76,8 @@ def hunt(root: Path, files: tuple[str, ...], seeds: int, *, processes: bool) -> 
         return closer
     start = ("--start", str(FIRST_SEEDS))
     simulated = hunt_by_simulator(root, files, max(0, seeds - FIRST_SEEDS), *start)
+    if not simulated.caught:
+        simulated = hunt_by_fleet(root, files, min(seeds, FLEET_SEEDS))
     if simulated.caught or not processes:
         return simulated
     return hunt_by_tests(root, "process", PROCESS_TESTS) or simulated
@@ -124,10 +134,22 @@ def hunt_by_simulator(root: Path, files: tuple[str, ...], seeds: int, *flags: st
     """Run seeds in the copy until one fails."""
     if not any(file in SIMULATED or not file.startswith(NOT_SIMULATED) for file in files):
         return Catch(NEVER, "survived")
+    keep = ("--failures", str(root / "failures"))
+    return _hunt_by_seeds(root, "quorate.testing.sim", seeds, *keep, *flags)
+
+
+def hunt_by_fleet(root: Path, files: tuple[str, ...], seeds: int) -> Catch:
+    """Run seeds of whole nodes in the copy until one fails."""
+    if not any(file in IN_THE_FLEET for file in files):
+        return Catch(NEVER, "survived")
+    return _hunt_by_seeds(root, "quorate.testing.fleet", seeds)
+
+
+def _hunt_by_seeds(root: Path, simulator: str, seeds: int, *flags: str) -> Catch:
     # One process: which seed is the first to fail does not depend on who is faster.
     done = _run(
-        root / "src", root, "-m", "quorate.testing.sim", "--seeds", str(seeds), "--jobs", "1",
-        "--stop-at-first", "--failures", str(root / "failures"), *flags,
+        root / "src", root, "-m", simulator, "--seeds", str(seeds), "--jobs", "1",
+        "--stop-at-first", *flags,
     )  # fmt: skip
     failed = re.search(r"^seed (\d+) .*?\): ([\w-]+):", done.stdout, re.MULTILINE)
     if failed:

@@ -38,6 +38,13 @@ IDENTITY = (
         "            peer for peer, known",
     ),
     Mutant(
+        "first-start-waits-for-no-node",
+        "a first start needs every node: who is met later is not trusted at first sight",
+        "server/roster.py",
+        "        if self._manifest.formed:\n            return ()\n        return tuple(\n",
+        "        return ()\n        return tuple(\n",
+    ),
+    Mutant(
         "peer-answered-before-it-is-written-down",
         "the disk of a peer is durable before the peer is answered",
         "server/roster.py",
@@ -118,6 +125,13 @@ IDENTITY = (
         "server/roster.py",
         "    return starts[start] == boot if start in starts else start < min(starts)\n",
         "    return start in starts or start < min(starts)\n",
+    ),
+    Mutant(
+        "starts-not-compared",
+        "a node at an earlier start than is known is an older copy",
+        "server/roster.py",
+        "    return starts[start] == boot if start in starts else start < min(starts)\n",
+        "    return True\n",
     ),
     Mutant(
         "older-copy-catches-up",
