@@ -85,17 +85,19 @@ class Clients:
     def _ask_something(self) -> None:
         random = self._random
         roll = random.random()
+        made = [log for log in self.drawn if log.incarnation in self.told_made] or self.drawn
         if roll < 0.06 or not self.drawn:
             self.begin(Call("create", self.draw(random.choice(NAMES))))
         elif roll < 0.09:
             self.begin(Call("delete", random.choice(self.drawn[-6:])))
-        elif roll < 0.12:
+        elif roll < 0.095:
+            for log in made[-len(NAMES) :]:
+                self.begin(Call("delete", log))
+        elif roll < 0.15:
             # Long after the first one was answered, or deleted.
-            self.begin(Call(random.choice(("create", "delete")), random.choice(self.drawn)))
+            self.begin(Call(random.choice(("create", "create", "delete")), random.choice(made)))
         else:
-            made = [log for log in self.drawn if log.incarnation in self.told_made]
-            log = random.choice(made[-4:] or self.drawn[-4:])
-            self.begin(Call("append" if roll < 0.7 else "read", log))
+            self.begin(Call("append" if roll < 0.7 else "read", random.choice(made[-4:])))
 
     def draw(self, name: str) -> Log:
         """A log that nobody has asked for yet. A client asks any node where the catalog ends; what

@@ -35,8 +35,8 @@ CALLS_MAX = 14
 COPIES_MAX = 3
 US = 1000
 FAULTS = (
-    "kill", "kill", "power", "power_in_call", "power_in_call", "cut", "no_room", "copy", "copy",
-    "roll_back", "roll_back", "wipe", "lose_log",
+    "kill", "kill", "power", "power_in_call", "power_in_call", "cut", "no_room", "no_room",
+    "copy", "copy", "roll_back", "roll_back", "wipe", "lose_log",
 )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ class Faults:
         """For a while no log can be made on a node, and it cannot open another file."""
         trouble = self._pick().trouble
         trouble.refusal = self._random.choice((errno.ENOSPC, errno.EMFILE))
-        self._world.after(self._random.randrange(1, 3 * ELECTION_MS * US), _make_room, trouble)
+        self._world.after(self._random.randrange(1, 6 * ELECTION_MS * US), _make_room, trouble)
 
     # -- what does not -------------------------------------------------------------------------
 

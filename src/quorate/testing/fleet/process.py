@@ -6,6 +6,7 @@ same order; what they decide is decided by the real Roster, Reconciler and Catal
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -289,7 +290,7 @@ class Process:
             if isinstance(step, Make):
                 yield from self._make(step.log)
             elif isinstance(step, Open):
-                self._refuse_files()
+                self._refuse_files(*PASSING)
                 yield from self._open(step.incarnation, step.log.nodes)
             elif isinstance(step, Retire):
                 yield from self._retire(step.incarnations)
@@ -305,9 +306,10 @@ class Process:
         if error.errno not in PASSING:
             raise DiskFailed(f"{self.node.name}: {error}") from error
 
-    def _refuse_files(self) -> None:
+    def _refuse_files(self, *reasons: int) -> None:
+        """Raises OSError if the system refuses to open a file for one of these reasons."""
         refusal = self.node.trouble.refusal
-        if refusal:
+        if refusal in reasons:
             raise OSError(refusal, "no file can be opened")
 
     def _make(self, facts: LogFacts) -> Work:
@@ -350,6 +352,7 @@ class Process:
             if replica is not None:
                 replica.close()
             yield self.world.disk_us()
+            self._refuse_files(errno.EMFILE)
         lives = self.manifest.logs
         yield from self._record(
             {one: lives[one]._replace(state=LogState.DELETING) for one in incarnations}
@@ -358,6 +361,7 @@ class Process:
     def _remove(self, incarnation: int) -> Work:
         known = incarnation in self.manifest.logs
         yield self.world.disk_us()
+        self._refuse_files(errno.EMFILE)
         self.node.directory.remove_log(incarnation)
         self.node.lost_logs.discard(incarnation)
         self.plan.removed(incarnation)

@@ -67,8 +67,8 @@ def run(seed: int) -> Outcome:
     random = Random(f"fleet options/{seed}")
     world = World(seed, random.choice((3, 3, 3, 4, 5)))
     violation = None
-    # Few deletions are remembered in half of the seeds: late creates then meet the horizon.
-    with _deletions_remembered(random.choice((2, catalogs.GONE_MAX))):
+    # Few deletions are remembered in most seeds: late creates then meet the horizon.
+    with _deletions_remembered(random.choice((1, 2, catalogs.GONE_MAX))):
         try:
             clients = _under_fire(world)
             _recover(world, clients)
