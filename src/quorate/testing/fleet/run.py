@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from quorate.errors import QuorateError
+from quorate.errors import OffsetMismatch, QuorateError
 from quorate.server import catalog as catalogs
 from quorate.testing.fleet.clients import Call, Clients, Log
 from quorate.testing.fleet.faults import Faults
@@ -113,8 +113,7 @@ def _recover(world: World, clients: Clients) -> None:
     if not _formed_in_time(world, good):
         return
     _demand(world, "the catalog has a leader", lambda: any(node.leads_catalog for node in good))
-    fresh = clients.draw("fresh")
-    _demand_call(world, clients, Call("create", fresh, patient=True))
+    fresh = _create_fresh(world, clients)
     for name, incarnation in sorted(world.history.live.items()):
         _demand_append(world, clients, Log(name, incarnation, 0))
     _demand_call(world, clients, Call("delete", fresh, patient=True))
@@ -154,9 +153,25 @@ def _demand(world: World, what: str, reached: Callable[[], bool]) -> None:
         raise Violation("liveness", f"not in {PATIENCE_US // 1_000_000} s: {what}")
 
 
-def _demand_call(world: World, clients: Clients, call: Call) -> None:
-    clients.begin(call)
+def _create_fresh(world: World, clients: Clients) -> Log:
+    """Make a log under a new name. A client that is told to draw another incarnation does so:
+    deletions that were asked for before may be carried out and forgotten meanwhile."""
+    deadline = world.now + PATIENCE_US
+    while True:
+        call = clients.begin(Call("create", clients.draw("fresh"), patient=True))
+        _demand_answer(world, call)
+        if call.succeeded:
+            return call.log
+        if not isinstance(call.answer, OffsetMismatch) or world.now > deadline:
+            raise Violation("liveness", f"create of {call.log} is answered by {call.answer!r}")
+
+
+def _demand_answer(world: World, call: Call) -> None:
     _demand(world, f"{call.kind} of {call.log} is answered", lambda: call.over)
+
+
+def _demand_call(world: World, clients: Clients, call: Call) -> None:
+    _demand_answer(world, clients.begin(call))
     if not call.succeeded:
         raise Violation("liveness", f"{call.kind} of {call.log} is answered by {call.answer!r}")
 
