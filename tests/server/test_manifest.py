@@ -13,7 +13,7 @@ from quorate.errors import Damaged, InvalidArgument, WrongDirectory
 from quorate.server.manifest import ManifestFile, check_log, make_log, remove_log
 from quorate.storage.directory import LOGS, DataDirectory, log_name
 from quorate.storage.layout import encode_vote
-from quorate.storage.manifest import MANIFEST, LogLife, LogState, Manifest, Member
+from quorate.storage.manifest import MANIFEST, LogLife, LogState, Manifest, Member, Outdated
 from quorate.storage.vfs import RealVfs
 from quorate.types import NodeId, Term, VoteRecord
 
@@ -27,9 +27,11 @@ ORDERS = LogLife(LogState.MADE, 1_700_000_000_000_000, (N1, N2), "orders")
 
 
 def sample() -> Manifest:
-    members = {N1: Member(NODES[N1]), N2: Member(NODES[N2], bytes(range(16)), 9, 0xBEEF, 4)}
+    members = {N1: Member(NODES[N1]), N2: Member(NODES[N2], bytes(range(16)), 9, 0xBEEF, 4, 11, 7)}
     logs = {0xC0FFEE: ORDERS, 7: ORDERS._replace(state=LogState.DELETING, name="old")}
-    return Manifest(members, logs, applied=12, failures=3, starts={4: 0xF00D, 5: 0})
+    outdated = Outdated(N2, 6, 0xFEED)
+    starts = {4: 0xF00D, 5: 0}
+    return Manifest(members, logs, 12, 3, starts, outdated)
 
 
 @pytest.fixture

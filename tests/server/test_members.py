@@ -44,6 +44,11 @@ async def test_a_wiped_disk_is_not_its_old_self(
         with caplog.at_level("WARNING"):
             await until(lambda: told(caplog, "link down peer=n1", "peer=n2"))
         assert told(caplog, "a wiped or copied disk is not its old self")
+        # It says who refuses it, and not that it waits for them.
+        roster = cluster.nodes["n3"]._members.roster
+        await until(lambda: roster.refusal.startswith("n1 and n2 refuse this node: "))
+        with pytest.raises(Busy, match=r"n1 and n2 refuse this node: .* leave n3 stopped"):
+            await dial(cluster.address("n3"), Hello("client"), timeout=5, limits=ROOM)
         # The others go on without it, and it does not take part.
         running = cluster.running.pop("n3")
         await create(cluster, "more")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import re
 from itertools import count, permutations
 
 import pytest
 
-from quorate.errors import Busy, Damaged, DiskFailed, QuorateError, WrongCluster
+from quorate.errors import Busy, Damaged, DiskFailed, QuorateError, WrongCluster, WrongDirectory
 from quorate.server.roster import Roster
 from quorate.storage.manifest import LogLife, LogState, Manifest, Member
 from quorate.types import NodeId
@@ -179,6 +180,10 @@ def test_an_empty_disk_is_refused_by_every_node_that_takes_part() -> None:
         refused(dial(n3, peer), n3.storage.hex(), old.hex(), "put the newest data directory of n3")
         refused(dial(peer, n3), n3.storage.hex(), old.hex(), "put the newest data directory of n3")
     assert n3.roster.missing == (N1, N2)
+    # The cluster was ready: nobody is told to remove the other directories.
+    for problem in (dial(n3, n1), n3.roster.judge(N1, n1.roster.introduce())):
+        assert "remove the data directory" not in str(problem)
+    assert n3.roster.refusal.startswith(f"n1 and n2 refuse this node: n1 knows node {N3} with")
 
 
 def test_an_empty_disk_is_refused_by_a_node_that_never_met_the_old_one() -> None:
@@ -283,7 +288,7 @@ def test_an_older_copy_is_refused_by_each_that_knows_a_later_start() -> None:
     for peer in (n1, n2):
         peer.start()  # it is not forgotten
         refused(dial(n3, peer), "n3 is at start 2", "start 3", "rolled back to an older copy")
-        refused(dial(peer, n3), "put the newest data directory of n3 back")
+        refused(dial(n3, peer), "put the newest data directory of n3 back")
 
 
 def test_an_older_copy_is_refused_however_often_it_is_started() -> None:
@@ -293,10 +298,60 @@ def test_an_older_copy_is_refused_however_often_it_is_started() -> None:
         n3.start()
     meet(n1, n2, n3)
     n3.restore(backup)
-    for _ in range(STARTS_MAX - 2):
+    for _ in range(3 * STARTS_MAX):
         refused(dial(n3, n1), "put the newest data directory of n3 back")
-        refused(dial(n1, n3), "put the newest data directory of n3 back")
         n3.start()
+    assert len(n3.manifest.starts) == STARTS_MAX
+    refused(dial(n3, n1), "does not remember its start 4, which n1 knows")
+
+
+def test_a_node_that_is_told_of_a_start_it_does_not_know_halts_for_good() -> None:
+    n1, n2, n3 = formed()
+    backup = n3.backup
+    for _ in range(3):
+        n3.start()
+    meet(n1, n2, n3)
+    n3.restore(backup)
+    text = (
+        "the data directory of n3 is an older copy or a second one: n1 knows its start 4, this "
+        "directory knows up to 2. Nothing may be served from it, and n3 must not vote; put the "
+        "newest data directory of n3 back, or leave n3 stopped"
+    )
+    with pytest.raises(WrongDirectory, match=re.escape(text)):
+        dial(n1, n3)
+    # A later start neither counts nor speaks.
+    saved = n3.saved
+    for _ in range(2):
+        with pytest.raises(WrongDirectory, match=re.escape(text)):
+            n3.start()
+    assert n3.saved == saved
+
+
+def test_the_second_of_two_copies_halts_for_good() -> None:
+    n1, n2, n3 = formed()
+    backup = n3.backup
+    n3.start()
+    meet(n1, n2, n3)
+    n3.restore(backup)
+    with pytest.raises(WrongDirectory, match="n1 knows its start 2 as another process"):
+        dial(n1, n3)
+    with pytest.raises(WrongDirectory, match="n1 knows its start 2 as another process"):
+        n3.start()
+
+
+def test_an_older_copy_halts_although_its_directory_cannot_be_marked() -> None:
+    n1, n2, n3 = formed()
+    backup = n3.backup
+    n3.start()
+    meet(n1, n2, n3)
+    n3.restore(backup)
+    n3.failure = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(WrongDirectory, match=r"could not be marked: No space left on device"):
+        dial(n1, n3)
+    # The next start is told again.
+    n3.start()
+    with pytest.raises(WrongDirectory, match="n1 knows its start 2 as another process"):
+        dial(n1, n3)
 
 
 def test_two_copies_at_the_same_start_are_told_apart() -> None:
@@ -329,7 +384,9 @@ def test_a_node_may_restart_often_while_a_peer_is_away() -> None:
     for _ in range(3 * STARTS_MAX):
         n3.start()
         assert dial(n3, n2) is None
+    # What n1 has written down is among them.
     assert len(n3.manifest.starts) == STARTS_MAX
+    assert 1 in n3.manifest.starts
     assert dial(n3, n1) is None
     n3.start()
     # Nobody remembers an earlier one now.
@@ -347,7 +404,80 @@ def test_a_lost_manifest_is_not_a_first_start() -> None:
     n3.storage = storage
     n3.start()
     refused(dial(n3, n1), "two copies")
-    refused(dial(n1, n3), "does not know")
+    with pytest.raises(WrongDirectory, match="n1 knows its start 2 as another process"):
+        dial(n1, n3)
+
+
+def test_a_start_that_a_node_does_not_remember_is_replaced_by_a_later_one_that_is_told() -> None:
+    n1, n2, n3 = formed()
+    n3.start()
+    assert dial(n3, n2) is None
+    # n1 learns start 2 from n2 only, and n3 cannot know that.
+    assert dial(n1, n2) is None
+    for _ in range(3 * STARTS_MAX):
+        n3.start()
+        meet(n3, n2)
+    assert 2 not in n3.manifest.starts
+    refused(dial(n3, n1), "does not remember its start 2, which n1 knows")
+    meet(n1, n2)
+    meet(n1, n2, n3)
+
+
+def test_a_node_that_has_forgotten_a_start_that_a_peer_knows_does_not_halt() -> None:
+    n1, _, n3 = formed()
+    del n3.manifest.starts[1]
+    n3.save()
+    for _ in range(2):
+        n3.start()
+    n3.manifest.starts.pop(1, None)
+    refused(dial(n1, n3), "n1 knows a start 1 of node n3 that n3 does not remember any more")
+    assert n3.manifest.outdated is None
+
+
+# -- what a third node tells -------------------------------------------------------------------
+
+
+def copied() -> tuple[Machine, Machine, Machine]:
+    """n3 showed n2 one process as its start 2, and n1 those of an older copy as 2 and 3."""
+    n1, n2, n3 = formed()
+    backup = n3.backup
+    n3.start()
+    assert dial(n3, n2) is None
+    n3.restore(backup)
+    assert dial(n3, n1) is None
+    return n1, n2, n3
+
+
+@pytest.mark.parametrize("starts", [0, 1, 2])
+def test_links_of_an_older_copy_end_when_another_node_contradicts_it(starts: int) -> None:
+    n1, n2, n3 = copied()
+    for _ in range(starts):
+        n3.start()
+        assert dial(n3, n1) is None
+    assert dial(n2, n1) is None
+    assert n1.roster.take_outdated() == [N3]
+    n1.start()  # it is not forgotten
+    refused(dial(n3, n1), "two copies of its data directory were started")
+
+
+def test_an_older_copy_is_refused_by_a_node_that_was_told_of_a_later_start_of_it() -> None:
+    """What n1 tells n2 is later than what n2 was shown, and does not take its place."""
+    n1, n2, n3 = copied()
+    n3.start()
+    assert dial(n3, n1) is None
+    assert n2.roster.judge(N1, n1.roster.introduce()) is None
+    n2.start()
+    refused(dial(n3, n2), "its start 2 was another process than the one that n2 knows")
+
+
+def test_an_older_copy_is_refused_by_a_node_that_heard_the_contradiction_before() -> None:
+    n1, n2, n3 = copied()
+    n3.start()
+    assert dial(n3, n1) is None
+    n1.start()  # it has not heard n3 in this process
+    n3.start()
+    assert n1.roster.judge(N2, n2.roster.introduce()) is None
+    refused(dial(n3, n1), "its start 2 was another process than the one that n2 knows")
 
 
 # -- what is written ---------------------------------------------------------------------------

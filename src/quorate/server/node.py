@@ -299,15 +299,17 @@ class Node:
         """A peer said something of itself and of others."""
         self._meeting.set()
         for peer in self._members.roster.take_outdated():
-            log.warning("links end: a later start of the peer is known peer=%s", peer)
+            log.warning("links end: a start of the peer is known that is not its own peer=%s", peer)
             self._listener.drop_peer(peer)
             self._links.drop(peer)
 
     def _starting(self) -> str:
-        missing = self._members.roster.missing
-        if not missing:
+        roster = self._members.roster
+        if not roster.missing:
             return "the node is starting"
-        names = ", ".join(missing)
+        if roster.refusal:
+            return roster.refusal
+        names = ", ".join(roster.missing)
         return f"{self._settings.node} waits for its first start: it needs {names} once"
 
     def serve(self, hello: Hello, welcome: Welcome, connection: Connection) -> None:

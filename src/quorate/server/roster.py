@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from quorate.errors import Busy, Damaged, DiskFailed, QuorateError, WrongCluster
+from quorate.errors import Busy, Damaged, DiskFailed, QuorateError, WrongCluster, WrongDirectory
+from quorate.storage.manifest import Outdated
 from quorate.storage.steps import PASSING
 from quorate.types import NodeId
 from quorate.wire.handshake import STARTS_MAX, Introduction, Seen
@@ -32,8 +33,8 @@ _START_OVER = (
     "each and start them again"
 )
 _AS_LOST = (
-    "put the newest data directory of {node} back, or leave {node} stopped as a node that lost its "
-    "disk"
+    "put the newest data directory of {node} back, or leave {node} stopped: this release cannot "
+    "replace it yet"
 )
 
 
@@ -44,13 +45,17 @@ class Roster:
         """One start of a node. It is counted, durably, before the node can say a word.
 
         ``save`` makes the manifest durable or raises OSError. Raises Damaged if the manifest cannot
-        be the one that this node wrote.
+        be the one that this node wrote, and WrongDirectory if it is marked as an older copy.
         """
         self.own = own
         self._manifest = manifest
         self._save = save
         # What each peer said last in this process.
         self._heard: dict[NodeId, Introduction] = {}
+        # Peers that know this node by another disk, with what they say.
+        self._disowned: dict[NodeId, str] = {}
+        if manifest.outdated is not None:
+            raise self._older_copy(manifest.outdated)
         self._check_complete()
         self._count_start()
 
@@ -62,17 +67,20 @@ class Roster:
             if known.storage is None or not known.confirmed:
                 raise Damaged(
                     f"the manifest of {self.own.node} names logs and does not know the disk of "
-                    f"{peer}; restore the manifest, or replace this node as a new one"
+                    f"{peer}; restore the manifest, or leave this node stopped: this release "
+                    f"cannot replace it yet"
                 )
 
     def _count_start(self) -> None:
         starts = self._manifest.starts
         newest = max(starts, default=0) + 1
         starts[newest] = self.own.boot
-        # A peer remembers no start before the one that it confirmed.
-        needed = min((known.confirmed for _, known in self._peers()), default=newest)
+        # A start that a peer has written down is kept until the peer has written down a later one:
+        # without it this node could not prove to that peer that it is no older copy.
+        confirmed = {known.confirmed for _, known in self._peers()}
+        oldest = min(confirmed, default=newest)
         for start in [*starts][:-1]:
-            if start < needed or len(starts) > STARTS_MAX:
+            if start < oldest or (len(starts) > STARTS_MAX and start not in confirmed):
                 del starts[start]
         self._save()
 
@@ -99,7 +107,11 @@ class Roster:
         """What this node says of itself in each HELLO and WELCOME, as of now."""
         *earlier, newest = self._manifest.starts.items()
         known: dict[str, Seen] = {
-            node: Seen(one.storage, one.start, one.boot)
+            node: (
+                Seen(one.storage, one.start, one.boot)
+                if one.start
+                else Seen(one.storage, one.told_start, one.told_boot)
+            )
             for node, one in self._peers()
             if one.storage is not None
         }
@@ -111,7 +123,8 @@ class Roster:
     def judge(self, peer: NodeId, said: Introduction) -> QuorateError | None:
         """Why ``peer``, which said this in a HELLO or WELCOME, is refused; None if it is not.
 
-        When this returns None all that was learnt is durable. Raises DiskFailed.
+        When this returns None all that was learnt is durable. Raises DiskFailed, and WrongDirectory
+        if ``peer`` proves that this node runs on an older copy of its directory.
         """
         problem = (
             self._judge_disk(peer, said)
@@ -125,12 +138,26 @@ class Roster:
         return problem
 
     def take_outdated(self) -> list[NodeId]:
-        """Peers of which a later start is known than the one that was let in: their links must end.
-        Each is named once."""
-        found = [peer for peer, said in self._heard.items() if said.start < self._nodes[peer].start]
+        """Peers that were let in and cannot be the process that another node told since: their
+        links must end. Each is named once."""
+        found = [
+            peer
+            for peer, said in self._heard.items()
+            if _was(_history(said), self._nodes[peer].told_start, self._nodes[peer].told_boot)
+            is False
+        ]
         for peer in found:
             del self._heard[peer]
         return found
+
+    @property
+    def refusal(self) -> str:
+        """Which peers do not let this node in, and why; empty if none is known to."""
+        if not self._disowned:
+            return ""
+        *_, why = self._disowned.values()
+        refuse = "refuse" if len(self._disowned) > 1 else "refuses"
+        return f"{' and '.join(sorted(self._disowned))} {refuse} this node: {why}"
 
     def _judge_disk(self, peer: NodeId, said: Introduction) -> QuorateError | None:
         own, bound = self.own, self._nodes[peer].storage
@@ -143,41 +170,89 @@ class Roster:
             return None
         return WrongCluster(
             f"node {peer} has storage id {said.storage.hex()}, {self._who_knows(peer, bound)} it "
-            f"with {bound.hex()}: a wiped or copied disk is not its old self; {self._remedy(peer)}"
+            f"with {bound.hex()}: a wiped or copied disk is not its old self; "
+            f"{self._remedy(peer, said)}"
         )
 
     def _judge_start(self, peer: NodeId, said: Introduction) -> QuorateError | None:
-        """The peer must be past the newest start that is known of it, and must have been that."""
-        known = self._nodes[peer]
-        if _continues(said.earlier | {said.start: said.boot}, known.start, known.boot):
-            return None
-        if said.start < known.start:
-            what = f"node {peer} is at start {said.start}, {self.own.node} knows of its start "
-            what += f"{known.start}: its data directory was rolled back to an older copy, and what "
-            what += "it acknowledged since then is not there"
+        """The peer must have been every process that is known to have had its name."""
+        known, history = self._nodes[peer], _history(said)
+        for start, boot in ((known.start, known.boot), (known.told_start, known.told_boot)):
+            if not _was(history, start, boot):
+                return self._refuse_start(peer, said, start, self.own.node)
+        for other, heard in self._heard.items():
+            seen = heard.known.get(peer)
+            if other == peer or seen is None or seen.storage != said.storage:
+                continue
+            # It may be long ago that the other node told this: a start that the peer need not
+            # remember any more proves nothing.
+            if _was(history, seen.start, seen.boot) is False:
+                return self._refuse_start(peer, said, seen.start, other)
+        return None
+
+    def _refuse_start(
+        self, peer: NodeId, said: Introduction, start: int, knows: str
+    ) -> QuorateError:
+        what = f"node {peer} is at start {said.start}, "
+        if said.start < start:
+            what += f"{knows} knows of its start {start}: its data directory was rolled back to an "
+            what += "older copy, and what it acknowledged since then is not there"
+        elif start in _history(said):
+            what += f"and its start {start} was another process than the one that {knows} knows: "
+            what += "two copies of its data directory were started"
         else:
-            what = f"node {peer} is at start {said.start}, and its start {known.start} was another "
-            what += f"process than the one that {self.own.node} knows: two copies of its data "
-            what += "directory were started"
+            what += f"and does not remember its start {start}, which {knows} knows: it may be an "
+            what += "older copy that was started often. It is let in once another node that knows "
+            what += f"a later start of it has told {self.own.node}. Otherwise"
+            return WrongCluster(f"{what} {_AS_LOST.format(node=peer)}")
         return WrongCluster(f"{what}; {_AS_LOST.format(node=peer)}")
 
     def _judge_view(self, peer: NodeId, said: Introduction) -> QuorateError | None:
         """What the peer knows of this node must be true."""
         own, seen = self.own, said.known.get(self.own.node)
+        self._disowned.pop(peer, None)
         if seen is None:
             return None
         if seen.storage != own.storage:
-            return WrongCluster(
+            why = (
                 f"{peer} knows node {own.node} with storage id {seen.storage.hex()}, the disk of "
                 f"{own.node} has {own.storage.hex()}: a wiped or copied disk is not its old self; "
-                f"{self._remedy(own.node)}"
+                f"{self._remedy(own.node, said)}"
             )
-        if _continues(self._manifest.starts, seen.start, seen.boot):
-            return None
-        return WrongCluster(
-            f"{peer} knows a start {seen.start} of node {own.node} that the data directory of "
-            f"{own.node} does not know: it was rolled back to an older copy, or copied; "
-            f"{_AS_LOST.format(node=own.node)}"
+            self._disowned[peer] = why
+            return WrongCluster(why)
+        was = _was(self._manifest.starts, seen.start, seen.boot)
+        if was is False:
+            raise self._give_up(Outdated(peer, seen.start, seen.boot))
+        if was is None:
+            return WrongCluster(
+                f"{peer} knows a start {seen.start} of node {own.node} that {own.node} does not "
+                f"remember any more; {peer} lets it in once another node has told it a later start"
+            )
+        return None
+
+    def _give_up(self, proof: Outdated) -> WrongDirectory:
+        """Mark the directory, so that no later start on it takes part either."""
+        self._manifest.outdated = proof
+        halt = self._older_copy(proof)
+        try:
+            self._save()
+        except OSError as error:
+            # The next start is told again. This one ends all the same.
+            return WrongDirectory(f"{halt} (the directory could not be marked: {error.strerror})")
+        return halt
+
+    def _older_copy(self, proof: Outdated) -> WrongDirectory:
+        own, newest = self.own.node, max(self._manifest.starts, default=0)
+        if proof.start > newest:
+            what = (
+                f"{proof.peer} knows its start {proof.start}, this directory knows up to {newest}"
+            )
+        else:
+            what = f"{proof.peer} knows its start {proof.start} as another process"
+        return WrongDirectory(
+            f"the data directory of {own} is an older copy or a second one: {what}. Nothing may be "
+            f"served from it, and {own} must not vote; {_AS_LOST.format(node=own)}"
         )
 
     def _judge_others(self, peer: NodeId, said: Introduction) -> QuorateError | None:
@@ -212,9 +287,11 @@ class Roster:
         names = [self.own.node, *sorted(others)]
         return f"{' and '.join(names)} {'know' if others else 'knows'}"
 
-    def _remedy(self, node: str) -> str:
+    def _remedy(self, node: str, said: Introduction) -> str:
         remedy = _AS_LOST.format(node=node)
-        return remedy if self._manifest.formed else f"{remedy}; {_START_OVER}"
+        heard = [said, *self._heard.values()]
+        formed = self._manifest.formed or any(one.formed for one in heard)
+        return remedy if formed else f"{remedy}; {_START_OVER}"
 
     # -- what is written down ------------------------------------------------------------------
 
@@ -231,14 +308,27 @@ class Roster:
                 start=said.start,
                 boot=said.boot,
                 confirmed=max(known.confirmed, seen.start if seen is not None else 0),
+                told_start=0,
+                told_boot=0,
             )
         }
         for node, seen in self._thirds(peer, said):
             mine = self._nodes[node]
             same = mine.storage == seen.storage
-            if mine.storage is None or (same and mine.start < seen.start):
-                rows[node] = mine._replace(storage=seen.storage, start=seen.start, boot=seen.boot)
+            if mine.storage is None or (same and self._is_news(node, seen)):
+                rows[node] = mine._replace(
+                    storage=seen.storage, told_start=seen.start, told_boot=seen.boot
+                )
         return {node: row for node, row in rows.items() if row != self._nodes[node]}
+
+    def _is_news(self, node: NodeId, seen: Seen) -> bool:
+        """Whether this is a later start of ``node`` than is known, or one that contradicts what
+        ``node`` said of itself."""
+        mine, heard = self._nodes[node], self._heard.get(node)
+        if seen.start > max(mine.start, mine.told_start):
+            return True
+        shown = {mine.start: mine.boot} if heard is None else _history(heard)
+        return seen.start in shown and shown[seen.start] != seen.boot
 
     def _write_down(self, rows: Mapping[NodeId, Member]) -> QuorateError | None:
         if not rows:
@@ -259,7 +349,15 @@ class Roster:
         return None
 
 
-def _continues(starts: Mapping[int, int], start: int, boot: int) -> bool:
-    """Whether a node with these starts is the one that was seen at ``start`` with ``boot``: it was
-    that process, or that is longer ago than it remembers."""
-    return starts[start] == boot if start in starts else start < min(starts)
+def _history(said: Introduction) -> dict[int, int]:
+    return said.earlier | {said.start: said.boot}
+
+
+def _was(starts: Mapping[int, int], start: int, boot: int) -> bool | None:
+    """Whether a node with these starts was the process ``boot`` at ``start``; None if that start is
+    over and it does not remember it: that proves neither. Nothing is asked of start 0."""
+    if start == 0:
+        return True
+    if start in starts:
+        return starts[start] == boot
+    return False if start > max(starts) else None

@@ -6,16 +6,19 @@ One file of the data directory, ``manifest``, as text::
     applied 2
     failures 0
     start 7 3b9aca0000000001
-    node n1 127.0.0.1:7401 - 0 0 0
-    node n2 127.0.0.1:7402 4e03c514dedeeae3ad253841c9ba4ee8 12 5d21dba00000beef 7
+    node n1 127.0.0.1:7401 - 0 0 0 0 0
+    node n2 127.0.0.1:7402 4e03c514dedeeae3ad253841c9ba4ee8 12 5d21dba00000beef 7 0 0
     log 00000000000000000000000000c0ffee made 1700000000000000 n1,n2 orders
     crc32c 01234567
 
 It is always replaced as a whole. A log that was made here and has no directory any more is damage:
 made anew it would forget what it had promised. A ``start`` line is a start of this node with the
-random number that its process drew. A ``node`` line says of a peer its storage id, its newest start
-that is known here with the random number of that process, and the newest start of this node that
-the peer is known to have written down. server/roster.py says what they are for.
+random number that its process drew. A ``node`` line says of a peer its storage id, the newest start
+that it showed to this node with the random number of that process, the newest start of this node
+that the peer is known to have written down, and a start of the peer that only another node told. A
+line ``outdated n2 9 5d21dba00000beef`` after the starts says that this directory is an older copy:
+n2 knows start 9 of this node as that process, and this directory does not. No node starts on such a
+directory. server/roster.py says what they are for.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from quorate.errors import WrongDirectory
 from quorate.storage.directory import log_name, proof_line
 from quorate.types import NodeId
 
-__all__ = ["MANIFEST", "LogLife", "LogState", "Manifest", "Member"]
+__all__ = ["MANIFEST", "LogLife", "LogState", "Manifest", "Member", "Outdated"]
 
 MANIFEST = "manifest"
 FORMAT = 1
@@ -56,12 +59,24 @@ class Member(NamedTuple):
     address: str
     # The disk it lives on. None until that is known; then it never changes.
     storage: bytes | None = None
-    # The newest of its starts that is known here, and the random number of that process.
+    # The newest start that it showed to this node, and the random number of that process.
     start: int = 0
     boot: int = 0
     # The newest start of this node that the peer has written down, as far as it told; 0 if it has
     # not told that it knows the disk of this node.
     confirmed: int = 0
+    # A start of it that another node told and that it has not shown to be its own; 0 if none. It is
+    # kept beside the one above: a node that is let in must have been both processes.
+    told_start: int = 0
+    told_boot: int = 0
+
+
+class Outdated(NamedTuple):
+    """What proves that a directory is an older copy: a start of its node that it does not know."""
+
+    peer: NodeId
+    start: int
+    boot: int
 
 
 @dataclass(slots=True)
@@ -76,8 +91,10 @@ class Manifest:
     # How often in a row the disk failed: each time the next start waits longer.
     failures: int = 0
     # The starts of this node, oldest first, with the random number of each process; the last one is
-    # the process that runs. Old ones are dropped once all peers know a newer one.
+    # the process that runs. server/roster.py says which are kept.
     starts: dict[int, int] = field(default_factory=dict)
+    # Set for good when a peer proves that this directory is an older copy: no node starts on it.
+    outdated: Outdated | None = None
 
     @property
     def formed(self) -> bool:
@@ -88,9 +105,12 @@ class Manifest:
     def encode(self) -> bytes:
         lines = [f"format {FORMAT}", f"applied {self.applied}", f"failures {self.failures}"]
         lines += [f"start {start} {boot:x}" for start, boot in self.starts.items()]
-        for node, (address, storage, start, boot, confirmed) in self.nodes.items():
+        if self.outdated is not None:
+            lines.append("outdated {} {} {:x}".format(*self.outdated))
+        for node, (address, storage, start, boot, confirmed, *told) in self.nodes.items():
             disk = storage.hex() if storage else _UNMET
-            lines.append(f"node {node} {address} {disk} {start} {boot:x} {confirmed}")
+            shown = f"node {node} {address} {disk} {start} {boot:x} {confirmed}"
+            lines.append("{} {} {:x}".format(shown, *told))
         for incarnation, (state, created_us, nodes, name) in self.logs.items():
             where = ",".join(nodes)
             lines.append(f"log {log_name(incarnation)} {state} {created_us} {where} {name}")
@@ -124,13 +144,18 @@ class Manifest:
 
     def _take(self, kind: str, fields: list[str]) -> None:
         if kind == "node":
-            node, address, storage, start, boot, confirmed = fields
+            node, address, storage, start, boot, confirmed, told_start, told_boot = fields
             bound = bytes.fromhex(storage) if storage != _UNMET else None
-            known = Member(address, bound, int(start), int(boot, 16), int(confirmed))
-            self.nodes[NodeId(node)] = known
+            self.nodes[NodeId(node)] = Member(
+                address, bound, int(start), int(boot, 16), int(confirmed),
+                int(told_start), int(told_boot, 16),
+            )  # fmt: skip
         elif kind == "start":
             start, boot = fields
             self.starts[int(start)] = int(boot, 16)
+        elif kind == "outdated":
+            peer, start, boot = fields
+            self.outdated = Outdated(NodeId(peer), int(start), int(boot, 16))
         elif kind == "log":
             incarnation, state, created_us, nodes, name = fields
             where = tuple(NodeId(node) for node in nodes.split(","))

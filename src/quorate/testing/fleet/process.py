@@ -10,7 +10,7 @@ import errno
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from quorate.errors import Damaged, DiskFailed, ReplicaHalted
+from quorate.errors import Damaged, DiskFailed, ReplicaHalted, WrongDirectory
 from quorate.replica.exchange import LinkClosed, LinkRefused
 from quorate.server.catalog import Catalog
 from quorate.server.manifest import PASSING, make_log, replace_manifest
@@ -93,6 +93,10 @@ class Process:
             self.node.cut_power()
             self.world.start_later(self.node)
         except ReplicaHalted as halt:
+            if isinstance(halt, WrongDirectory) and self.node.rolled_back:
+                self.world.sometimes["older copy halted"] += 1
+                self.node.kill()
+                return
             # Nothing that happens here spoils a disk that is in use.
             what = f"{self.node.name}: {type(halt).__name__}: {halt}"
             raise Violation("halt", what) from halt
