@@ -170,8 +170,8 @@ ADVERSITY = (
         "doubt-outlives-a-majority",
         "a majority with the same state ends the doubt",
         "replica/agreement.py",
-        "        if counts[own] >= quorum:\n            self._doubt = None\n",
-        "",
+        "            self._doubt = None\n        others",
+        "            pass\n        others",
     ),
     Mutant(
         "lost-digest-stays-lost",
