@@ -273,3 +273,36 @@ def test_a_block_that_proves_entries_is_believed_although_the_block_before_it_is
     assert log.last.index == 3 + later
     with pytest.raises(Damaged, match="entries are lost on this disk"):
         Recovered.of(log)
+
+
+@pytest.mark.xfail(reason="open: a truncation takes the proof of a damaged entry", strict=True)
+def test_a_truncation_behind_a_damaged_entry_does_not_make_it_look_torn() -> None:
+    """The blocks that prove entry 3 hold entry 4, which the next leader replaces. The node dies
+    after the truncation and before the next block is durable."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    run(flusher.plan(Flush(1, vote=(Term(1), NodeId("n1")), entries=LOG[:2])))
+    run(flusher.prove(Index(2)))
+    run(flusher.plan(Flush(2, entries=LOG[2:3], committed=Index(2))))
+    run(flusher.prove(Index(3)))
+    run(flusher.plan(Flush(3, entries=LOG[3:4], committed=Index(3))))
+    run(flusher.prove(Index(3)))
+    end = log.segments[-1].rows.frame(Index(3))[1]
+    disk.spoil(SEGMENT, end - 1, bytes([disk.files[SEGMENT].content[end - 1] ^ 1]))
+    replaced = Flush(
+        4,
+        vote=(Term(2), NodeId("n2")),
+        truncate_from=Index(4),
+        entries=grow(LOG[2].position, 50, term=2),
+        committed=Index(3),
+    )
+    _, flusher = open_disk(disk.copy())
+    steps = len(list(flusher.plan(replaced)))
+    forgotten = []
+    for stop in range(1, steps + 1):
+        _, flusher = open_disk(twin := disk.copy())
+        run(islice(flusher.plan(replaced), stop))
+        log, _ = open_disk(twin)
+        if log.last.index < 3 and not log.record.unsure:
+            forgotten.append(stop)
+    assert forgotten == []

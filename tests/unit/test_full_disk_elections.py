@@ -346,3 +346,22 @@ def test_room_that_comes_back_is_used_after_many_leader_changes() -> None:
     token = cluster.propose(leader, bytes(1000))
     cluster.run(5)
     assert receipt(cluster, token).term == standing(cluster, leader).term > Term(5)
+
+
+@pytest.mark.xfail(reason="open: a peer that is down counts as one with room", strict=True)
+def test_appends_stop_before_the_reserve_of_a_full_disk_while_a_third_node_is_down() -> None:
+    cluster = DiskCluster(3)
+    run_until(cluster, lambda: cluster.leader() is not None, 4 * ELECTION_TICKS)
+    cluster.run(20)
+    leader = cluster.leader()
+    assert leader is not None
+    full, down = (name for name in cluster.voters if name != leader)
+    cluster.crash(down)
+    cluster.run(3 * ELECTION_TICKS)
+    disk = cluster.nodes[full].store.disk
+    disk.capacity -= disk.space()[0]
+    for _ in range(150):
+        token = cluster.propose(leader, bytes(3000))
+        cluster.run(3)
+    assert isinstance(cluster.answers.get(token), DiskFull)
+    assert cluster.flusher(full).room > 0
