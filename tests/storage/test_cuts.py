@@ -91,8 +91,22 @@ def test_a_cut_is_decided_before_anything_is_cut(first: int, place: int) -> None
         f"erase {FIRST} from {place}",
         f"sync {FIRST}",
     ]
-    assert log.record.cutting == 0
+    assert log.record.cutting == place
     assert found(disk) == LOG[: first - 1]
+
+
+def test_a_cut_ends_when_a_block_behind_it_is_durable() -> None:
+    """Until then only the record proves that what stands before the cut was durable."""
+    disk, log, flusher = two_segments()
+    run(flusher.plan(Flush(2, truncate_from=Index(2))))
+    steps = list(flusher.plan(Flush(3, entries=grow(log.last, 50, term=2))))
+    synced = next(place for place, step in enumerate(steps) if step.startswith("sync block"))
+    assert steps[synced + 1 :] == ["write vote-a", "sync vote-a", "write vote-b", "sync vote-b"]
+    assert log.record.cutting == 0
+    assert found(disk)[1:] == grow(LOG[0].position, 50, term=2)
+    run(flusher.plan(Flush(4, truncate_from=Index(2))))
+    run(flusher.prove(Index(1)))
+    assert log.record.cutting == 0
 
 
 def test_nothing_before_a_cut_is_in_the_page_cache_only() -> None:

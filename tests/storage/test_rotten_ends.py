@@ -275,7 +275,6 @@ def test_a_block_that_proves_entries_is_believed_although_the_block_before_it_is
         Recovered.of(log)
 
 
-@pytest.mark.xfail(reason="open: a truncation takes the proof of a damaged entry", strict=True)
 def test_a_truncation_behind_a_damaged_entry_does_not_make_it_look_torn() -> None:
     """The blocks that prove entry 3 hold entry 4, which the next leader replaces. The node dies
     after the truncation and before the next block is durable."""

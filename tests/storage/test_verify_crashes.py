@@ -141,7 +141,7 @@ def test_a_kill_between_any_two_steps_leaves_nothing_to_complain_about(tmp_path:
         )
         assert log.damage == [], step
         steps += 1
-    assert steps > 15
+    assert steps > 12
 
 
 UNFINISHED = "a cut was begun and not finished"

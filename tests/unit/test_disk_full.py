@@ -11,7 +11,7 @@ import pytest
 from cluster_rig import append_many, happened, led, refused, standing
 from core_rig import ELECTION_TICKS, chain
 from quorate.config import Config, Limits, Storage
-from quorate.errors import Busy, DiskFull, InvariantBroken, TooLarge
+from quorate.errors import Busy, DiskFull, TooLarge
 from quorate.raft.messages import Append
 from quorate.raft.output import Happening, Refusal
 from quorate.replica.exchange import Deliver, Operate, ReadAnswer, Receipt, Room
@@ -346,14 +346,6 @@ def test_a_segment_that_was_cut_without_room_takes_more_once_a_cut_finds_it() ->
     log, _ = opened(disk)
     assert (log.damage, log.record.unsure) == ([], False)
     assert tuple(log.entries(Index(1), Index(3))) == more
-
-
-def test_nothing_can_be_written_while_a_cut_is_under_way() -> None:
-    """Whoever would try is stopped: the next open would cut it off."""
-    _, log, flusher = without_room()
-    log.segments[-1].capacity = log.segments[-1].header.capacity
-    with pytest.raises(InvariantBroken, match="nothing is written while a cut is under way"):
-        run(flusher, Flush(3, entries=chain(2, after=log.last)))
 
 
 def test_a_segment_that_has_no_room_for_its_footer_is_sealed_later() -> None:

@@ -38,8 +38,8 @@ ERASED_BYTES = 1 << 20
 def truncate(log: SegmentLog, first: Index, spare_bytes: int) -> Generator[str, None, int]:
     """Drop ``first`` and all after it: later segments whole, then the end of the one that has it.
 
-    All of it is durable before anything is written over it. Gives the size of the spare segment,
-    which was ``spare_bytes`` before.
+    All of it is durable before anything is written over it. The cut ends with the next block
+    (:func:`end_cut`). Gives the size of the spare segment, which was ``spare_bytes`` before.
     """
     kept = max(n for n, segment in enumerate(log.segments) if segment.first <= first)
     target = log.segments[kept]
@@ -59,7 +59,6 @@ def truncate(log: SegmentLog, first: Index, spare_bytes: int) -> Generator[str, 
         yield from _erase(target, position)
     else:
         yield from shorten(target, position)
-    yield from end_cut(log)
     return spare_bytes
 
 
@@ -125,7 +124,10 @@ def shorten(segment: Segment, size: int) -> Plan:
 
 
 def end_cut(log: SegmentLog) -> Plan:
-    """The newest segment is as long again as it was made: what is written from now on counts.
+    """The newest segment is as long again as it was made: what stands behind the cut counts.
+
+    A running log calls this when a block behind the cut is durable. The blocks that proved the last
+    entries before it may be gone, and until there is another one only the record proves them.
 
     If the room could not be had again the record goes on naming the place: the segment takes
     nothing more, and the next one ends the cut.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from quorate.errors import check
 from quorate.storage.checkpoint import CHECKPOINT, Checkpoint
-from quorate.storage.cutting import trim, truncate
+from quorate.storage.cutting import end_cut, trim, truncate
 from quorate.storage.index import encode_index
 from quorate.storage.layout import (
     BLOCK_BYTES,
@@ -120,6 +120,8 @@ class Flusher:
             self._unproven = True
         if flush.entries:
             yield from self._append(flush.entries, flush.committed)
+            yield from end_cut(self._log)
+            check(not self._log.record.cutting, "what is acknowledged stands behind no cut")
         if flush.sure:
             yield from plan_record(self._log, unsure=False)
 
@@ -158,6 +160,7 @@ class Flusher:
         segment = self._log.segments[-1]
         if segment.room >= KEPT_PAGES * PAGE:
             yield from self._write_block(segment, (), committed)
+            yield from end_cut(self._log)
             self._unproven = False
 
     def close(self, committed: Index) -> Plan:
@@ -234,7 +237,6 @@ class Flusher:
         return fitting
 
     def _write_block(self, segment: Segment, entries: Sequence[Entry], committed: Index) -> Plan:
-        check(not self._log.record.cutting, "nothing is written while a cut is under way")
         length = sum(entry.size for entry in entries)
         position = segment.end
         # No block claims what only a later one holds.

@@ -410,6 +410,15 @@ STORAGE = (
         "            pass\n",
     ),
     Mutant(
+        "cut-ends-before-the-next-block",
+        "a cut ends when a block behind it is durable: until then it proves what stands before",
+        "storage/flusher.py",
+        "            self._unproven = True\n        if flush.entries:\n",
+        "            self._unproven = True\n"
+        "            yield from end_cut(self._log)\n"
+        "        if flush.entries:\n",
+    ),
+    Mutant(
         "erase-stops-at-the-page",
         "a truncation erases everything up to the end of the blocks",
         "storage/cutting.py",
