@@ -120,7 +120,6 @@ class Flusher:
             self._unproven = True
         if flush.entries:
             yield from self._append(flush.entries, flush.committed)
-            yield from end_cut(self._log)
             check(not self._log.record.cutting, "what is acknowledged stands behind no cut")
         if flush.sure:
             yield from plan_record(self._log, unsure=False)
@@ -160,7 +159,6 @@ class Flusher:
         segment = self._log.segments[-1]
         if segment.room >= KEPT_PAGES * PAGE:
             yield from self._write_block(segment, (), committed)
-            yield from end_cut(self._log)
             self._unproven = False
 
     def close(self, committed: Index) -> Plan:
@@ -269,6 +267,7 @@ class Flusher:
         segment.proved = position
         segment.end = position + size
         segment.write_number = self._write_number
+        yield from end_cut(self._log)
 
     # -- segments ------------------------------------------------------------------------------
 

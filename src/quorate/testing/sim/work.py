@@ -36,7 +36,8 @@ def check_work(node: Node, inputs: int, effects: Effects, applied: Index) -> Non
     peers, limits = len(node.world.names) - 1, node.config.limits
     budget = _Work(
         limits.held_messages + peers * (limits.window_messages + TALK + inputs + applied),
-        LOOKS * (1 + inputs + applied),
+        # Every ten seconds a leader looks at each producer once.
+        limits.producers + LOOKS * (1 + inputs + applied),
     )
     for name, count, most in zip(_Work._fields, done, budget, strict=True):
         if count > most:
