@@ -70,6 +70,7 @@ def test_a_growing_log_in_three_runs(desk: Desk) -> None:
     assert files(dest) == before, "another run changes nothing"
 
 
+@pytest.mark.spark_slow
 def test_verify_finds_what_was_planted(desk: Desk) -> None:
     log = desk.log("in")
     fill(log, 900)
@@ -174,6 +175,7 @@ def test_verify_finds_what_is_wrong_with_what_was_set_aside(desk: Desk) -> None:
     assert (ran.status, "4 missing among the bad ones" in ran.err) == (1, True), ran.err
 
 
+@pytest.mark.spark_slow
 def test_two_archives_have_one_place_for_bad_records(desk: Desk) -> None:
     log = desk.log("in")
     log.append_batch([b'{"id": 1}', b"no json", b'{"id": 2}'])

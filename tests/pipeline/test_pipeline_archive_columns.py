@@ -34,6 +34,7 @@ def test_a_column_goes_before_the_day_of_append_however_it_is_written(desk: Desk
     assert folders(dest) == {"Append_Date=day 0", "Append_Date=day 1"}
 
 
+@pytest.mark.spark_slow
 def test_a_folder_is_found_however_its_column_is_written(desk: Desk) -> None:
     log, dest = desk.log("in"), desk.directory / "archive"
     log.append_batch([b'{"Ts": "2026-01-0%dT12:00:00Z"}' % day for day in (1, 2)])
@@ -83,6 +84,7 @@ def test_what_does_not_go_together_is_said_before_anything_is_made(
     assert not dest.exists()
 
 
+@pytest.mark.spark_slow
 def test_names_may_have_any_characters(desk: Desk) -> None:
     names = ["http.status", "a `tick`", "what: 50% = [half]?"]
     log = desk.log("in")
@@ -112,6 +114,7 @@ def test_texts_that_no_folder_can_have_are_null(desk: Desk) -> None:
     assert [row["c"] for row in rows(dest)] == [None, None, None, "a/b"]
 
 
+@pytest.mark.spark_slow
 def test_the_first_and_the_last_day_that_a_timestamp_can_have(desk: Desk) -> None:
     log, dest = desk.log("in"), desk.directory / "archive"
     times = [-(1 << 63), -1, 0, (1 << 63) - 1]

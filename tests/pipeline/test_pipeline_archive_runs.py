@@ -88,6 +88,7 @@ def test_a_portion_that_is_noted_is_left_as_it_is(
     assert desk.run("archive", log, dest, "--verify").status == 0
 
 
+@pytest.mark.spark_slow
 def test_a_portion_that_lost_files_is_not_noted_until_it_has_them(
     desk: Desk, begun: tuple[str, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def replaced(file: Path, column: str, values: list[Any]) -> None:
     pq.write_table(rows.set_column(place, field, pa.array(values, field.type)), file)
 
 
+@pytest.mark.spark_slow
 def test_verify_finds_a_change_inside_a_nested_column(desk: Desk) -> None:
     was = {"s": {"a": "x"}, "l": ["p", None], "m": {"a": "2026-01-01T00:00:00.123456Z"}}
     now = {
@@ -96,6 +97,7 @@ def test_verify_finds_a_change_inside_a_nested_column(desk: Desk) -> None:
         assert (ran.status, "1 different in the archive" in ran.err) == (1, True), (column, ran.err)
 
 
+@pytest.mark.spark_slow
 def test_verify_finds_a_header_that_came_apart(desk: Desk) -> None:
     log, dest = desk.log("in"), desk.directory / "archive"
     log.append(b"x")

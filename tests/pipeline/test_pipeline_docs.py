@@ -71,6 +71,7 @@ class Reader:
         assert self.printed == text
 
 
+@pytest.mark.spark_slow
 @pytest.mark.usefixtures("spark")
 def test_the_guide_can_be_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 HEADERS = "array<struct<key:string,value:binary>>"
 
 
+@pytest.mark.spark_slow
 def test_verify_decodes_each_record_once_for_each_side(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
+import pytest
 from pipeline_rig import headers, pipeline_file
 
 if TYPE_CHECKING:
@@ -171,6 +172,7 @@ def test_times_keep_their_microseconds(desk: Desk) -> None:
     }
 
 
+@pytest.mark.spark_slow
 def test_parquet_may_have_any_column_name(desk: Desk) -> None:
     desk.log("in").append_batch([order(1), b"?"])
     desk.log("dlq")
@@ -189,6 +191,7 @@ def test_parquet_may_have_any_column_name(desk: Desk) -> None:
     assert pq.read_table(desk.directory / "rows")["order-id"].to_pylist() == [1]
 
 
+@pytest.mark.spark_slow
 def test_a_letter_without_room_for_its_record_says_where_that_is(desk: Desk) -> None:
     source, out, letters = desk.log("in"), desk.log("out"), desk.log("dlq")
     # As much as a node takes by default, without and with a key and headers; and little enough.
@@ -216,6 +219,7 @@ def test_a_letter_without_room_for_its_record_says_where_that_is(desk: Desk) -> 
     assert (done["replayed"], done["skipped"], out.end_offset()) == (1, 2, 1)
 
 
+@pytest.mark.spark_slow
 def test_a_long_condition_does_not_fill_a_letter(desk: Desk) -> None:
     desk.log("in").append(b"x")
     desk.log("out"), desk.log("dlq")
@@ -229,6 +233,7 @@ def test_a_long_condition_does_not_fill_a_letter(desk: Desk) -> None:
     assert (message[:25], len(message)) == ("none is right: value = 'y", 1000)
 
 
+@pytest.mark.spark_slow
 def test_bytes_text_and_csv(desk: Desk) -> None:
     source = desk.log("in")
     for log in ("raw", "text", "csv", "dlq"):
@@ -260,6 +265,7 @@ def test_bytes_text_and_csv(desk: Desk) -> None:
     assert desk.values("csv") == [b'{"n":1,"fruit":"apple"}']
 
 
+@pytest.mark.spark_slow
 def test_an_aggregate_with_a_watermark(desk: Desk) -> None:
     """State lives in the checkpoint: a window closes in a later run than it was opened."""
     source = desk.log("in")

@@ -83,6 +83,7 @@ def test_a_portion_that_is_repeated_with_other_rows(
     pipe.assert_once()
 
 
+@pytest.mark.spark_slow
 def test_a_portion_without_rows_is_repeated(pipe: Pipe, spark: SparkSession) -> None:
     nothing = pipe.run._replace(where="false")
     run_to_end(spark, nothing)

@@ -265,6 +265,7 @@ def test_what_cannot_be_tidied_up_does_not_hide_why_a_task_failed(logs: Logs) ->
 # -- streams ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.spark_slow
 def test_a_job_without_a_name_is_not_remembered_for_long() -> None:
     with quorate.testing.cluster(1, settings={"timing": {"once_expiry_ms": 1000}}) as small:
         logs = Logs(small, "once")
