@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from cluster_rig import append_many, happened, led, refused, standing
+from cluster_rig import append_many, happened, led, refused, settle_losing, standing
 from core_rig import ELECTION_TICKS, chain
 from quorate.config import Config, Limits, Storage
 from quorate.errors import Busy, DiskFull, TooLarge
-from quorate.raft.messages import Append
+from quorate.raft.messages import Ack, Append, Heartbeat, HeartbeatReply
 from quorate.raft.output import Happening, Refusal
-from quorate.replica.exchange import Deliver, Operate, ReadAnswer, Receipt, Room
+from quorate.replica.exchange import Deliver, Flushed, Operate, ReadAnswer, Receipt, Room
 from quorate.state.labels import Part, Publish
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import LogId
 from quorate.storage.recovery import open_log
 from quorate.testing.disk.simulated import LOST, UNLIMITED, SimulatedDisk
 from quorate.testing.disk.store import SEGMENT_BYTES, complete
-from quorate.types import Index
+from quorate.types import Index, NodeId, Term
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -127,7 +127,7 @@ def test_a_follower_takes_what_fits_and_acks_no_more() -> None:
     cluster.isolate("n3")
     append_many(cluster, "n1", 5)
     entry = standing(cluster, "n1").log.entries(Index(2), Index(3))[0]
-    room(cluster, "n3", 3 * entry.size - 1)
+    room(cluster, "n3", RESERVE + 3 * entry.size - 1)
     cluster.heal()
     cluster.auto_flush = False  # what is on its way to the disk takes room as well
     for _ in range(200):
@@ -152,7 +152,7 @@ def test_appends_that_come_in_one_turn_share_the_room() -> None:
     assert len(streamed) == 5
     entry = standing(cluster, "n1").log.entries(Index(2), Index(3))[0]
     cluster.auto_flush = False
-    room(cluster, "n3", 3 * entry.size - 1)
+    room(cluster, "n3", RESERVE + 3 * entry.size - 1)
     cluster.turn("n3", [Deliver(one) for one in streamed])
     assert standing(cluster, "n3").log.last_index == 3
 
@@ -167,11 +167,133 @@ def test_a_follower_that_turns_down_an_entry_is_full_until_there_is_room_for_it(
     assert leader is not None
     assert standing(cluster, "n3").full
     assert [peer.full for peer in leader.progress.values()] == [False, True]
-    room(cluster, "n3", 4 * RESERVE)
+    room(cluster, "n3", 5 * RESERVE)
     cluster.run(200)
     assert not standing(cluster, "n3").full
     assert standing(cluster, "n3").log.last_index == standing(cluster, "n1").log.last_index
     assert [peer.full for peer in leader.progress.values()] == [False, False]
+
+
+def test_an_entry_that_found_no_room_is_forgotten_with_the_leader_that_sent_it() -> None:
+    """It may never come again. The next leader begins without an entry, so none takes its place."""
+    cluster = led(3)
+    for name in ("n2", "n3"):
+        room(cluster, name, 2 * RESERVE)
+    cluster.propose("n1", bytes(3 * RESERVE))
+    cluster.run(20)
+    assert standing(cluster, "n2").full
+    assert standing(cluster, "n3").full
+    cluster.crash("n1")
+    cluster.run(6 * ELECTION_TICKS)
+    leader = cluster.leader()
+    assert leader in ("n2", "n3")
+    assert not standing(cluster, "n2").full
+    assert not standing(cluster, "n3").full
+    token = cluster.propose(leader, b"small")
+    cluster.run(20)
+    assert isinstance(cluster.answers[token], Receipt)
+
+
+def test_an_old_leaders_append_says_nothing_about_the_room_for_the_present_one() -> None:
+    cluster = led(3)
+    room(cluster, "n3", 2 * RESERVE)
+    cluster.propose("n1", bytes(3 * RESERVE))
+    sent = cluster.take(lambda one: type(one.message) is Append)
+    late = [one for one in sent if one.target == "n3"]
+    cluster.crash("n1")
+    cluster.run(6 * ELECTION_TICKS)
+    assert cluster.leader() is not None
+    for one in late:
+        cluster.deliver(one)
+    assert standing(cluster, "n3").refused[Refusal.STALE_TERM] == len(late) > 0
+    cluster.tick("n3")
+    assert not standing(cluster, "n3").full
+
+
+def test_the_reserve_of_a_follower_is_not_for_what_clients_append() -> None:
+    """Whatever its leader believes about its room."""
+    cluster = led(3)
+    cluster.crash("n3")
+    room(cluster, "n2", RESERVE + 1000)
+    cluster.auto_flush = False
+    for _ in range(2):
+        cluster.propose("n1", bytes(600))
+    settle_losing(cluster, lambda one: type(one.message) is HeartbeatReply, hung=("n2",))
+    assert standing(cluster, "n1").log.last_index == 3
+    assert standing(cluster, "n2").log.last_index == 2
+    assert standing(cluster, "n2").refused[Refusal.NO_SPACE] == 1
+
+
+def test_what_a_new_leader_finds_in_its_log_may_take_the_reserve() -> None:
+    """Without it the leader cannot begin, and the third node is down."""
+    cluster = led(3)
+    cluster.crash("n3")
+    room(cluster, "n2", RESERVE + 500)
+    cluster.propose("n1", bytes(600))
+    cluster.run(20)
+    assert standing(cluster, "n2").log.last_index == 1
+    cluster.crash("n1")
+    cluster.restart("n1")
+    cluster.run(6 * ELECTION_TICKS)
+    assert cluster.leader() == "n1"
+    assert standing(cluster, "n2").committed == 3
+    read = cluster.read("n1")
+    cluster.run(5)
+    assert isinstance(cluster.answers[read], ReadAnswer)
+
+
+def test_the_room_that_is_told_is_what_is_left_of_all_that_is_acknowledged() -> None:
+    """The leader takes what it has no ack for off the room that a follower tells."""
+    cluster = led(3)
+    room(cluster, "n3", RESERVE + 5000)
+    cluster.auto_flush = False
+    cluster.propose("n1", bytes(100))
+    cluster.tick("n1", 20)
+    sent = [one for one in cluster.table if one.target == "n3"]
+    appends = [one for one in sent if type(one.message) is Append]
+    beats = [one for one in sent if type(one.message) is Heartbeat]
+    cluster.table.clear()
+    cluster.turn("n3", [Deliver(one) for one in appends])
+    flush = cluster.nodes[NodeId("n3")].flush
+    assert flush is not None
+    cluster.turn("n3", [Flushed(flush.number, RESERVE + 900), Deliver(beats[-1])])
+    told = [type(one.message) for one in cluster.table]
+    assert told == [Ack, HeartbeatReply]
+    assert cluster.table[1].message == HeartbeatReply(Term(1), 0, RESERVE + 900)
+
+
+def test_a_follower_that_has_to_wait_for_a_spare_takes_what_fits_meanwhile() -> None:
+    """More can be allocated, so this is no full disk."""
+    cluster = led(3)
+    cluster.turn("n3", [Room(RESERVE)])
+    append_many(cluster, "n1", 2)
+    assert standing(cluster, "n3").log.last_index == 3
+
+
+def test_a_node_that_is_down_refuses_nothing_while_the_others_have_room() -> None:
+    cluster = led(3)
+    cluster.crash("n3")
+    for _ in range(8):
+        token = cluster.propose("n1", b"x")
+        cluster.run(ELECTION_TICKS // 2)
+        assert isinstance(cluster.answers[token], Receipt)
+    cluster.crash("n1")
+    cluster.restart("n1")
+    while cluster.leader() is None:
+        cluster.tick()
+        cluster.settle()
+    token = cluster.propose(cluster.leader() or "", b"to a leader that knows of no disk yet")
+    cluster.run(20)
+    assert isinstance(cluster.answers[token], Receipt)
+
+
+def test_a_refusal_names_the_nodes_that_are_full_and_those_that_do_not_answer() -> None:
+    cluster = led(3)
+    cluster.crash("n3")
+    room(cluster, "n2", RESERVE)
+    cluster.run(2 * ELECTION_TICKS)
+    told = refused(cluster, cluster.propose("n1", b"x"), DiskFull)
+    assert "no room for 1 bytes on n2, and no answer from n3; free some space there" in told
 
 
 def test_room_that_is_about_to_be_allocated_is_worth_a_wait() -> None:

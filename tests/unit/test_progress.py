@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core_rig import FUZZ
-from quorate.raft.progress import Progress, ProgressState
+from quorate.raft.progress import PADDING_BYTES, Progress, ProgressState
 from quorate.types import Index, NodeId
 
 
@@ -116,3 +116,14 @@ def test_the_window_adds_up_whatever_comes(steps: list[tuple[str, int]]) -> None
         assert peer.inflight_bytes == sum(size for _, size in peer.inflight)
         assert all(last > match for last, _ in peer.inflight)
         assert list(peer.inflight) == sorted(peer.inflight)
+
+
+def test_what_was_sent_after_a_peer_told_its_room_takes_some_of_it() -> None:
+    peer = streaming()
+    peer.sent(Index(1), 100, clock=1)
+    peer.sent(Index(2), 50, clock=1)
+    assert peer.since_told == 150 + 2 * PADDING_BYTES
+    peer.acked(Index(1), clock=2)
+    assert peer.since_told == 150 + 2 * PADDING_BYTES  # what it told before does not know of that
+    peer.tells_room(5000, full=False)
+    assert (peer.room, peer.full, peer.since_told) == (5000, False, 50 + PADDING_BYTES)

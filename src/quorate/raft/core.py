@@ -316,5 +316,6 @@ class Core:
         if leads and self.leader is None:
             self._reads.role_changed()
             # The last pages of full disks are for what cannot be done without them.
-            scarce = standing.full or standing.cramped or self._election.voters_full
-            self.leader = Leader(standing, noop=not (scarce and standing.all_committed))
+            full = self._election.full_voters
+            scarce = standing.full or standing.cramped or full
+            self.leader = Leader(standing, full, noop=not (scarce and standing.all_committed))

@@ -27,7 +27,7 @@ class Election:
 
     __slots__ = (
         "_barred_until", "_deadline", "_granted", "_handovers", "_heard_at", "_hint_at",
-        "_hint_refused", "_hint_term", "_hurry_until", "_request", "_standing", "voters_full",
+        "_hint_refused", "_hint_term", "_hurry_until", "_request", "_standing", "full_voters",
     )  # fmt: skip
 
     def __init__(self, standing: Standing, *, first_to_campaign: bool) -> None:
@@ -36,9 +36,9 @@ class Election:
         self._deadline = 0
         # The clock at which the leader was last heard; stickiness counts from here.
         self._heard_at = 0
-        # Who granted the round at hand; and whether a disk of those who gave their vote is full.
+        # Who granted the round at hand; and those who gave their vote and whose disks are full.
         self._granted: set[NodeId] = set()
-        self.voters_full = False
+        self.full_voters: set[NodeId] = set()
         # The newest pre-vote round of this boot.
         self._request = 0
         # The leader's link closed: the clock at which that is settled, and whether a reconnect
@@ -177,7 +177,7 @@ class Election:
         standing = self._standing
         standing.campaign()
         self._granted = set()
-        self.voters_full = False
+        self.full_voters = set()
         self.postpone()
         for peer in standing.peers:
             standing.send(peer, Vote(standing.term, standing.log.last))
@@ -252,5 +252,6 @@ class Election:
         if reply.term < standing.term or standing.role is not Role.CANDIDATE:
             standing.refuse(Refusal.NOT_ASKED)
         elif reply.granted:
-            self.voters_full = self.voters_full or reply.full
+            if reply.full:
+                self.full_voters.add(source)
             self._count(source)

@@ -63,7 +63,8 @@ class Handover:
 
     def others_can_begin(self, *, ready: bool) -> bool:
         """A majority of others has no room for an entry of this log that is not committed. So this
-        leadership never commits anything, and one of theirs would: its noop takes the place.
+        leadership never commits anything, and one of theirs would: its noop takes the place. Or
+        they have no room for that either, and need none: all that they have is committed.
 
         If that entry is committed after all, some of them have it, and this is no majority.
         """
@@ -73,7 +74,10 @@ class Handover:
             return False
         since = standing.clock - timeout
         stuck = [peer for peer in self._progress.values() if peer.full and peer.heard_at >= since]
-        return sum(peer.room >= HEADER_BYTES for peer in stuck) >= standing.quorum
+        able = [
+            peer for peer in stuck if peer.room >= HEADER_BYTES or peer.match <= standing.committed
+        ]
+        return len(able) >= standing.quorum
 
     def others_can_feed(self) -> Index | None:
         """The damaged entry for which another node should lead: a live peer needs it, and another

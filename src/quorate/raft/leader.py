@@ -27,6 +27,8 @@ from quorate.raft.quorum import reached_by_majority
 from quorate.types import EntryKind, Index, NodeId, Term
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Set
+
     from quorate.raft.roles import Standing
 
 __all__ = ["Leader"]
@@ -42,8 +44,11 @@ class Leader:
         "round", "start", "term", "uncommitted_bytes",
     )  # fmt: skip
 
-    def __init__(self, standing: Standing, *, noop: bool = True) -> None:
-        """Without ``noop`` only if all of the log is known to be committed."""
+    def __init__(
+        self, standing: Standing, full: Set[NodeId] = frozenset(), *, noop: bool = True
+    ) -> None:
+        """The peers in ``full`` said that they are. Without ``noop`` only if all of the log is
+        known to be committed."""
         self._standing = standing
         self.term: Term = standing.term
         # The newest read round. Rounds are counted within the term, so an answer of another
@@ -51,6 +56,8 @@ class Leader:
         self.round = 0
         following = Index(standing.log.last_index + 1)
         self.progress = {peer: Progress(peer, following, standing.clock) for peer in standing.peers}
+        for peer in full:
+            self.progress[peer].full = True
         self.handover = Handover(standing, self.progress)
         self.uncommitted_bytes = standing.log.bytes_after(standing.committed)
         self._beat_at = standing.clock
@@ -187,7 +194,7 @@ class Leader:
             standing.refuse(Refusal.NOT_ASKED)
             return
         peer.round = max(peer.round, reply.round)
-        peer.room, peer.full = reply.room, reply.full
+        peer.tells_room(reply.room, full=reply.full)
         if peer.state is ProgressState.COMPARE and self._overdue(
             peer, standing.config.timing.heartbeat_ms
         ):
@@ -238,17 +245,28 @@ class Leader:
 
     def _quorum_heard(self) -> bool:
         """Check-quorum: a leader that a majority has not answered for a timeout leads nobody."""
+        heard = sum(self.hears(peer) for peer in self.progress.values())
+        return heard + 1 >= self._standing.quorum
+
+    def hears(self, peer: Progress) -> bool:
+        """Whether ``peer`` said anything within an election timeout."""
         standing = self._standing
-        since = standing.clock - standing.ticks(standing.config.timing.election_ms)
-        heard = sum(peer.heard_at >= since for peer in self.progress.values())
-        return heard + 1 >= standing.quorum
+        return standing.clock - peer.heard_at <= standing.ticks(standing.config.timing.election_ms)
 
     def has_room(self, size: int = 0) -> bool:
         """Whether this node and a majority have room for what clients append; of peers so many
-        bytes of it."""
-        peers = self.progress.values()
-        roomy = sum(peer.full is not True and peer.room >= size for peer in peers)
-        return not self._standing.full and roomy + 1 >= self._standing.quorum
+        bytes of it. A peer that is not heard has none; one that has not told yet may have some."""
+        return self._majority_takes(lambda peer: size <= peer.room)
+
+    def has_room_now(self, size: int) -> bool:
+        """The same, beside all that is on its way."""
+        size += self.uncommitted_bytes
+        return self._majority_takes(lambda peer: size + peer.since_told <= peer.room)
+
+    def _majority_takes(self, takes: Callable[[Progress], bool]) -> bool:
+        standing = self._standing
+        roomy = [peer for peer in self.progress.values() if not peer.full and self.hears(peer)]
+        return not standing.full and sum(map(takes, roomy)) + 1 >= standing.quorum
 
     def _overdue(self, peer: Progress, milliseconds: int) -> bool:
         standing = self._standing
@@ -269,8 +287,7 @@ class Leader:
         """Notice a peer that answers heartbeats and still does not move."""
         standing = self._standing
         timing = standing.config.timing
-        lively = standing.clock - peer.heard_at <= standing.ticks(timing.election_ms)
-        if peer.match == standing.log.last_index or peer.throttled or not lively:
+        if peer.match == standing.log.last_index or peer.throttled or not self.hears(peer):
             peer.moved_at = standing.clock
         elif standing.clock - peer.moved_at >= standing.ticks(timing.watchdog_ms):
             if peer.state is not ProgressState.BLOCKED:

@@ -21,7 +21,10 @@ from enum import StrEnum
 from quorate.raft.messages import ROOM_UNBOUNDED
 from quorate.types import Index, NodeId
 
-__all__ = ["Progress", "ProgressState"]
+__all__ = ["PADDING_BYTES", "Progress", "ProgressState"]
+
+# What an append takes of a disk at most, besides its entries: two pages that it does not fill.
+PADDING_BYTES = 8192
 
 
 class ProgressState(StrEnum):
@@ -36,7 +39,7 @@ class Progress:
     __slots__ = (
         "commit_sent", "full", "heard_at", "inflight", "inflight_bytes", "lacks",
         "lacks_since", "match", "moved_at", "next", "node", "number", "quota", "room", "round",
-        "sent_at", "state", "throttled",
+        "sent_at", "since_told", "state", "throttled",
     )  # fmt: skip
 
     def __init__(self, node: NodeId, next_index: Index, clock: int, number: int = 1) -> None:
@@ -63,6 +66,8 @@ class Progress:
         # last; None until it said so.
         self.room = ROOM_UNBOUNDED
         self.full: bool | None = None
+        # What it was sent since then, or had not acknowledged then, takes of that at most.
+        self.since_told = 0
         # The entry that was last found damaged when the peer needed it, and since when; it still
         # does while that is above match.
         self.lacks = Index(0)
@@ -99,9 +104,15 @@ class Progress:
         """An append up to ``last`` is on its way."""
         self.inflight.append((last, size))
         self.inflight_bytes += size
+        self.since_told += size + PADDING_BYTES
         self.next = Index(last + 1)
         if self.sent_at is None:
             self.sent_at = clock
+
+    def tells_room(self, room: int, *, full: bool) -> None:
+        """The peer's disk takes ``room`` bytes besides what it has acknowledged."""
+        self.room, self.full = room, full
+        self.since_told = self.inflight_bytes + PADDING_BYTES * len(self.inflight)
 
     def acked(self, match: Index, clock: int) -> bool:
         """The peer has everything up to ``match`` on disk. Whether that is news."""

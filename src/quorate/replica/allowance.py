@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quorate.raft.messages import ROOM_UNBOUNDED
+from quorate.types import EntryKind, Term
 
 if TYPE_CHECKING:
+    from quorate.entry import Entry
     from quorate.raft.log import Log
     from quorate.raft.messages import Append
     from quorate.replica.durability import Durability
@@ -29,7 +31,7 @@ DROP_BYTES = 8
 class Allowance:
     """Room on disk, as far as it is not spoken for."""
 
-    __slots__ = ("_durability", "_reserve", "room", "shortage", "wanted")
+    __slots__ = ("_durability", "_reserve", "_term", "room", "shortage", "wanted")
 
     def __init__(self, durability: Durability, reserve: int) -> None:
         self._durability = durability
@@ -38,8 +40,10 @@ class Allowance:
         self.room: int | None = None
         # Why there is not more of it; empty if there is enough, or soon will be.
         self.shortage = ""
-        # Bytes of the entry that a leader sent and that found no room; 0 if all did.
+        # Bytes for which the entry that a leader sent found no room; 0 if all did. And the term of
+        # that leader: what it sent may never come again after it.
         self.wanted = 0
+        self._term = Term(0)
 
     @property
     def free(self) -> int | None:
@@ -88,6 +92,11 @@ class Allowance:
         """What so many batches take, with the reserve that must be left."""
         return size + batches * ENTRY_OVERHEAD + self._reserve
 
+    def in_term(self, term: Term) -> None:
+        """Forget what the leader of another term sent."""
+        if term != self._term:
+            self._term, self.wanted = term, 0
+
     def fitting(self, message: Append, log: Log) -> Append | None:
         """As much of ``message`` as finds room; None if not even its first entry does.
 
@@ -99,8 +108,15 @@ class Allowance:
         if free is None or held:
             return message
         for place, entry in enumerate(message.entries):
+            kept = self._kept_from(entry, message.term)
             free -= entry.size
-            if free < 0:
-                self.wanted = entry.size
+            if free < kept:
+                self._term, self.wanted = message.term, entry.size + kept
                 return replace(message, entries=message.entries[:place]) if place else None
         return message
+
+    def _kept_from(self, entry: Entry, term: Term) -> int:
+        """What of a full disk is not for ``entry``: the reserve, if the leader of ``term`` logged
+        it for a client. What it found in its log it cannot begin without."""
+        spared = not self.shortage or entry.kind is EntryKind.NOOP or entry.term < term
+        return 0 if spared else self._reserve

@@ -249,7 +249,7 @@ class Engine:
                     self._tell_state(envelope.source, message.index, own, effects)
             return
         try:
-            if type(message) is Append:
+            if type(message) is Append and message.term >= standing.term:
                 # What came before it in this turn has taken its room.
                 self._stage()
                 message = self.allowance.fitting(message, standing.log)
@@ -270,13 +270,13 @@ class Engine:
         durability.finish(item.number, self.core.standing.term, effects.sends)
         if item.room is not None:
             self.allowance.room = item.room
+            # Before any message tells of it: what this flush proves is acknowledged from now on.
+            self._look_at_room()
         self.core.persisted(durability.persisted, durability.persisted_term)
 
     def _look_at_room(self) -> None:
         standing, allowance = self.core.standing, self.allowance
-        if self.core.leader is not None:
-            # What it turned down was another leader's.
-            allowance.wanted = 0
+        allowance.in_term(standing.term)
         standing.room = allowance.offer
         standing.full, standing.cramped = allowance.full, allowance.cramped
 

@@ -95,7 +95,7 @@ class Gate:
         needs = allowance.needs(room, arrived + 1)
         if not takes or not leader.has_room(needs):
             return self._no_room(size, needs, leader, own=not takes or self._core.standing.full)
-        if not leader.has_room(needs + leader.uncommitted_bytes):
+        if not leader.has_room_now(needs):
             return Busy(f"what is on its way to the disks of peers leaves no room for {size} bytes")
         if proposals.waiting >= limits.pending_appends:
             return Busy(f"{limits.pending_appends} appends wait already (limits.pending_appends)")
@@ -114,8 +114,10 @@ class Gate:
         full = [f"{node} ({shortage})" if shortage else str(node)] if own else []
         peers = leader.progress.values()
         full += [peer.node for peer in peers if peer.full or peer.room < needs]
+        silent = [peer.node for peer in peers if peer.node not in full and not leader.hears(peer)]
+        down = f", and no answer from {', '.join(silent)}" if silent else ""
         return DiskFull(
-            f"no room for {size} bytes on {', '.join(full)}; free some space there, or raise "
+            f"no room for {size} bytes on {', '.join(full)}{down}; free some space there, or raise "
             f"storage.disk_usage_max"
         )
 

@@ -163,7 +163,7 @@ STORAGE = (
         "follower-takes-what-does-not-fit",
         "a follower takes as much of an append as finds room",
         "replica/allowance.py",
-        "            if free < 0:\n",
+        "            if free < kept:\n",
         "            if False:\n",
     ),
     # -- reading -------------------------------------------------------------------------------
