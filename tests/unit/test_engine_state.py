@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster_rig import append_many, led, log_of, read_answer, receipt, standing
+from cluster_rig import append_many, happened, led, log_of, read_answer, receipt, standing
 from core_rig import ELECTION_TICKS, append, config, end, heartbeat
 from engine_rig import BOOT, GROUP, EngineRig
 from proposal_rig import open_producer, opening, operate, propose, stamped
 from quorate.entry import make_entry
 from quorate.raft.messages import Envelope
+from quorate.raft.output import Happening
 from quorate.replica.exchange import Deliver
 from quorate.state.operations import SetFence, encode_operation
 from quorate.state.state import State
@@ -199,6 +200,40 @@ def test_without_a_checkpoint_that_counts_the_log_is_replayed(how: str) -> None:
     cluster.restart("n1")
     cluster.run(4 * ELECTION_TICKS)
     assert cluster.engine("n1").state.end == records > 0
+
+
+@pytest.mark.parametrize("how", ["a section more", "a section less", "of a later release"])
+def test_a_checkpoint_that_cannot_be_decoded_is_none_and_the_log_is_replayed(how: str) -> None:
+    """Its checksums are right: other software wrote it."""
+    cluster = led(1)
+    open_producer(cluster, "p")
+    with_a_sealed_segment(cluster)
+    before = cluster.engine("n1").state.copy()
+    cluster.crash("n1")
+    disk = store_of(cluster, "n1").disk
+    kept = read_checkpoint(disk)
+    assert kept is not None
+    sections = [*kept.sections]
+    if how == "a section more":
+        sections.append(b"unknown!")
+    elif how == "a section less":
+        sections.pop()
+    else:
+        sections[0] = sections[0][:1] + b"\x63" + sections[0][2:]
+    file = b"".join(Checkpoint(kept.position, sections).pieces())
+    disk.spoil(CHECKPOINT, 0, file)
+    disk.shorten(CHECKPOINT, len(file))
+    recovered = store_of(cluster, "n1").open()
+    assert recovered.checkpoint is not None
+    cluster.restart("n1")
+    engine = cluster.engine("n1")
+    assert engine.applied == kept.position.index
+    assert engine.state == before
+    cluster.tick("n1")
+    (told,) = happened(cluster, "n1", Happening.DAMAGED)
+    assert told.index == kept.position.index
+    assert told.detail.startswith("the checkpoint cannot be used: ")
+    assert told.detail.endswith("; the log was replayed from its beginning")
 
 
 def test_every_flipped_bit_of_a_checkpoint_is_noticed() -> None:

@@ -13,7 +13,7 @@ from engine_rig import BOOT
 from quorate.entry import Chunk
 from quorate.errors import NotLeader, OutcomeUnknown, StageFull
 from quorate.raft.messages import Envelope
-from quorate.replica.exchange import Aborted, Deliver, Flushed, Operate, Stage
+from quorate.replica.exchange import Aborted, Deliver, Flushed, Operate, Read, Stage
 from quorate.replica.proposals import TURN_WORK
 from quorate.state.attempts import attempt_of
 from quorate.state.judge import Staged
@@ -23,7 +23,7 @@ from quorate.types import EntryKind, Index, NodeId
 
 if TYPE_CHECKING:
     from quorate.replica.engine import Engine
-    from quorate.replica.exchange import Answer, Effects, Input
+    from quorate.replica.exchange import Answer, Effects, Input, Result
     from quorate.testing.hand import HandCluster
 
 APP = "query"
@@ -116,12 +116,44 @@ def test_an_abort_that_was_logged_in_part_is_not_denied() -> None:
     _, engine = crowded(size=3)
     effects = engine.turn([Operate(5, Abort(APP, 7)), Operate(6, Abort(APP, 7))], 0)
     assert effects.more
-    later = engine.core.standing.term + 1
-    message = heartbeat(later, engine.core.standing.log.last)
-    envelope = Envelope(engine._group, NodeId("n2"), NodeId("n1"), BOOT, message)
-    found = {answer.token: answer.result for answer in engine.turn([Deliver(envelope)], 0).answers}
+    found = replaced(engine)
     assert isinstance(found[5], OutcomeUnknown)
     assert isinstance(found[6], NotLeader)
+
+
+def test_an_abort_whose_drops_are_all_logged_is_not_denied() -> None:
+    """One entry dropped as many as it may, so it was looked whether there are more."""
+    _, engine = crowded(DROPPED_AT_ONCE, size=3)
+    last = engine.core.standing.log.last_index
+    assert not answers([engine.turn([Operate(5, Abort(APP, 7))], 0)])
+    assert engine.core.standing.log.last_index == last + 1
+    assert isinstance(replaced(engine)[5], OutcomeUnknown)
+
+
+def test_an_abort_whose_drops_are_all_logged_waits_for_no_read() -> None:
+    cluster, engine = crowded(DROPPED_AT_ONCE, size=3)
+    cluster.isolate("n1")
+    reads = engine.config.limits.pending_reads
+    inputs = [*(Read(token) for token in range(100, 100 + reads)), Operate(5, Abort(APP, 7))]
+    assert not answers([engine.turn(inputs, 0)])
+    assert isinstance(replaced(engine)[5], OutcomeUnknown)
+
+
+def test_what_was_dropped_for_an_abort_is_forgotten_with_the_leadership() -> None:
+    _, engine = crowded(size=3)
+    assert engine.turn([Operate(5, Abort(APP, 7))], 0).more
+    assert isinstance(replaced(engine)[5], OutcomeUnknown)
+    proposals = engine._proposals
+    assert proposals._dropped == 0
+    assert (proposals.waiting, proposals.waiting_bytes) == (0, 0)
+
+
+def replaced(engine: Engine) -> dict[int, Result]:
+    """What callers are told when another leader is heard."""
+    later = engine.core.standing.term + 1
+    message = heartbeat(later, engine.core.standing.log.position(Index(1)))
+    envelope = Envelope(engine._group, NodeId("n2"), NodeId("n1"), BOOT, message)
+    return {answer.token: answer.result for answer in engine.turn([Deliver(envelope)], 0).answers}
 
 
 @pytest.mark.parametrize("app", [APP, "other"])

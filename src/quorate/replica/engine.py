@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quorate.errors import Busy, Corrupt, DiskFailed, NoQuorum, QuorateError
+from quorate.errors import Busy, Corrupt, DiskFailed, InvalidArgument, NoQuorum, QuorateError
 from quorate.raft.core import Core
 from quorate.raft.log import LogStart
 from quorate.raft.messages import Append, Envelope, Message, StateHash
-from quorate.raft.output import Refusal
+from quorate.raft.output import Happening, Refusal
 from quorate.replica.admission import refusal
 from quorate.replica.agreement import COMPARED_EVERY, Agreement
 from quorate.replica.allowance import Allowance
@@ -107,10 +107,9 @@ class Engine:
         last = self.core.standing.log.last_index
         held_max = config.limits.held_messages
         self.durability = Durability(record.term, record.vote, last, held_max)
-        checkpoint = recovered.checkpoint
-        self.state = State.decode(checkpoint.sections) if checkpoint is not None else State()
-        if checkpoint is not None:
-            self.core.standing.applied = checkpoint.position.index
+        self.state = State()
+        if recovered.checkpoint is not None:
+            self._restore(recovered.checkpoint)
         # Everything up to here is in the newest checkpoint.
         self._checkpointed = self.applied
         self._replay()
@@ -134,6 +133,19 @@ class Engine:
             LinkClosed: self._on_link_closed,
             LinkRefused: self._on_link_refused,
         }
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        """Start from ``checkpoint``; from the beginning of the log if it cannot be decoded."""
+        standing, index = self.core.standing, checkpoint.position.index
+        try:
+            self.state = State.decode(checkpoint.sections)
+        except InvalidArgument as odd:
+            detail = (
+                f"the checkpoint cannot be used: {odd}; the log was replayed from its beginning"
+            )
+            standing.report(Happening.DAMAGED, index=index, detail=detail)
+        else:
+            standing.applied = index
 
     def _replay(self) -> None:
         """Bring the state from its checkpoint to what this disk proves to be committed."""

@@ -13,7 +13,7 @@ never refuse anything, and offsets stay dense. Three kinds of answers have to wa
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.entry import COUNT_MAX, RUN_BYTES, RUNS_MAX, Stamp, join_body, pack_runs
 from quorate.errors import Busy, NotLeader, OutcomeUnknown, QuorateError, StateDiverged, check
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from quorate.state.state import State
 
 __all__ = ["Proposals"]
-
-Said = TypeVar("Said")
 
 # Tokens of reads that are asked here to confirm a refusal; clients' tokens are not negative, and
 # -1 is the core's own.
@@ -267,8 +265,12 @@ class Proposals:
             for dropped in draft_room(item, ahead, leader.append_time, self._config):
                 self._append(*dropped)
         made = draft(item, ahead, limits, log.last_index, self._core.standing.term)
+        if isinstance(made, Aborted) and self._dropped:
+            # There were no more of them. What was dropped is in the log, like any other abort.
+            self._note_logged(item, log.last_index, made)
+            return
         if not isinstance(made, Draft):
-            self._settle(item.token, self._whole(made), log.last_index, applied, answers)
+            self._settle(item.token, made, log.last_index, applied, answers)
             return
         index = self._append(*made.entry)
         if isinstance(made.answer, Aborted) and made.answer.attempts == DROPPED_AT_ONCE:
@@ -278,15 +280,15 @@ class Proposals:
             self._arrived_bytes += item.size
             self._alone += 1
             return
-        self._logged.append(_Logged(index, item.token, item.size, self._whole(made.answer)))
-        self._logged_bytes += item.size
+        self._note_logged(item, index, made.answer)
 
-    def _whole(self, answer: Said) -> Said:
+    def _note_logged(self, item: Stage | Operate, index: Index, answer: Prepared) -> None:
         """An abort counts all that was dropped for it, with however many entries."""
         if isinstance(answer, Aborted):
-            dropped, self._dropped = self._dropped, 0
-            return answer._replace(attempts=answer.attempts + dropped)
-        return answer
+            answer = answer._replace(attempts=answer.attempts + self._dropped)
+            self._dropped = 0
+        self._logged.append(_Logged(index, item.token, item.size, answer))
+        self._logged_bytes += item.size
 
     def expire(self) -> None:
         """Drop what was idle for too long: by entries, so that all agree."""

@@ -226,6 +226,20 @@ STAGING = (
         "        if self._dropped < 0:\n",
     ),
     Mutant(
+        "abort-without-a-rest-denied",
+        "an abort whose last drop left nothing is logged all the same",
+        "replica/proposals.py",
+        "if isinstance(made, Aborted) and self._dropped:",
+        "if isinstance(made, Aborted) and self._dropped < 0:",
+    ),
+    Mutant(
+        "drops-outlive-a-leadership",
+        "what was dropped for an abort is forgotten with the leadership",
+        "replica/proposals.py",
+        "self._logged_bytes = self._alone = self._dropped = 0",
+        "self._logged_bytes = self._alone = 0",
+    ),
+    Mutant(
         "walk-over-all-that-is-staged",
         "whoever finds nothing to drop looks at one attempt",
         "state/staging.py",

@@ -160,6 +160,13 @@ STATE = (
         "        if sealed <= self._checkpointed:\n",
     ),
     Mutant(
+        "undecodable-checkpoint-ends-a-node",
+        "a checkpoint that cannot be decoded is none",
+        "replica/engine.py",
+        "        except InvalidArgument as odd:\n",
+        "        except KeyError as odd:\n",
+    ),
+    Mutant(
         "checkpoint-without-producers",
         "a checkpoint holds all of the state",
         "state/state.py",
