@@ -17,7 +17,7 @@ from cluster_rig import (
     run_until,
     standing,
 )
-from core_rig import ELECTION_TICKS, WATCHDOG_TICKS, config
+from core_rig import ELECTION_TICKS, WATCHDOG_TICKS, CoreRig, config
 from quorate.errors import Corrupt
 from quorate.raft.output import Happening
 from quorate.raft.progress import ProgressState
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
 ENTRIES = 30
 
 
-def lagging(size: int = 3, away: tuple[str, ...] = ("n3",)) -> HandCluster:
+def lagging(
+    size: int = 3, away: tuple[str, ...] = ("n3",), entries: int = ENTRIES, seed: int = 0
+) -> HandCluster:
     """n1 leads and keeps nothing in memory; ``away`` lack all but the noop."""
-    cluster = led(size, config(log_memory_bytes=0))
+    cluster = led(size, config(log_memory_bytes=0), seed=seed)
     for name in away:
         cluster.isolate(name)
-    append_many(cluster, "n1", ENTRIES)
+    append_many(cluster, "n1", entries)
     cluster.run(3)
     return cluster
 
@@ -76,9 +78,12 @@ def positions(cluster: HandCluster, name: str) -> list[Position]:
 # -- leading with damage -----------------------------------------------------------------------
 
 
-def test_two_old_damaged_entries_on_two_nodes_leave_a_leader_and_a_third_node_that_is_fed() -> None:
+@pytest.mark.parametrize("seed", range(6))
+def test_two_old_damaged_entries_on_two_nodes_leave_a_leader_and_a_third_node_that_is_fed(
+    seed: int,
+) -> None:
     """Each entry is whole on the other node, and the third one needs both."""
-    cluster = lagging()
+    cluster = lagging(seed=seed)
     flip(cluster, "n1", 8)
     flip(cluster, "n2", 12)
     cluster.heal()
@@ -139,6 +144,42 @@ def test_leaders_that_cannot_feed_a_peer_hand_over_less_and_less_often() -> None
         counts.append(leaderships(cluster) - before)
     assert max(counts) <= 3, counts
     assert sum(counts) > 0, counts
+
+
+def test_many_entries_that_are_damaged_here_and_there_leave_a_leader_most_of_the_time() -> None:
+    """Each leader can feed the third node one more entry, and has to let the other go on."""
+    cluster = lagging(entries=60)
+    for index in range(10, 50):
+        flip(cluster, "n1" if index % 2 else "n2", index)
+    cluster.heal()
+    without = 0
+    elections = 150
+    for _ in range(elections * ELECTION_TICKS):
+        cluster.run(1)
+        without += all(cluster.engine(name).core.leader is None for name in cluster.voters)
+    assert leaderships(cluster) <= 10
+    assert without <= elections * ELECTION_TICKS // 6
+    fed = standing(cluster, "n3").log.last_index
+    assert fed >= 15
+    cluster.run(elections * ELECTION_TICKS)
+    assert standing(cluster, "n3").log.last_index > fed  # it does not stop either
+    serves(cluster)
+
+
+def test_a_leader_gives_up_for_damaged_entries_less_and_less_often_and_never_stops() -> None:
+    rig = CoreRig()
+    election, standing = rig.core._election, rig.standing
+    begin = standing.clock = 5
+    given_up = []
+    for _ in range(500 * ELECTION_TICKS):
+        if election.hands_over_for_damage():
+            given_up.append((standing.clock - begin) // ELECTION_TICKS)
+        standing.clock += 1
+    assert given_up == [0, 10, 30, 70, 150, 310, 470]
+    standing.clock += 500 * ELECTION_TICKS  # nothing was damaged for long
+    assert election.hands_over_for_damage()
+    standing.clock += 10 * ELECTION_TICKS
+    assert election.hands_over_for_damage()
 
 
 def test_a_leader_reports_a_blocked_peer_once_and_feeds_it_when_the_entry_can_be_read_again() -> (

@@ -213,6 +213,16 @@ def test_a_peer_far_behind_gets_its_share_of_a_second() -> None:
     assert len(rig.happened(Happening.PEER_THROTTLED)) == len(seconds) - 1
 
 
+def test_a_peer_that_restarts_has_what_is_left_of_its_share() -> None:
+    rig = catching_up()
+    for boot, appends in ((2, 11), (3, 0)):  # the noop is smaller than a frame of data
+        rig.hear("n2", heartbeat_reply(1), boot=boot)
+        number = rig.progress("n2").number
+        rig.hear("n2", mismatch(1, 101, 1, number=number), boot=boot)
+        sent = rig.hear("n2", ack(1, 0, number=number + 1), boot=boot)
+        assert len(pick(sent, Append, "n2")) == appends
+
+
 def test_a_throttled_peer_is_not_taken_for_a_stalled_one() -> None:
     rig = catching_up()
     obey(rig, rig.confirm("n2", 0))

@@ -127,3 +127,15 @@ def test_what_was_sent_after_a_peer_told_its_room_takes_some_of_it() -> None:
     assert peer.since_told == 150 + 2 * PADDING_BYTES  # what it told before does not know of that
     peer.tells_room(5000, full=False)
     assert (peer.room, peer.full, peer.since_told) == (5000, False, 50 + PADDING_BYTES)
+
+
+def test_a_peer_lacks_an_entry_since_that_was_found_first() -> None:
+    peer = streaming(match=4)
+    peer.block(clock=7)
+    assert (peer.state, peer.lacks, peer.lacks_since) == (ProgressState.BLOCKED, 5, 7)
+    peer.compare(Index(5))
+    peer.block(clock=90)
+    assert peer.lacks_since == 7
+    peer.acked(Index(5), clock=95)
+    peer.block(clock=99)
+    assert (peer.lacks, peer.lacks_since) == (6, 99)

@@ -134,7 +134,10 @@ def test_an_abort_whose_drops_are_all_logged_waits_for_no_read() -> None:
     cluster, engine = crowded(DROPPED_AT_ONCE, size=3)
     cluster.isolate("n1")
     reads = engine.config.limits.pending_reads
-    inputs = [*(Read(token) for token in range(100, 100 + reads)), Operate(5, Abort(APP, 7))]
+    inputs: list[Input] = [
+        *(Read(token) for token in range(100, 100 + reads)),
+        Operate(5, Abort(APP, 7)),
+    ]
     assert not answers([engine.turn(inputs, 0)])
     assert isinstance(replaced(engine)[5], OutcomeUnknown)
 

@@ -175,7 +175,7 @@ class Core:
             self._hand_over("this node's disk is full and others have room")
         elif handover.others_can_begin(ready=leader.ready):
             self._hand_over("a majority has no room for what this node logged, and needs none")
-        elif (lost := handover.others_can_feed()) and self._election.hands_over_for(lost):
+        elif (lost := handover.others_can_feed()) and self._election.hands_over_for_damage():
             # Longer than any node that gave up before waits for its campaign.
             self._hand_over(f"entry {lost}, which a peer needs, is damaged", elections=3)
 

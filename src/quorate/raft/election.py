@@ -11,23 +11,26 @@ from typing import TYPE_CHECKING
 
 from quorate.raft.messages import PreVote, PreVoteReply, RequestId, Vote, VoteReply
 from quorate.raft.output import Happening, Refusal
-from quorate.types import Index, NodeId, Position, Role
+from quorate.types import NodeId, Position, Role
 
 if TYPE_CHECKING:
     from quorate.raft.roles import Standing
 
 __all__ = ["Election"]
 
-# A leader that gave up because of a damaged entry does so again after so many election timeouts.
+# A leader that gave up because of a damaged entry does so again after so many election timeouts,
+# twice as many after each further time, and at most so many.
 HANDOVER_ELECTIONS = 10
+HANDOVER_ELECTIONS_MAX = 160
 
 
 class Election:
     """The part of the core that acts while nobody, or somebody else, leads."""
 
     __slots__ = (
-        "_barred_until", "_deadline", "_granted", "_handovers", "_heard_at", "_hint_at",
-        "_hint_refused", "_hint_term", "_hurry_until", "_request", "_standing", "full_voters",
+        "_barred_until", "_deadline", "_granted", "_heard_at", "_hint_at", "_hint_refused",
+        "_hint_term", "_hurry_until", "_patience", "_patient_until", "_request", "_standing",
+        "full_voters",
     )  # fmt: skip
 
     def __init__(self, standing: Standing, *, first_to_campaign: bool) -> None:
@@ -51,9 +54,10 @@ class Election:
         self._hurry_until = 0
         # No campaign before this: others were found fitter to lead.
         self._barred_until = 0
-        # Damaged entries for which this node gave up leading: (clock before which it does not do so
-        # again, how long it waited for that).
-        self._handovers: dict[Index, tuple[int, int]] = {}
+        # This node gave up leading because of a damaged entry: the clock before which it does not
+        # do so again, and how long it waits for that.
+        self._patient_until = 0
+        self._patience = 0
         self.postpone()
         if first_to_campaign:
             self._deadline = 1
@@ -65,8 +69,7 @@ class Election:
         gave up leading for a damaged entry, so that those who did not come first."""
         clock = self._standing.clock
         timeout = self._standing.ticks(self._standing.config.timing.election_ms)
-        damaged = any(clock < again_at for again_at, _ in self._handovers.values())
-        least = 2 * timeout if damaged else timeout
+        least = 2 * timeout if clock < self._patient_until else timeout
         self._deadline = clock + least + self._standing.random.randrange(timeout)
 
     def bar(self, elections: int) -> None:
@@ -74,19 +77,21 @@ class Election:
         timeout = self._standing.ticks(self._standing.config.timing.election_ms)
         self._barred_until = self._standing.clock + elections * timeout
 
-    def hands_over_for(self, damaged: Index) -> bool:
+    def hands_over_for_damage(self) -> bool:
         """Whether to give up leading because a peer needs an entry that is damaged here.
 
-        At once for the first time. If no other leader could feed the peer this node leads again,
-        and waits twice as long each time before it gives up for the same entry.
+        At once for the first time. A node that leads again soon waits before it gives up once more,
+        for this entry or another, and twice as long each time: every change of leaders is some time
+        without one, and the peer may need very many entries that are damaged here and there.
         """
         clock = self._standing.clock
-        again_at, waited = self._handovers.get(damaged, (0, 0))
-        if clock < again_at:
+        if clock < self._patient_until:
             return False
-        least = HANDOVER_ELECTIONS * self._standing.ticks(self._standing.config.timing.election_ms)
-        wait = 2 * waited or least
-        self._handovers[damaged] = clock + wait, wait
+        timeout = self._standing.ticks(self._standing.config.timing.election_ms)
+        soon = clock < self._patient_until + self._patience
+        longer = min(2 * self._patience, HANDOVER_ELECTIONS_MAX * timeout)
+        self._patience = longer if soon else HANDOVER_ELECTIONS * timeout
+        self._patient_until = clock + self._patience
         return True
 
     def leader_heard(self) -> None:

@@ -35,7 +35,12 @@ ADVERSITY = (
         "a leader reads a damaged entry again after a while",
         "raft/leader.py",
         "if peer.match == standing.log.last_index or peer.throttled or not self.hears(peer):",
-        "if peer.match == standing.log.last_index or peer.lacks > peer.match:",
+        "if (\n"
+        "            peer.match == standing.log.last_index\n"
+        "            or peer.throttled\n"
+        "            or peer.lacks > peer.match\n"
+        "            or not self.hears(peer)\n"
+        "        ):",
     ),
     Mutant(
         "handover-to-nobody",
@@ -46,17 +51,53 @@ ADVERSITY = (
     ),
     Mutant(
         "handover-again-and-again",
-        "a leader gives up for the same damaged entry less and less often",
+        "a leader that gave up for a damaged entry waits before it does so again",
         "raft/election.py",
-        "        if clock < again_at:\n            return False\n",
+        "        if clock < self._patient_until:\n            return False\n",
         "",
+    ),
+    Mutant(
+        "handover-always-as-often",
+        "a leader gives up for damaged entries less and less often",
+        "raft/election.py",
+        "self._patience = longer if soon else HANDOVER_ELECTIONS * timeout",
+        "self._patience = HANDOVER_ELECTIONS * timeout",
+    ),
+    Mutant(
+        "handover-hardly-ever-again",
+        "there is a longest wait before a leader gives up again",
+        "raft/election.py",
+        "longer = min(2 * self._patience, HANDOVER_ELECTIONS_MAX * timeout)",
+        "longer = 2 * self._patience",
+    ),
+    Mutant(
+        "handover-of-long-ago-remembered",
+        "after a long time without damage a leader gives up at once, and waits as at first",
+        "raft/election.py",
+        "soon = clock < self._patient_until + self._patience",
+        "soon = self._patience > 0",
+    ),
+    Mutant(
+        "handover-back-to-itself",
+        "a node that gave up earlier leads before the one that gave up last",
+        "raft/core.py",
+        'is damaged", elections=3)',
+        'is damaged", elections=1)',
+    ),
+    Mutant(
+        "lack-begins-with-every-look",
+        "since when a peer lacks an entry does not change when that is found again",
+        "raft/progress.py",
+        "        if self.lacks != self.next:\n"
+        "            self.lacks, self.lacks_since = self.next, clock\n",
+        "        self.lacks, self.lacks_since = self.next, clock\n",
     ),
     Mutant(
         "handover-never-for-damage",
         "a leader that cannot feed a peer lets another node try",
         "raft/core.py",
-        "elif (lost := handover.others_can_feed()) and self._election.hands_over_for(lost):",
-        "elif (lost := handover.others_can_feed()) and self._election.hands_over_for(lost) < 0:",
+        "elif (lost := handover.others_can_feed()) and self._election.hands_over_for_damage():",
+        "elif (lost := handover.others_can_feed()) and self._election.hands_over_for_damage() < 0:",
     ),
     # -- too many open files -------------------------------------------------------------------
     Mutant(

@@ -211,6 +211,13 @@ CONSENSUS = (
         "lag = standing.log.last_index - peer.next",
     ),
     Mutant(
+        "restart-uses-up-the-quota",
+        "a restart neither adds to a peer's share of a second nor uses it up",
+        "raft/leader.py",
+        "        after.quota = before.quota  # a restart neither adds to it nor uses it up\n",
+        "",
+    ),
+    Mutant(
         "question-renumbered-at-every-try",
         "a repeated question keeps its number, so that a slow link's answer counts",
         "raft/leader.py",
