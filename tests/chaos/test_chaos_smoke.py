@@ -24,11 +24,14 @@ def test_a_short_run_breaks_no_promise(tmp_path: Path, capsys: pytest.CaptureFix
     assert status == 0, said
     counts = dict(re.findall(r"(\w+)=(\w+)", said.splitlines()[-1]))
     assert counts["violations"] == counts["catalog_problems"] == counts["gave_up"] == "0"
+    assert counts["stop_problems"] == "0"
     assert counts["disks"] == "whole"
     assert int(counts["appends"]) > 100
     assert int(counts["reads"]) > 100
     assert int(counts["faults"]) > 0
     assert int(counts["logs"]) > 0
+    # Those at the end, if no other.
+    assert int(counts["stops"]) >= 3
 
 
 def test_a_leader_is_replaced_and_the_time_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from array import array
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -28,24 +29,21 @@ from quorate.storage.recovery import open_log
 from quorate.storage.verify import verify
 from quorate.testing.chaos.churn import check_catalog
 from quorate.testing.chaos.nemesis import Nemesis
+from quorate.testing.chaos.sizes import SEGMENT_BYTES_MAX, Sizes
 from quorate.testing.checker import FinalLog, check, identity, load_run, save_final
 from quorate.testing.disk.store import complete
 from quorate.testing.preload import FaultyDisks, why_not
-from quorate.testing.processes import cluster
+from quorate.testing.processes import Cluster
 from quorate.types import EntryKind, Index
 
 if TYPE_CHECKING:
     from quorate.client.results import LogSummary
-    from quorate.testing.processes import Cluster
 
 __all__ = ["main"]
 
 SETTLE_S = 60.0
-SEGMENT_BYTES = 4 << 20
-SETTINGS = {
-    "limits": {"batch_bytes": 1 << 20},
-    "storage": {"segment_bytes": SEGMENT_BYTES},
-}
+# A run that lasts so long meets every fault; one that did not proves less than it says.
+ALL_FAULTS_S = 60.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,11 +70,12 @@ def _run(parsed: argparse.Namespace, place: Path) -> int:
     logs = [f"log-{number}" for number in range(1, parsed.logs + 1)]
     disks = FaultyDisks(place) if why_not() is None else None
     environment = disks.environment if disks is not None else None
-    with cluster(
-        parsed.nodes, logs, directory=place, settings=SETTINGS, environment=environment
-    ) as nodes:
+    random = Random(parsed.seed)
+    with closing(Cluster(place, parsed.nodes, environment=environment)) as nodes:
+        sizes = Sizes(nodes, random)
+        nodes.start(logs)
         clients = [_start_client(parsed, nodes, logs, number) for number in range(parsed.clients)]
-        nemesis = Nemesis(nodes, logs, Random(parsed.seed), disks)
+        nemesis = Nemesis(nodes, logs, random, sizes, disks)
         nemesis.torment(parsed.seconds)
         nemesis.mend()
         for client in clients:
@@ -84,25 +83,35 @@ def _run(parsed: argparse.Namespace, place: Path) -> int:
         incarnations = _settle(nodes, logs)
         lives, problems = check_catalog(nodes, place)
         for name in nodes.nodes:
-            nodes.stop(name)
+            nemesis.stops.stop(name)
     failed = [client.returncode for client in clients if client.returncode]
     whole = verify([nodes.data(name) for name in nodes.nodes]).whole
-    _dump(place, nodes, incarnations)
+    outsized = _dump(place, nodes, incarnations, min(sizes.batch_bytes))
     verdict = check(*load_run(place), parsed.nodes)
+    never = nemesis.never_done
+    if not (sizes.changes and outsized):
+        never.append("a change of settings" if outsized else "a batch above the limit of a node")
+    complaints = {
+        "catalog": problems,
+        "gave up": nemesis.gave_up,
+        "stop": nemesis.stops.problems,
+        "never met": never if parsed.seconds >= ALL_FAULTS_S else [],
+    }
     for violation in verdict.violations:
         print(violation)
     print("faults:", ", ".join(f"{name} {count}" for name, count in sorted(nemesis.done.items())))
-    for problem in problems:
-        print(f"catalog: {problem}")
-    for words in nemesis.gave_up:
-        print(f"gave up: {words}")
-    broken = bool(verdict.counts or problems or failed or nemesis.gave_up or not whole)
+    for about, said in complaints.items():
+        for words in said:
+            print(f"{about}: {words}")
+    stops = nemesis.stops
     print(
         f"chaos: {verdict} logs={lives} catalog_problems={len(problems)} "
         f"faults={nemesis.done.total()} gave_up={len(nemesis.gave_up)} "
+        f"stops={stops.done} stop_problems={len(stops.problems)} stop_max_s={stops.longest_s:.1f} "
+        f"resized={sizes.changes} outsized={outsized} "
         f"disks={'whole' if whole else 'damaged'} clients_failed={len(failed)}"
     )
-    return 1 if broken else 0
+    return 1 if verdict.counts or failed or any(complaints.values()) or not whole else 0
 
 
 def _start_client(
@@ -137,32 +146,37 @@ def _equal(log: LogSummary, nodes: int) -> bool:
     return len(replicas) == nodes and all(one["lag"] == 0 for one in replicas)
 
 
-def _dump(place: Path, nodes: Cluster, incarnations: dict[str, str]) -> None:
-    """Write down what every replica holds."""
+def _dump(place: Path, nodes: Cluster, incarnations: dict[str, str], size: int) -> int:
+    """Write down what every replica holds; how many batches of it are larger than ``size``."""
+    outsized = 0
     for node in nodes.nodes:
         with DataDirectory.open(nodes.data(node), nodes.id, node) as directory:
             for name, incarnation in incarnations.items():
-                values = _values(directory, int(incarnation, 16))
+                values, large = _values(directory, int(incarnation, 16), size)
+                outsized += large
                 save_final(place / f"final-{name}-{node}.log", name, FinalLog(node, 0, values))
+    return outsized
 
 
-def _values(directory: DataDirectory, incarnation: int) -> array[int]:
-    """The identities of all records in a log, by offset."""
+def _values(directory: DataDirectory, incarnation: int, size: int) -> tuple[array[int], int]:
+    """The identities of all records in a log, by offset, and how many batches are larger."""
     vfs = directory.log_vfs(incarnation)
     try:
         identities = directory.log_id(incarnation)
-        log, _ = complete(open_log(vfs, identities, SEGMENT_BYTES, partial(randbits, 64)))
+        log, _ = complete(open_log(vfs, identities, SEGMENT_BYTES_MAX, partial(randbits, 64)))
         archive = SegmentArchive(log)
         values: array[int] = array("Q")
+        large = 0
         index = Index(1)
         while index <= log.last.index:
             for entry in archive.entries(index, Index(log.last.index + 1)):
                 index = Index(entry.index + 1)
                 if entry.kind is EntryKind.DATA:
                     for batch, _ in unpack_batches(entry):
+                        large += len(batch) > size
                         values.extend(identity(record.value) for record in Batch.parse(batch))
         log.close()
-        return values
+        return values, large
     finally:
         vfs.close()
 

@@ -15,6 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from quorate.client.asynchronous import AsyncClient
+from quorate.config import KIB
 from quorate.errors import Duplicate, OutcomeUnknown, QuorateError
 from quorate.net.loop import run
 from quorate.testing.chaos.churn import Churn
@@ -38,6 +39,9 @@ __all__ = ["main"]
 # An operation that takes longer is given up: its outcome is open then.
 TIMEOUT_S = 5.0
 VALUE_BYTES = 32
+# Of the batches a few are large: some nodes refuse them, and have to take them from others.
+LARGE = 0.004
+LARGE_BYTES = (20 * KIB, 300 * KIB)
 READ_RECORDS_MAX = 20
 # After a failure nobody hurries.
 PAUSE_S = 0.02
@@ -82,8 +86,10 @@ class Load:
     def _values(self, count: int) -> tuple[int, list[bytes]]:
         recorder = self._recorder
         first = recorder.numbers(count)
-        client = recorder.client
-        values = [value_of(client, first + number, VALUE_BYTES) for number in range(count)]
+        client, size = recorder.client, VALUE_BYTES
+        if self._random.random() < LARGE:
+            size = self._random.randrange(*LARGE_BYTES)
+        values = [value_of(client, first + number, size) for number in range(count)]
         return identity_of(client, first), values
 
     async def _append(self, log: AsyncLog, until: float) -> None:

@@ -6,37 +6,49 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from quorate.testing.chaos.stops import Stops
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from quorate.testing.chaos.sizes import Sizes
     from quorate.testing.preload import FaultyDisks
     from quorate.testing.processes import Cluster
 
 __all__ = ["Nemesis"]
 
 # How long a fault lasts, and how long the cluster is left alone after it.
-FAULT_S = (0.2, 4.0)
-REST_S = (0.5, 3.0)
+FAULT_S = (0.2, 3.0)
+REST_S = (0.3, 2.0)
 # Half of a period of a link that flaps.
 FLAP_S = (0.05, 0.5)
 # What a slow disk takes longer for a sync.
 SLOW_S = (0.01, 6.0)
 # A sync that fails ends its node by then.
 END_S = 10.0
+# Of the starts after a fault so many come with other settings.
+RESIZED = 0.5
 
 
 class Nemesis:
     """Breaks a cluster and mends it, again and again."""
 
     def __init__(
-        self, cluster: Cluster, logs: list[str], random: Random, disks: FaultyDisks | None
+        self,
+        cluster: Cluster,
+        logs: list[str],
+        random: Random,
+        sizes: Sizes,
+        disks: FaultyDisks | None,
     ) -> None:
         """Without ``disks`` none of them fails."""
         self._cluster = cluster
         self._logs = logs
         self._random = random
+        self._sizes = sizes
         self._disks = disks
+        self.stops = Stops(cluster)
         self.done: Counter[str] = Counter()
         # What nodes said when they ended though nobody had told them to, nor broken their disk.
         self.gave_up: list[str] = []
@@ -46,6 +58,8 @@ class Nemesis:
             self._kill_leader,
             self._kill,
             self._kill_all,
+            self._stop,
+            self._stop_all,
             self._restart,
             self._pause_leader,
             self._pause,
@@ -58,12 +72,19 @@ class Nemesis:
         if disks is not None:
             self._faults += [self._fail_sync, self._slow_disk]
 
+    @property
+    def never_done(self) -> list[str]:
+        return [name for name in map(_name, self._faults) if not self.done[name]]
+
     def torment(self, seconds: float) -> None:
+        """Every fault comes once before one of them comes again."""
         until = time.monotonic() + seconds
+        waiting: list[Callable[[], None]] = []
         while time.monotonic() < until:
-            fault = self._random.choice(self._faults)
-            self.done[fault.__name__.lstrip("_").replace("_", "-")] += 1
+            waiting = waiting or self._random.sample(self._faults, len(self._faults))
+            fault = waiting.pop()
             fault()
+            self.done[_name(fault)] += 1
             self.mend()
             time.sleep(self._random.uniform(*REST_S))
 
@@ -76,8 +97,14 @@ class Nemesis:
             self._cluster.resume(name)
             if node.gave_up and name not in self._failing:
                 self.gave_up.append(f"{name}: {node.last_words}")
-            self._cluster.begin(name)
+            self._begin(name)
         self._failing.clear()
+
+    def _begin(self, name: str) -> None:
+        """Start a node unless it runs, in half of the cases with other settings."""
+        if not self._cluster.nodes[name].running and self._random.random() < RESIZED:
+            self._sizes.change(name)
+        self._cluster.begin(name)
 
     def _wait(self) -> None:
         time.sleep(self._random.uniform(*FAULT_S))
@@ -106,8 +133,19 @@ class Nemesis:
         for name in self._cluster.nodes:
             self._cluster.kill(name)
 
+    def _stop(self) -> None:
+        self.stops.stop(self._one())
+        self._wait()
+
+    def _stop_all(self) -> None:
+        """All at once: the last ones to end have no majority any more."""
+        self.stops.stop(*self._cluster.nodes)
+
     def _restart(self) -> None:
-        self._cluster.restart(self._one())
+        """It is back before its peers miss it."""
+        victim = self._one()
+        self.stops.stop(victim)
+        self._begin(victim)
 
     def _pause_leader(self) -> None:
         self._cluster.pause(self._leader())
@@ -170,3 +208,7 @@ class Nemesis:
         assert self._disks is not None
         self._disks.slow_down(self._one(), self._random.uniform(*SLOW_S))
         self._wait()
+
+
+def _name(fault: Callable[[], None]) -> str:
+    return fault.__name__.lstrip("_").replace("_", "-")

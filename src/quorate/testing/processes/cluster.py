@@ -101,7 +101,12 @@ class Cluster:
             self._open = stack.pop_all()
 
     def _make(self, name: str, environment: Mapping[str, str]) -> NodeProcess:
-        path = self.directory / f"{name}.toml"
+        return NodeProcess(name, self.configure(name, {}), environment, self._open_files)
+
+    def configure(self, name: str, settings: Mapping[str, Mapping[str, Any]]) -> Path:
+        """Write NODE.toml of a node anew, with ``settings`` over those of all nodes: they count
+        from its next start on."""
+        path = self.directory / f"{self._known(name)}.toml"
         sections: dict[str, dict[str, Any]] = {
             "node": {
                 "id": name,
@@ -114,10 +119,10 @@ class Cluster:
             "dial": {one: f"{HOST}:{port}" for one, port in self._links.dial(name).items()},
             "storage": {"segment_bytes": SEGMENT_BYTES},
         }
-        for section, values in self._settings.items():
+        for section, values in (*self._settings.items(), *settings.items()):
             sections.setdefault(section, {}).update(values)
         path.write_text("".join(map(_toml, sections, sections.values())), encoding="utf-8")
-        return NodeProcess(name, path, environment, self._open_files)
+        return path
 
     # -- what a test asks ----------------------------------------------------------------------
 
