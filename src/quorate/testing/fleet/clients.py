@@ -34,6 +34,8 @@ TRIES = 8
 TIMEOUT_US = 3 * ELECTION_MS * 1000
 PAUSE_US = 100_000
 GAP_US = 25_000
+# Of the incarnations so many are said to be drawn where the catalog does not end yet.
+FROM_THE_FUTURE = 0.15
 # A call with one of these answers is over.
 FINAL = (LogExists, LogNotFound, LogRecreated, OffsetMismatch)
 
@@ -108,6 +110,9 @@ class Clients:
             if (process := node.process) is not None and node.good and process.takes_part
         ]
         drawn_at = self._random.choice(ends) if ends else 0
+        if self._random.random() < FROM_THE_FUTURE:
+            # No client of ours does that. It must not help a deleted log back.
+            drawn_at += self._random.choice((1, 3, 1000))
         log = Log(name, self._random.getrandbits(128), drawn_at)
         self.drawn.append(log)
         return log

@@ -5,7 +5,7 @@ others only crash.
 
 Which rollbacks are seen (ADR 20): a peer refuses an older copy if it knows a later start of the
 node than the one in which the copy was made. So a copy is restored here only when every node that
-is not spoiled has written down a later start. Not restored, because no node could see it:
+is not spoiled was shown or told a later start. Not restored, because no node could see it:
 
 - a copy that was made during the newest start that some peer knows. It looks like a crash;
 - a copy of a node some peer of which was away during all later starts.
@@ -19,12 +19,13 @@ import errno
 from typing import TYPE_CHECKING
 
 from quorate.testing.fleet.plays import PLAYS
+from quorate.testing.fleet.shortages import Shortages
 from quorate.testing.fleet.world import ELECTION_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from quorate.testing.fleet.disk import Trouble
+    from quorate.testing.fleet.clients import Clients
     from quorate.testing.fleet.node import Node
     from quorate.testing.fleet.plays import Play
     from quorate.testing.fleet.world import World
@@ -37,15 +38,17 @@ US = 1000
 FAULTS = (
     "kill", "kill", "power", "power_in_call", "power_in_call", "cut", "no_room", "no_room",
     "copy", "copy", "roll_back", "roll_back", "wipe", "lose_log",
+    "full_start", "brief_log", "interrupted_deletion",
 )  # fmt: skip
 
 
 class Faults:
     """Draws faults until the world is calm."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, clients: Clients) -> None:
         self._world = world
         self._random = world.random
+        self._shortages = Shortages(world, clients)
         minority = (len(world.nodes) - 1) // 2
         # Only these are ever spoiled.
         self.spoilable = self._random.sample([*world.nodes.values()], minority)
@@ -55,7 +58,7 @@ class Faults:
         self._early_wipes = self._random.random() < 0.15
 
     def run(self) -> None:
-        """Begin: one seed of six of three nodes with each play, the others with random faults."""
+        """Begin: one seed of eight of three nodes with each play, the others with random faults."""
         world = self._world
         plays = (*PLAYS, None, None, None, None)
         play = self._random.choice(plays) if len(world.nodes) == 3 else None
@@ -93,6 +96,9 @@ class Faults:
             "kill": self._kill, "power": self._power, "power_in_call": self._power_in_call,
             "cut": self._cut, "no_room": self._no_room, "copy": self._copy_one,
             "roll_back": self._roll_back_one, "wipe": self._wipe_one, "lose_log": self._lose_log,
+            "full_start": lambda: self._shortages.full_start(self._pick()),
+            "brief_log": self._shortages.brief_log,
+            "interrupted_deletion": lambda: self._shortages.interrupted_deletion(self._pick()),
         }  # fmt: skip
 
     def _pick(self) -> Node:
@@ -142,9 +148,10 @@ class Faults:
 
     def _no_room(self) -> None:
         """For a while no log can be made on a node, and it cannot open another file."""
-        trouble = self._pick().trouble
-        trouble.refusal = self._random.choice((errno.ENOSPC, errno.EMFILE))
-        self._world.after(self._random.randrange(1, 6 * ELECTION_MS * US), _make_room, trouble)
+        refusal = self._random.choice((errno.ENOSPC, errno.EMFILE))
+        self._shortages.refuse(
+            self._pick(), refusal, self._random.randrange(1, 6 * ELECTION_MS * US)
+        )
 
     # -- what does not -------------------------------------------------------------------------
 
@@ -181,16 +188,12 @@ class Faults:
         return bool(seen)
 
     def _all_know_later(self, node: Node, start: int) -> bool:
-        """Whether every peer that is not spoiled has written down a later start of ``node``."""
-        storage = node.directory.storage
-        for peer in self._world.nodes.values():
-            if peer is node or not peer.good:
-                continue
-            manifest = peer.directory.durable_manifest
-            known = manifest.nodes[node.name] if manifest is not None else None
-            if known is None or known.storage != storage or known.start <= start:
-                return False
-        return True
+        """Whether every peer that is not spoiled was shown or told a later start of ``node``."""
+        return all(
+            self._world.history.knows_later(peer, node, start)
+            for peer in self._world.nodes.values()
+            if peer is not node and peer.good
+        )
 
     def _wipe_one(self) -> None:
         nodes = [node for node in self.spoilable if node.began and node.good]
@@ -223,7 +226,3 @@ class Faults:
                     node.directory.lose_log(lost)
                 self._world.start_later(node)
                 return
-
-
-def _make_room(trouble: Trouble) -> None:
-    trouble.refusal = 0

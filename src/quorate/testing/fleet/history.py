@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from quorate.testing.fleet.process import Process
     from quorate.testing.fleet.replica import Replica
     from quorate.testing.fleet.world import World
+    from quorate.wire.handshake import Introduction
 
 __all__ = ["History", "records_of"]
 
@@ -67,8 +68,10 @@ class History:
         self.records = 0
         # Each node with the disk on which it opened its catalog.
         self._opened_on: dict[NodeId, bytes] = {}
-        # (disk, node, disk of that node): the first had the last written down, durably.
-        self._bindings: set[tuple[bytes, NodeId, bytes]] = set()
+        # The disk of a node, as another disk has it written down.
+        self._bound: dict[tuple[bytes, NodeId], bytes] = {}
+        # The newest start of a disk that another disk was shown, or told, and has written down.
+        self._starts: dict[tuple[bytes, bytes], int] = {}
         # All that was committed, in the order in which it was: stands for the whole run.
         self.trace: list[Position] = []
 
@@ -203,7 +206,7 @@ class History:
             if peer is node:
                 continue
             bound = process.manifest.nodes[peer.name].storage
-            if bound is None or (bound, node.name, storage) not in self._bindings:
+            if bound is None or self._bound.get((bound, node.name)) != storage:
                 raise Violation(
                     "first-start", f"{node.name} opens its catalog, {peer.name} does not know it"
                 )
@@ -216,7 +219,10 @@ class History:
             raise Violation("manifest", f"{node.name} has no manifest that can be read")
         for name, member in manifest.nodes.items():
             if member.storage is not None:
-                self._bindings.add((storage, name, member.storage))
+                bound = self._bound.setdefault((storage, name), member.storage)
+                # An older copy may have forgotten it.
+                if bound != member.storage and not node.rolled_back:
+                    raise Violation("disk", f"{node.name} knows {name} by another disk than before")
         self._check_done(node)
 
     def check_manifest(self, node: Node) -> None:
@@ -249,10 +255,52 @@ class History:
         if node.directory.is_durable(incarnation):
             raise Violation("manifest", f"{node.name} forgot {incarnation:x}, its files are there")
 
-    # -- links ---------------------------------------------------------------------------------
+    # -- handshakes ----------------------------------------------------------------------------
 
-    def linked(self, one: Node, other: Node) -> None:
-        """Two nodes accepted each other: messages may pass."""
-        if one.rolled_back != other.rolled_back:
-            old = one if one.rolled_back else other
-            raise Violation("rolled-back", f"{old.name} runs on an older copy and is let in")
+    def accepted(self, hearer: Node, speaker: Node, said: Introduction) -> None:
+        """A node found nothing wrong with what another one said: all of that is written down.
+
+        Each side judges by itself. One of the two would be enough to keep a wrong disk out, and a
+        bug in the other would never show in a link.
+        """
+        if speaker.rolled_back and hearer.good:
+            what = f"{speaker.name} runs on an older copy and is accepted by {hearer.name}"
+            raise Violation("rolled-back", what)
+        seen = said.known.get(hearer.name)
+        if hearer.rolled_back and seen is not None and seen.start > hearer.copied_at:
+            what = f"{hearer.name} heard from {speaker.name} that it is an older copy, and goes on"
+            raise Violation("rolled-back", what)
+        for knows, known in ((hearer, speaker), (speaker, hearer)):
+            own, storage = knows.directory.storage, known.directory.storage
+            assert own is not None  # both were started
+            assert storage is not None
+            if knows.good and self._bound.get((own, known.name), storage) != storage:
+                what = f"{hearer.name} accepts {speaker.name}, {knows.name} knows {known.name}"
+                raise Violation("wiped", f"{what} by another disk")
+        if hearer.good:
+            self._check_written_down(hearer, speaker, said)
+
+    def _check_written_down(self, hearer: Node, speaker: Node, said: Introduction) -> None:
+        own, manifest = hearer.directory.storage, hearer.directory.durable_manifest
+        assert own is not None
+        assert manifest is not None  # it was saved before the node said a word
+        told = {speaker.name: (said.storage, said.start)}
+        for name, seen in said.known.items():
+            told[NodeId(name)] = (seen.storage, seen.start)
+        for name, (storage, start) in told.items():
+            if name == hearer.name:
+                continue
+            known = manifest.nodes[name].storage
+            if known is None:
+                what = f"{hearer.name} heard of the disk of {name} and has not written it down"
+                raise Violation("disk", what)
+            if known == storage:
+                newest = self._starts.get((own, storage), 0)
+                self._starts[own, storage] = max(newest, start)
+
+    def knows_later(self, node: Node, other: Node, start: int) -> bool:
+        """Whether a node was shown or told a later start of another one than ``start``."""
+        own, storage = node.directory.storage, other.directory.storage
+        if own is None or storage is None:
+            return False
+        return self._starts.get((own, storage), 0) > start

@@ -23,10 +23,15 @@ class Node:
         self.trouble = Trouble()
         self.directory = Directory(self.trouble)
         self.process: Process | None = None
+        # So many times as long as usual it takes to make, replace or remove a file.
+        self.slowness = 1
+        # Whether there was room for the next manifest when this one was written.
+        self.allocated_ahead = False
         # It was started once: before that there is nothing to kill.
         self.began = False
-        # Its directory is an older copy. It must never be let in again.
+        # Its directory is an older copy, made in that start. It must never be let in again.
         self.rolled_back = False
+        self.copied_at = 0
         # Its directory was replaced by an empty one after a peer had written down its disk.
         self.wiped = False
         # Copies of the directory, each with the number of the start in which it was made.
@@ -54,6 +59,10 @@ class Node:
         replica = process.replicas.get(self.world.catalog) if process is not None else None
         return replica is not None and replica.leads
 
+    def disk_us(self) -> int:
+        """How long the next step takes that makes, replaces or removes a file."""
+        return self.world.disk_us() * self.slowness
+
     def start(self) -> None:
         if self.process is None:
             self.began = True
@@ -73,16 +82,20 @@ class Node:
         """End the process; what was not synced is kept, lost or torn."""
         self.kill()
         self.directory.power_cut(self.world.draw_fate)
+        self.allocated_ahead = False
         self.world.history.check_manifest(self)
 
     def wipe(self) -> None:
         """The disk is replaced by an empty one."""
         self.kill()
         self.directory = Directory(self.trouble)
+        self.allocated_ahead = False
         self.copies.clear()
 
     def roll_back(self, copy: Directory) -> None:
         """The directory is what it was when ``copy`` was made."""
         self.kill()
         self.directory = copy.copy()
+        self.allocated_ahead = False
         self.rolled_back = True
+        self.copied_at = self.starts

@@ -66,4 +66,58 @@ def older_copy(world: World, faults: Faults) -> Play:
     yield 4 * ELECTION_US
 
 
-PLAYS: tuple[Callable[[World, Faults], Play], ...] = (stranger, older_copy)
+def told_start(world: World, faults: Faults) -> Play:
+    """A node knows of the newest start of another one only because a third told it, and forgets all
+    that is not on its disk. Then it is alone with an older copy."""
+    [old] = faults.spoilable
+    for node in world.nodes.values():
+        node.start()
+    yield 8 * ELECTION_US
+    shown, told = (node for node in world.nodes.values() if node is not old)
+    faults.copy(old)
+    world.cut(old.name, told.name)
+    old.kill()
+    old.start()
+    yield 2 * ELECTION_US
+    # Nodes tell what they know when a connection begins.
+    shown.kill()
+    shown.start()
+    yield 2 * ELECTION_US
+    told.kill()
+    told.start()
+    yield ELECTION_US
+    shown.kill()
+    faults.roll_back(old)
+    old.start()
+    world.cuts.clear()
+    yield 6 * ELECTION_US
+    shown.start()
+    yield 4 * ELECTION_US
+
+
+def two_disks(world: World, faults: Faults) -> Play:
+    """Two nodes know each other, and then each meets another disk of the third: neither may take
+    over what the other one knows."""
+    [wiped] = faults.spoilable
+    first, second = (node for node in world.nodes.values() if node is not wiped)
+    for node in (first, second):
+        node.start()
+    yield 2 * ELECTION_US
+    for one, other in ((first, second), (second, wiped)):
+        world.cut(one.name, other.name)
+    wiped.start()
+    yield 2 * ELECTION_US
+    faults.wipe(wiped)
+    world.cuts.clear()
+    for node in (second, wiped):
+        world.cut(first.name, node.name)
+    for _ in range(3):
+        wiped.kill()
+        wiped.start()
+        yield ELECTION_US
+    yield 2 * ELECTION_US
+    world.cuts.clear()
+    yield 4 * ELECTION_US
+
+
+PLAYS: tuple[Callable[[World, Faults], Play], ...] = (stranger, older_copy, told_start, two_disks)

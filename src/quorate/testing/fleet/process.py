@@ -168,7 +168,7 @@ class Process:
         """The manifest as it is now, durable when this ends. Raises OSError."""
         outcome = _Outcome()
         self._saves.append((self.manifest.encode(), outcome))
-        yield self.world.disk_us()
+        yield self.node.disk_us()
         while not outcome.done:
             self._write_next()
         if outcome.error is not None:
@@ -189,6 +189,7 @@ class Process:
         except PowerCut:
             self.world.sometimes["power cut within a manifest replacement"] += armed
             raise
+        self.node.allocated_ahead = not self.node.trouble.refusal
         self.world.history.saved(self.node)
 
     # -- links ---------------------------------------------------------------------------------
@@ -325,11 +326,11 @@ class Process:
         yield from self._open(incarnation, nodes)
 
     def _make_directory(self, incarnation: int) -> Work:
-        yield self.world.disk_us()
+        yield self.node.disk_us()
         directory = self.node.directory
         with directory.room_needed(incarnation):
             make_log(directory, incarnation)  # type: ignore[arg-type]  # all of one that is needed
-        yield self.world.disk_us()
+        yield self.node.disk_us()
 
     def _open(self, incarnation: int, nodes: tuple[NodeId, ...]) -> Work:
         try:
@@ -342,7 +343,7 @@ class Process:
                 except StopIteration as end:
                     self.replicas[incarnation] = end.value
                     return
-                yield self.world.disk_us()
+                yield self.node.disk_us()
         except Damaged as halt:
             if incarnation not in self.node.lost_logs:
                 raise Violation("halt", f"{self.node.name} opens {incarnation:x}: {halt}") from halt
@@ -355,7 +356,7 @@ class Process:
             replica = self.replicas.pop(incarnation, None)
             if replica is not None:
                 replica.close()
-            yield self.world.disk_us()
+            yield self.node.disk_us()
             self._refuse_files(errno.EMFILE)
         lives = self.manifest.logs
         yield from self._record(
@@ -364,7 +365,7 @@ class Process:
 
     def _remove(self, incarnation: int) -> Work:
         known = incarnation in self.manifest.logs
-        yield self.world.disk_us()
+        yield self.node.disk_us()
         self._refuse_files(errno.EMFILE)
         self.node.directory.remove_log(incarnation)
         self.node.lost_logs.discard(incarnation)
@@ -397,7 +398,7 @@ class Process:
         if not due or not self.plan.deletions_done:
             return
         data, applied = self.catalog.encode(), self.catalog.applied
-        yield self.world.disk_us()
+        yield self.node.disk_us()
         root = self.node.directory.root
         aside = TABLE + UNFINISHED
         try:

@@ -33,10 +33,13 @@ PATIENCE_US = 40 * ELECTION_MS * 1000
 EXPECTED = (
     "append answered",
     "create answered",
+    "create refused: OFFSET_MISMATCH",
     "create retried after delete",
     "delete answered",
     "delete retried",
     "first start that waited for a late node",
+    "killed amid deletions",
+    "log deleted while there is no room to make it",
     "lost folder of a log reported",
     "power cut within a manifest replacement",
     "put off: Make",
@@ -45,6 +48,7 @@ EXPECTED = (
     "rolled back",
     "rolled-back node refused",
     "started from a table",
+    "started on a full disk",
     "wiped",
     "wiped node refused",
 )
@@ -91,7 +95,8 @@ def _deletions_remembered(most: int) -> Iterator[None]:
 
 
 def _under_fire(world: World) -> Clients:
-    clients, faults = Clients(world), Faults(world)
+    clients = Clients(world)
+    faults = Faults(world, clients)
     clients.run()
     faults.run()
     world.pass_time(UNDER_FIRE_US)
@@ -108,6 +113,7 @@ def _recover(world: World, clients: Clients) -> None:
     for node in world.nodes.values():
         node.trouble.refusal = 0
         node.trouble.calls_left = None
+        node.slowness = 1
         node.start()
     good = [node for node in world.nodes.values() if node.good]
     if not _formed_in_time(world, good):

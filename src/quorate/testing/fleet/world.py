@@ -138,6 +138,7 @@ class World:
         if problem is not None:
             self._count_refusal(dialler.node, other.node)
             return
+        self.history.accepted(other.node, dialler.node, said)
         other.let_in[dialler.node.name] = dialler.number
         other.learnt()
         welcome = other.roster.introduce()
@@ -151,10 +152,10 @@ class World:
         if problem is not None:
             self._count_refusal(other.node, dialler.node)
             return
+        self.history.accepted(dialler.node, other.node, welcome)
         dialler.learnt()
         if not other.ended and other.let_in.get(dialler.node.name) == dialler.number:
             dialler.links[peer] = other.number
-            self.history.linked(dialler.node, other.node)
 
     def _count_refusal(self, one: Node, other: Node) -> None:
         for node in (one, other):
