@@ -47,11 +47,18 @@ def nodes(shared: Cluster, tmp_path: Path) -> Iterator[Cluster]:
 
 
 def _restore(nodes: Cluster, name: str, kept: Path) -> None:
-    if kept.exists():
-        if nodes.nodes[name].running:
-            nodes.kill(name)
+    """Put back the whole directory of a node that was kept while another disk had its name, or the
+    parts that were taken out of it: an older copy of the whole would be refused."""
+    whole, parts = kept / "whole", kept / "parts"
+    if kept.exists() and nodes.nodes[name].running:
+        nodes.kill(name)
+    if whole.exists():
         shutil.rmtree(nodes.data(name), ignore_errors=True)
-        shutil.move(kept, nodes.data(name))
+        shutil.move(whole, nodes.data(name))
+    for file in [path for path in parts.rglob("*") if path.is_file()]:
+        place = nodes.data(name) / file.relative_to(parts)
+        place.parent.mkdir(exist_ok=True)
+        shutil.move(file, place)
     nodes.begin(name)
 
 
@@ -59,12 +66,27 @@ def settle(nodes: Cluster) -> None:
     until(lambda: lag_free(nodes, LOG), "all nodes have everything")
 
 
-def take_down(nodes: Cluster, tmp_path: Path) -> str:
-    """Stop a follower and keep a copy of its data, to be put back after the test."""
+def stop_one(nodes: Cluster) -> str:
+    """Stop a follower."""
     name = nodes.others(nodes.wait_leader(LOG))[0]
     assert nodes.stop(name) == 0
-    shutil.copytree(nodes.data(name), tmp_path / name)
     return name
+
+
+def take_down(nodes: Cluster, tmp_path: Path) -> str:
+    """Stop a follower and keep a copy of its data, to be put back after the test. Its name must not
+    be started on this directory meanwhile: then the copy is an older one."""
+    name = stop_one(nodes)
+    shutil.copytree(nodes.data(name), tmp_path / name / "whole")
+    return name
+
+
+def take_out(nodes: Cluster, name: str, tmp_path: Path, *paths: Path) -> None:
+    """Remove parts of the directory of a node that is down, to be put back after the test."""
+    for path in paths:
+        place = tmp_path / name / "parts" / path.relative_to(nodes.data(name))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(path, place)
 
 
 def start_and_fail(nodes: Cluster, name: str) -> str:
@@ -159,8 +181,8 @@ def test_a_node_on_an_older_copy_of_its_directory_halts_when_a_peer_tells_it(
         settle(nodes)
         assert nodes.stop(name) == 0
     # What the test restores in the end is the newest.
-    shutil.rmtree(tmp_path / name)
-    shutil.move(nodes.data(name), tmp_path / name)
+    shutil.rmtree(tmp_path / name / "whole")
+    shutil.move(nodes.data(name), tmp_path / name / "whole")
     shutil.move(tmp_path / "backup", nodes.data(name))
     for other in nodes.others(name):
         nodes.restart(other)
@@ -252,11 +274,11 @@ def test_a_clone_disturbs_nobody(nodes: Cluster) -> None:
 
 
 def test_a_log_that_was_removed_by_hand_is_not_made_anew(nodes: Cluster, tmp_path: Path) -> None:
-    name = take_down(nodes, tmp_path)
+    name = stop_one(nodes)
     found = nodes.look(LOG)
     assert found is not None
     place = nodes.data(name) / "logs" / found["incarnation"]
-    shutil.rmtree(place)
+    take_out(nodes, name, tmp_path, place)
     for _ in range(2):
         said = len(nodes.nodes[name].said)
         nodes.restart(name)
@@ -271,9 +293,8 @@ def _has_said(nodes: Cluster, name: str, since: int, words: str) -> bool:
 
 def test_all_logs_of_a_node_are_not_made_anew(nodes: Cluster, tmp_path: Path) -> None:
     """The catalog among them."""
-    name = take_down(nodes, tmp_path)
-    for place in (nodes.data(name) / "logs").iterdir():
-        shutil.rmtree(place)
+    name = stop_one(nodes)
+    take_out(nodes, name, tmp_path, *(nodes.data(name) / "logs").iterdir())
     assert "error: DAMAGED: log " in start_and_fail(nodes, name)
     serves(nodes)
 
@@ -282,25 +303,23 @@ def test_all_logs_of_a_node_are_not_made_anew(nodes: Cluster, tmp_path: Path) ->
 def test_a_file_that_says_whose_it_is_must_be_there(
     nodes: Cluster, tmp_path: Path, file: str
 ) -> None:
-    name = take_down(nodes, tmp_path)
-    (nodes.data(name) / file).unlink()
+    name = stop_one(nodes)
+    take_out(nodes, name, tmp_path, nodes.data(name) / file)
     words = start_and_fail(nodes, name)
     assert f"{file} is missing" in words or f"restore {nodes.data(name) / file}" in words
     serves(nodes)
 
 
 def test_votes_are_not_forgotten(nodes: Cluster, tmp_path: Path) -> None:
-    name = take_down(nodes, tmp_path)
-    for vote in (nodes.data(name) / "logs").glob("*/vote-*"):
-        vote.unlink()
+    name = stop_one(nodes)
+    take_out(nodes, name, tmp_path, *(nodes.data(name) / "logs").glob("*/vote-*"))
     assert "vote-a is missing; restore it" in start_and_fail(nodes, name)
     serves(nodes)
 
 
 def test_a_log_without_files_is_not_made_anew(nodes: Cluster, tmp_path: Path) -> None:
-    name = take_down(nodes, tmp_path)
-    for file in (nodes.data(name) / "logs").glob("*/*"):
-        file.unlink()
+    name = stop_one(nodes)
+    take_out(nodes, name, tmp_path, *(nodes.data(name) / "logs").glob("*/*"))
     for _ in range(2):
         assert "vote-a is missing; restore it" in start_and_fail(nodes, name)
     serves(nodes)
