@@ -24,6 +24,7 @@ from quorate.types import ORIGIN, EntryKind, Index, Term
 from quorate.wire.calls import LogFound, decode_call, encode_result
 from quorate.wire.frames import FrameKind, FrameLimits, Framer
 from quorate.wire.handshake import (
+    PROTOCOL,
     Introduction,
     Welcome,
     decode_hello,
@@ -180,8 +181,8 @@ class ScriptedNode:
         return encode_welcome(
             Welcome(
                 cluster=self.cluster, node=self.name,
-                introduction=Introduction(b"s" * 16, 1, 1, {}, True, {}), protocol=1, features=1,
-                record_bytes=1 << 20, batch_bytes=self.batch_bytes, nodes=self.nodes,
+                introduction=Introduction(b"s" * 16, 1, 1, {}, True, {}), protocol=PROTOCOL,
+                features=1, record_bytes=1 << 20, batch_bytes=self.batch_bytes, nodes=self.nodes,
             )
         )  # fmt: skip
 

@@ -7,7 +7,7 @@ import pytest
 from quorate.client.routing import Route, Routing, parse_endpoints
 from quorate.errors import InvalidArgument
 from quorate.wire.calls import LogFound
-from quorate.wire.handshake import Introduction, Welcome
+from quorate.wire.handshake import PROTOCOL, Introduction, Welcome
 
 PLACES = {"n1": "h:1", "n2": "h:2", "n3": "h:3"}
 
@@ -15,7 +15,7 @@ PLACES = {"n1": "h:1", "n2": "h:2", "n3": "h:3"}
 def welcome(node: str, cluster: str = "test") -> Welcome:
     return Welcome(
         cluster=cluster, node=node, introduction=Introduction(bytes(16), 1, 1, {}, True, {}),
-        protocol=1, features=1, record_bytes=1, batch_bytes=1, nodes=PLACES,
+        protocol=PROTOCOL, features=1, record_bytes=1, batch_bytes=1, nodes=PLACES,
     )  # fmt: skip
 
 

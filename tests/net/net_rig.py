@@ -15,7 +15,15 @@ from quorate.net.links import PeerLinks
 from quorate.net.listener import Listener
 from quorate.types import NodeId
 from quorate.wire.frames import Frame, FrameKind, FrameLimits, Framer, encode_frame
-from quorate.wire.handshake import Hello, Introduction, Welcome, encode_hello
+from quorate.wire.handshake import (
+    PROTOCOL,
+    Hello,
+    Introduction,
+    Refusal,
+    Seen,
+    Welcome,
+    encode_hello,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -52,8 +60,8 @@ def introduction() -> Introduction:
 
 def welcome(node: str = "n1", cluster: str = "c1") -> Welcome:
     return Welcome(
-        cluster, node, introduction(), protocol=1, features=1, record_bytes=1, batch_bytes=1,
-        nodes={},
+        cluster, node, introduction(), protocol=PROTOCOL, features=1, record_bytes=1,
+        batch_bytes=1, nodes={},
     )  # fmt: skip
 
 
@@ -125,11 +133,16 @@ class Door(Watched):
         self.guests: list[Recorder] = []
         # Those who are in, by what their HELLO says.
         self.inside: dict[str, Recorder] = {}
+        # What a peer that is refused is told of itself.
+        self.tells: tuple[Seen | None, bool] = None, False
 
     def judge(self, hello: Hello, address: str) -> Welcome | QuorateError:
         self.hellos.append(hello)
         self.change()
         return self.refusal or welcome(self.node)
+
+    def known(self, hello: Hello) -> tuple[Seen | None, bool]:
+        return self.tells
 
     def serve(self, hello: Hello, welcome: Welcome, connection: Connection) -> None:
         guest = Recorder(connection)
@@ -242,6 +255,7 @@ class Events(Watched):
         self.seen: list[str] = []
         # Links that were welcomed, and what this node then said.
         self.welcomes = 0
+        self.refusals: list[Refusal] = []
         self.verdict: QuorateError | None = None
         # Peers whose control link was opened, each time.
         self.opened: list[NodeId] = []
@@ -253,6 +267,9 @@ class Events(Watched):
         self.welcomes += 1
         self.change()
         return self.verdict
+
+    def refused_by(self, peer: NodeId, refusal: Refusal) -> None:
+        self.refusals.append(refusal)
 
     def link_opened(self, peer: NodeId) -> None:
         self.opened.append(peer)

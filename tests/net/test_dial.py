@@ -151,7 +151,7 @@ def test_who_gave_up_is_not_told_the_end(run: Run) -> None:
     async def main() -> None:
         told: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-        greeting = _Greeting("127.0.0.1:1", PATIENT)
+        greeting = _Greeting("127.0.0.1:1", PATIENT, lambda _: None)
         greeting.closed(None)
         del greeting
         gc.collect()

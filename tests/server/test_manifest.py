@@ -101,13 +101,62 @@ def test_a_first_start_writes_them_down(directory: DataDirectory, file: Manifest
     assert reopened(directory).nodes == {node: Member(NODES[node]) for node in NODES}
 
 
-def test_later_starts_may_bring_addresses_but_no_nodes(
-    directory: DataDirectory, file: ManifestFile
+N9 = NodeId("n9")
+LISTS = [{N1: "a:1"}, {N1: "a:1", N9: "a:9"}, {**NODES, N9: "a:9"}]
+
+
+def test_later_starts_may_bring_addresses(directory: DataDirectory, file: ManifestFile) -> None:
+    file.open(NODES)
+    file.manifest.logs[1] = LogLife(LogState.MADE, 0, (N1, N2), "/catalog")
+    file.save_now()
+    for nodes in ({N1: "a:1", N2: "a:2"}, {N2: "a:2", N1: "a:1"}):
+        again = ManifestFile(directory)
+        again.open(nodes)
+        assert again.manifest.nodes == {N1: Member("a:1"), N2: Member("a:2")}
+        again.close()
+    again = ManifestFile(directory)
+    again.open({})
+    assert {*again.manifest.nodes} == {*NODES}
+    again.close()
+
+
+@pytest.mark.parametrize("nodes", LISTS)
+def test_a_cluster_that_is_formed_keeps_its_nodes(
+    directory: DataDirectory, file: ManifestFile, nodes: dict[NodeId, str]
+) -> None:
+    file.open(NODES)
+    file.manifest.logs[1] = LogLife(LogState.MADE, 0, (N1, N2), "/catalog")
+    file.save_now()
+    again = ManifestFile(directory)
+    with pytest.raises(InvalidArgument, match=r"made for a cluster of n1, n2: put that list back"):
+        again.open(nodes)
+    again.close()
+
+
+@pytest.mark.parametrize("nodes", LISTS)
+def test_the_list_may_be_mended_before_the_first_start_is_complete(
+    directory: DataDirectory, file: ManifestFile, nodes: dict[NodeId, str]
 ) -> None:
     file.open(NODES)
     again = ManifestFile(directory)
-    again.open({N1: "127.0.0.1:1", NodeId("n9"): "127.0.0.1:9"})
-    assert again.manifest.nodes == {N1: Member("127.0.0.1:1"), N2: Member(NODES[N2])}
+    again.open(nodes)
+    assert again.manifest.nodes == {node: Member(nodes[node]) for node in nodes}
+    again.close()
+
+
+def test_a_node_that_was_met_stays_in_the_list(
+    directory: DataDirectory, file: ManifestFile
+) -> None:
+    file.open(NODES)
+    met = Member(NODES[N2], bytes(range(16)), 1, 7, 1)
+    file.manifest.nodes[N2] = met
+    file.save_now()
+    again = ManifestFile(directory)
+    with pytest.raises(InvalidArgument, match=r"has n1, n9; this node has met n2, which the list"):
+        again.open({N1: "a:1", N9: "a:9"})
+    again.open({**NODES, N9: "a:9"})
+    # It has to confirm the disk of this node again: it did so to a node of another list.
+    assert again.manifest.nodes[N2] == met._replace(confirmed=0)
     again.close()
 
 

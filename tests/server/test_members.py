@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,13 +24,17 @@ from server_rig import (
 
 from quorate.errors import Busy, InvalidArgument, WrongCluster, WrongDirectory
 from quorate.net.dialling import dial, parse_address
+from quorate.net.limits import NetworkLimits
 from quorate.server import node as nodes
+from quorate.server import refusals
 from quorate.types import NodeId
 from quorate.wire.calls import Status
 from quorate.wire.handshake import Hello, Seen
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from quorate.server.node import Node
 
 
 @in_loop
@@ -148,6 +153,104 @@ async def test_links_of_a_peer_end_when_a_later_start_of_it_is_told(
         assert links.connected(NodeId("n2"))
 
 
+@in_loop
+async def test_nodes_with_different_lists_say_so_and_form_once_the_lists_are_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    http = {NodeId(node): free_address() for node in ("n1", "n3")}
+    cluster = Cluster(tmp_path)
+    n1 = NodeId("n1")
+    for node, address in http.items():
+        cluster.settings[node] = replace(cluster.settings[node], http=address)
+    right = cluster.settings[n1]
+    short = {node: right.nodes[node] for node in right.nodes if node != "n3"}
+    cluster.settings[n1] = replace(right, nodes=short)
+    opened = [cluster.begin(node) for node in ("n1", "n2", "n3")]
+    lists = "[cluster.nodes] of n1 has n1, n2, that of n3 has n1, n2, n3"
+    with caplog.at_level("WARNING"):
+        await until(lambda: told(caplog, "link down peer=n2", "peer refused peer=n1"))
+    assert not any(event.is_set() for event in opened)
+    # n1 does not dial n3, which it does not know: n3 learns it from what n1 answers.
+    for node, text in ((n1, "refuse this node: [cluster"), (NodeId("n3"), "n1 refuses this node")):
+        await until(partial(says, cluster.nodes[node], text))
+        status, body = await page(http[node], "/readyz")
+        assert status == "503 Service Unavailable"
+        assert text in body
+    assert "[cluster.nodes] of n3 has n1, n2, n3, that of n1 has n1, n2" in caplog.text
+    assert lists in caplog.text or "[cluster.nodes] of n1 has n1, n2, that of n2" in caplog.text
+    await cluster.stop("n1")
+    cluster.settings[n1] = right
+    opened[0] = cluster.begin("n1")
+    for event in opened:
+        await event.wait()
+    await create(cluster, "orders")
+    for node in ("n1", "n2", "n3"):
+        await cluster.stop(node)
+
+
+def says(node: Node, text: str) -> bool:
+    return text in node._starting()
+
+
+QUICK_PEERS = NetworkLimits(peer_keepalive_ms=50, redial_max_ms=50)
+
+
+@in_loop
+async def test_a_restart_waits_for_the_end_of_a_link_whose_other_end_is_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The machine of n3 lost its power: n1 still has a link to the process before."""
+    async with Cluster.started(tmp_path, network=QUICK_PEERS) as cluster:
+        await until(lambda: all_linked(cluster))
+        before = cluster.nodes["n3"]._members.roster.introduce()
+        await cluster.stop("n3")
+        hello = Hello("bulk", cluster=CLUSTER, node="n3", target="n1", introduction=before)
+        with caplog.at_level("WARNING"):
+            mute, _ = await dial(cluster.address("n1"), hello, timeout=5, limits=ROOM)
+            mute.pause_reading()
+            await cluster.start("n3")
+            await until(lambda: told(caplog, "n1 has a link to start 1 of n3, and this is start 2"))
+            await until(lambda: all_linked(cluster))
+        mute.abort()
+        assert cluster.nodes["n1"]._stored.manifest.nodes[NodeId("n3")].start == 2
+
+
+@in_loop
+async def test_a_copy_of_a_node_that_runs_is_refused_and_halts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "SECOND_S", 0.5)
+    halted: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: halted.append(context.get("exception")))
+    async with Cluster.started(tmp_path, network=QUICK_PEERS) as cluster:
+        await until(lambda: all_linked(cluster))
+        shutil.copytree(tmp_path / "n3", tmp_path / "copy")
+        copies = Cluster(tmp_path)
+        http = free_address()
+        copies.settings[NodeId("n3")] = replace(
+            cluster.settings[NodeId("n3")], data_dir=tmp_path / "copy", listen=free_address(),
+            http=http,
+        )  # fmt: skip
+        with caplog.at_level("WARNING"):
+            copies.begin("n3")
+            await until(lambda: told(caplog, "n1 has a link to start 1 of n3, and this is start 2"))
+            await until(lambda: bool(halted))
+        assert isinstance(halted[0], WrongDirectory)
+        assert "is a copy of one on which n3 runs: " in str(halted[0])
+        status, why = await page(http, "/readyz")
+        assert status == "503 Service Unavailable"
+        assert "refuse this node: BUSY: " in why
+        await copies.stop("n3")
+        # The node goes on, is known by its own start, and its next start is let in.
+        assert all_linked(cluster)
+        await create(cluster, "orders")
+        await cluster.stop("n3")
+        await cluster.start("n3")
+        await until(lambda: all_linked(cluster))
+        assert cluster.nodes["n3"]._stored.manifest.outdated is None
+
+
 def all_linked(cluster: Cluster) -> bool:
     """Each node that runs has dialled each other."""
     names = list(cluster.running)
@@ -164,7 +267,7 @@ STRANGERS = [
     (Hello("control", cluster="other", node="n2", target="n1"), "cluster other was asked for"),
     (Hello("control", node="n2", target="n1"), "a peer names its cluster"),
     (Hello("bulk", cluster=CLUSTER, node="n2", target="n3"), "node n3 was dialled"),
-    (Hello("bulk", cluster=CLUSTER, node="n9", target="n1"), "node n9 is not a peer of n1"),
+    (Hello("bulk", cluster=CLUSTER, node="n9", target="n1"), "node n9 does not say on which disk"),
     (Hello("bulk", cluster=CLUSTER, node="n1", target="n1"), "node n1 is not a peer of n1"),
 ]
 

@@ -9,6 +9,7 @@ from itertools import count, permutations
 import pytest
 
 from quorate.errors import Busy, Damaged, DiskFailed, QuorateError, WrongCluster, WrongDirectory
+from quorate.server.manifest import take_list
 from quorate.server.roster import Roster
 from quorate.storage.manifest import LogLife, LogState, Manifest, Member
 from quorate.types import NodeId
@@ -46,6 +47,14 @@ class Machine:
         own = Identity("shop", self.name, self.storage, next(self._drawn))
         self.roster = Roster(own, manifest, self.save)
 
+    def relist(self, *names: NodeId) -> None:
+        """Start with another list of the nodes in the settings."""
+        manifest = Manifest.decode(self.saved)
+        assert manifest is not None
+        take_list(manifest, {name: f"{name}:1" for name in names})
+        self.saved = manifest.encode()
+        self.start()
+
     def save(self) -> None:
         if self.failure is not None:
             failure, self.failure = self.failure, None
@@ -71,10 +80,12 @@ class Machine:
 
 def dial(source: Machine, target: Machine) -> QuorateError | None:
     """HELLO and WELCOME; why one of the two refused."""
-    problem = target.roster.judge(source.name, source.roster.introduce())
-    if problem is None:
-        problem = source.roster.judge(target.name, target.roster.introduce())
-    return problem
+    return hear(target, source) or hear(source, target)
+
+
+def hear(target: Machine, source: Machine, *, linked: bool = False) -> QuorateError | None:
+    """What ``target`` answers to what ``source`` says of itself."""
+    return target.roster.judge(source.name, source.roster.introduce(), linked=linked)
 
 
 def meet(*machines: Machine) -> None:
@@ -139,7 +150,7 @@ def test_a_restart_needs_nobody() -> None:
 
 def test_the_disk_of_a_peer_is_durable_before_it_is_answered() -> None:
     n1, n2, _ = three()
-    assert n2.roster.judge(N1, n1.roster.introduce()) is None
+    assert hear(n2, n1) is None
     # It crashes before it answers: nothing is forgotten, and nothing was promised to n1.
     n2.start()
     assert n2.manifest.nodes[N1].storage == n1.storage
@@ -151,13 +162,13 @@ def test_the_disk_of_a_peer_is_durable_before_it_is_answered() -> None:
 def test_a_hello_alone_does_not_count_as_accepted() -> None:
     """The one who is dialled knows the disk of the other, and not that the other knows its own."""
     n1, n2, _ = three()
-    assert n2.roster.judge(N1, n1.roster.introduce()) is None
+    assert hear(n2, n1) is None
     assert n2.manifest.nodes[N1].storage == n1.storage
     assert n2.roster.missing == (N1, N3)
-    assert n1.roster.judge(N2, n2.roster.introduce()) is None
+    assert hear(n1, n2) is None
     assert N2 not in n1.roster.missing
     # The next HELLO of n1 says that it has written n2 down.
-    assert n2.roster.judge(N1, n1.roster.introduce()) is None
+    assert hear(n2, n1) is None
     assert N1 not in n2.roster.missing
 
 
@@ -181,7 +192,7 @@ def test_an_empty_disk_is_refused_by_every_node_that_takes_part() -> None:
         refused(dial(peer, n3), n3.storage.hex(), old.hex(), "put the newest data directory of n3")
     assert n3.roster.missing == (N1, N2)
     # The cluster was ready: nobody is told to remove the other directories.
-    for problem in (dial(n3, n1), n3.roster.judge(N1, n1.roster.introduce())):
+    for problem in (dial(n3, n1), hear(n3, n1)):
         assert "remove the data directory" not in str(problem)
     assert n3.roster.refusal.startswith(f"n1 and n2 refuse this node: n1 knows node {N3} with")
 
@@ -313,9 +324,10 @@ def test_a_node_that_is_told_of_a_start_it_does_not_know_halts_for_good() -> Non
     meet(n1, n2, n3)
     n3.restore(backup)
     text = (
-        "the data directory of n3 is an older copy or a second one: n1 knows its start 4, this "
-        "directory knows up to 2. Nothing may be served from it, and n3 must not vote; put the "
-        "newest data directory of n3 back, or leave n3 stopped"
+        "the data directory of n3 is an older copy: n1 knows its start 4, this directory knows up "
+        "to 2. It was rolled back, or a copy of it was started elsewhere. Nothing may be served "
+        "from it, and n3 must not vote; put the newest data directory of n3 back, or leave n3 "
+        "stopped"
     )
     with pytest.raises(WrongDirectory, match=re.escape(text)):
         dial(n1, n3)
@@ -325,6 +337,87 @@ def test_a_node_that_is_told_of_a_start_it_does_not_know_halts_for_good() -> Non
         with pytest.raises(WrongDirectory, match=re.escape(text)):
             n3.start()
     assert n3.saved == saved
+
+
+def test_an_older_copy_halts_also_when_its_own_dial_is_refused() -> None:
+    n1, n2, n3 = formed()
+    backup = n3.backup
+    for _ in range(3):
+        n3.start()
+    meet(n1, n2, n3)
+    n3.restore(backup)
+    refused(hear(n1, n3), "n3 is at start 2, n1 knows of its start 4")
+    with pytest.raises(WrongDirectory, match="n1 knows its start 4, this directory knows up to 2"):
+        n3.roster.hear_refusal(N1, n1.roster.seen(N3))
+    with pytest.raises(WrongDirectory, match="n1 knows its start 4"):
+        n3.start()
+
+
+def test_a_refusal_that_proves_nothing_halts_no_node() -> None:
+    n1, n2, n3 = formed()
+    n3.roster.hear_refusal(N1, n1.roster.seen(N3))
+    n3.roster.hear_refusal(N1, None)
+    # The peer knows another disk: this one is refused, and may be the right one.
+    n2.wipe()
+    n2.roster.hear_refusal(N1, n1.roster.seen(N2))
+    assert n2.manifest.outdated is None
+
+
+# -- copies beside a node that runs ------------------------------------------------------------
+
+
+def test_a_copy_is_refused_while_the_process_before_it_has_a_link() -> None:
+    n1, n2, n3 = formed()
+    copy = Machine(N3)
+    copy.restore(n3.backup)
+    saved = n1.saved
+    problem = hear(n1, copy, linked=True)
+    assert type(problem) is Busy
+    assert "n1 has a link to start 1 of n3, and this is start 2: a copy of the data" in str(problem)
+    assert n1.saved == saved
+    assert n1.roster.is_second(N3, copy.roster.introduce())
+    # The node itself goes on, with as many links as it likes.
+    assert not n1.roster.is_second(N3, n3.roster.introduce())
+    assert hear(n1, n3, linked=True) is None
+    meet(n1, n2, n3)
+
+
+def test_a_restart_is_let_in_as_soon_as_the_link_before_has_ended() -> None:
+    n1, _, n3 = formed()
+    n3.start()
+    assert type(hear(n1, n3, linked=True)) is Busy
+    assert hear(n1, n3, linked=False) is None
+    # From now on it is the process that is known.
+    assert hear(n1, n3, linked=True) is None
+
+
+# -- lists of nodes ----------------------------------------------------------------------------
+
+
+def test_nodes_with_different_lists_refuse_each_other_and_bind_nothing() -> None:
+    n1, n3 = Machine(N1, (N1, N3)), Machine(N3)
+    text = "[cluster.nodes] of n3 has n1, n2, n3, that of n1 has n1, n3; give all nodes the same"
+    refused(hear(n1, n3), text)
+    refused(hear(n3, n1), "[cluster.nodes] of n1 has n1, n3, that of n3 has n1, n2, n3")
+    for machine in (n1, n3):
+        assert all(member.storage is None for member in machine.manifest.nodes.values())
+        assert machine.roster.missing
+    assert n1.roster.refusal.startswith("n3 refuses this node: [cluster.nodes] of n3 has")
+    # Also a node that is not in the own list is told both.
+    refused(hear(n1, Machine(N2)), "[cluster.nodes] of n2 has n1, n2, n3, that of n1 has n1, n3")
+
+
+def test_what_was_confirmed_to_another_list_does_not_complete_a_first_start() -> None:
+    """n1 meets n2 in a group of three, then its list is cut down to those two."""
+    n1, n2, n3 = three()
+    meet(n1, n2)
+    n1.relist(N1, N2)
+    assert n1.roster.missing == (N2,)
+    refused(dial(n1, n2), "that of n2 has n1, n2, n3")
+    # The others form without it; it is one of them as soon as its list is theirs.
+    n1.relist(*NAMES)
+    meet(n1, n2, n3)
+    assert all(machine.take_part() for machine in (n1, n2, n3))
 
 
 def test_the_second_of_two_copies_halts_for_good() -> None:
@@ -465,7 +558,7 @@ def test_an_older_copy_is_refused_by_a_node_that_was_told_of_a_later_start_of_it
     n1, n2, n3 = copied()
     n3.start()
     assert dial(n3, n1) is None
-    assert n2.roster.judge(N1, n1.roster.introduce()) is None
+    assert hear(n2, n1) is None
     n2.start()
     refused(dial(n3, n2), "its start 2 was another process than the one that n2 knows")
 
@@ -476,7 +569,7 @@ def test_an_older_copy_is_refused_by_a_node_that_heard_the_contradiction_before(
     assert dial(n3, n1) is None
     n1.start()  # it has not heard n3 in this process
     n3.start()
-    assert n1.roster.judge(N2, n2.roster.introduce()) is None
+    assert hear(n1, n2) is None
     refused(dial(n3, n1), "its start 2 was another process than the one that n2 knows")
 
 
@@ -494,7 +587,7 @@ def test_a_link_between_nodes_that_know_each_other_writes_nothing() -> None:
 def test_without_room_a_peer_is_refused_for_now() -> None:
     n1, n2, _ = three()
     n1.failure = OSError(errno.ENOSPC, "No space left on device")
-    problem = n1.roster.judge(N2, n2.roster.introduce())
+    problem = hear(n1, n2)
     assert type(problem) is Busy
     assert "n1 cannot write down who n2 is: No space left" in str(problem)
     assert n1.manifest.nodes[N2].storage is None
@@ -506,14 +599,14 @@ def test_a_disk_that_fails_ends_the_node() -> None:
     n1, n2, _ = three()
     n1.failure = OSError(errno.EIO, "Input/output error")
     with pytest.raises(DiskFailed, match="n1: the manifest"):
-        n1.roster.judge(N2, n2.roster.introduce())
+        hear(n1, n2)
 
 
 def test_nodes_that_are_not_of_the_cluster_are_not_written_down() -> None:
     n1, n2, _ = formed()
     said = n2.roster.introduce()
     said.known["n9"] = said.known["n3"]
-    assert n1.roster.judge(N2, said) is None
+    assert n1.roster.judge(N2, said, linked=False) is None
     assert set(n1.manifest.nodes) == set(NAMES)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 from weakref import WeakKeyDictionary
@@ -142,6 +143,13 @@ class Connection(asyncio.BufferedProtocol):
     def buffered(self) -> int:
         """Bytes that are queued here because the system did not take them yet."""
         return self._transport.get_write_buffer_size()
+
+    def keep_alive(self, keepalive_ms: int) -> None:
+        """Look for signs of life so often from now on."""
+        self._network = replace(self._network, keepalive_ms=keepalive_ms)
+        self._timer.cancel()
+        if not self._lost:
+            self._arm()
 
     @property
     def descriptor(self) -> int:

@@ -7,12 +7,22 @@ import ipaddress
 import socket
 from typing import TYPE_CHECKING
 
-from quorate.errors import InvalidArgument, QuorateError
+from quorate.errors import InvalidArgument, QuorateError, ReplicaHalted
 from quorate.net.connection import DEFAULT, Connection
-from quorate.wire.frames import FrameLimits
-from quorate.wire.handshake import Hello, Welcome, encode_hello, judge_welcome, open_welcome
+from quorate.wire.frames import FrameKind, FrameLimits
+from quorate.wire.handshake import (
+    Hello,
+    Refusal,
+    Welcome,
+    decode_refusal,
+    encode_hello,
+    judge_welcome,
+    open_welcome,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from quorate.net.limits import NetworkLimits
     from quorate.wire.frames import Frame
 
@@ -55,15 +65,17 @@ async def dial(
     timeout: float,  # noqa: ASYNC109  # callers have deadlines; asyncio.timeout keeps this one
     limits: FrameLimits,
     network: NetworkLimits = DEFAULT,
+    refused: Callable[[Refusal], None] = lambda _: None,
 ) -> tuple[Connection, Welcome]:
     """Connect, say HELLO and wait for WELCOME. The caller sets the handler before it sends.
+    ``refused`` is told what the other side answered instead.
 
     Raises what the other side refused with, or why it is not the one who was meant. Raises OSError
     if it cannot be reached: ConnectionRefusedError if nobody listens there, TimeoutError if the
     time was up.
     """
     host, port = parse_address(address)
-    greeting = _Greeting(address, network)
+    greeting = _Greeting(address, network, refused)
     try:
         async with asyncio.timeout(timeout):
             await _connect(greeting.connection, host, port)
@@ -77,7 +89,10 @@ async def dial(
 class _Greeting:
     """Waits for the first frame of the one who was dialled."""
 
-    def __init__(self, address: str, network: NetworkLimits) -> None:
+    def __init__(
+        self, address: str, network: NetworkLimits, refused: Callable[[Refusal], None]
+    ) -> None:
+        self._refused = refused
         self.connection = Connection(address, self, network)
         self.connection.limits = GREETING
         self._answer: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
@@ -98,8 +113,10 @@ class _Greeting:
         if self._answer.done():
             raise InvalidArgument(f"{frame.kind.name} came before anything was asked")
         try:
+            if frame.kind is FrameKind.REFUSAL:
+                self._refused(decode_refusal(frame))
             self._answer.set_result(open_welcome(frame))
-        except QuorateError as error:
+        except (QuorateError, ReplicaHalted) as error:
             self._answer.set_exception(error)
 
     def closed(self, error: Exception | None) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from quorate.net.limits import NetworkLimits
     from quorate.types import NodeId
     from quorate.wire.frames import Buffer
-    from quorate.wire.handshake import Hello, Welcome
+    from quorate.wire.handshake import Hello, Refusal, Welcome
 
 __all__ = ["LinkEvents", "PeerLinks"]
 
@@ -49,6 +49,9 @@ class LinkEvents(Protocol):
 
     def welcomed(self, peer: NodeId, welcome: Welcome) -> QuorateError | None:
         """Each link asks before it is used. An error closes it: it is tried again much later."""
+
+    def refused_by(self, peer: NodeId, refusal: Refusal) -> None:
+        """``peer`` answered this instead of WELCOME."""
 
     def link_opened(self, peer: NodeId) -> None:
         """The control link to ``peer`` is up: it can be heard, and hear."""
@@ -98,6 +101,11 @@ class PeerLinks:
         for link in (self._control[peer], self._bulk[peer]):
             if link.connection is not None:
                 link.connection.abort()
+
+    def linked(self, peer: NodeId) -> bool:
+        """Whether a link to ``peer`` is open, of either purpose."""
+        links = (self._control.get(peer), self._bulk.get(peer))
+        return any(link is not None and link.connection is not None for link in links)
 
     def connected(self, peer: NodeId) -> bool:
         """Whether votes and heartbeats can be sent to ``peer``."""
@@ -230,6 +238,7 @@ class _Link:
             timeout=self._network.dial_ms / 1000,
             limits=ANSWERS,
             network=self._network,
+            refused=lambda refusal: self._events.refused_by(self._peer, refusal),
         )
         try:
             error = self._events.welcomed(self._peer, welcome)

@@ -23,6 +23,7 @@ from quorate.wire.handshake import Hello, Welcome, decode_hello, encode_refusal,
 if TYPE_CHECKING:
     from quorate.net.limits import NetworkLimits
     from quorate.wire.frames import Frame
+    from quorate.wire.handshake import Seen
 
 __all__ = ["Accept", "Listener"]
 
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 BACKLOG = 1024
 # Connections that are accepted before others get their turn.
 ACCEPTS_PER_TURN = 16
+# Peers of which it is remembered that their refusal was told.
+REFUSED_MAX = 64
 
 _OUT_OF_SOCKETS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -41,6 +44,10 @@ class Accept(Protocol):
 
     def judge(self, hello: Hello, address: str) -> Welcome | QuorateError:
         """The answer to ``hello``: WELCOME, or why not."""
+
+    def known(self, hello: Hello) -> tuple[Seen | None, bool]:
+        """What a peer that is refused is told: what is known of it here, and whether an earlier
+        process of it has a link."""
 
     def serve(self, hello: Hello, welcome: Welcome, connection: Connection) -> None:
         """WELCOME is on its way. Sets the connection's handler and limits."""
@@ -69,6 +76,8 @@ class Listener:
         self._clients_at: Counter[str] = Counter()
         # (node, purpose) -> its link.
         self._peers: dict[tuple[str | None, str], _Guest] = {}
+        # Peers that were refused, and why: it was told.
+        self._refused: dict[str | None, str] = {}
         self._empty = asyncio.Event()
 
     async def start(self, address: str) -> None:
@@ -209,9 +218,27 @@ class Listener:
                 older.connection.abort(ConnectionAbortedError("replaced by a newer link"))
             self._peers[link] = guest
             guest.hello = hello
+            self._refused.pop(hello.node, None)
         else:
-            log.info("peer refused address=%s: %s", guest.connection.address, verdict)
+            self._tell_refused(guest, hello, verdict)
         return verdict
+
+    def _tell_refused(self, guest: _Guest, hello: Hello, error: QuorateError) -> None:
+        """A peer that is refused dials again and again: each reason is told once."""
+        reason = f"{error.code}: {error}"
+        if self._refused.get(hello.node) == reason:
+            return
+        if len(self._refused) >= REFUSED_MAX:  # names that no node has, one after the other
+            self._refused.clear()
+        self._refused[hello.node] = reason
+        log.warning(
+            "peer refused peer=%s address=%s error=%s",
+            hello.node, guest.connection.address, reason,
+        )  # fmt: skip
+
+    def has_peer(self, node: str) -> bool:
+        """Whether a link that ``node`` dialled is open."""
+        return any(peer == node for peer, _ in self._peers)
 
     def drop_peer(self, node: str) -> None:
         """End the links that ``node`` dialled: it may dial again, and is judged again."""
@@ -257,8 +284,11 @@ class _Guest:
         self._deadline = asyncio.get_running_loop().call_later(limit / 1000, self.refuse, error)
 
     def refuse(self, error: QuorateError) -> None:
+        self._refuse_with(encode_refusal(error))
+
+    def _refuse_with(self, refusal: bytes) -> None:
         self._calm()
-        self.connection.send([encode_refusal(error)])
+        self.connection.send([refusal])
         self.connection.close()
 
     def frame_received(self, frame: Frame) -> None:
@@ -267,14 +297,18 @@ class _Guest:
         self._calm()
         try:
             hello = decode_hello(frame)
-            verdict = self._listener.admit(self, hello)
         except QuorateError as error:
-            verdict = error
-        if not isinstance(verdict, Welcome):
-            self.refuse(verdict)
+            self.refuse(error)
             return
-        self.connection.send([encode_welcome(verdict)])
-        self._listener.accept.serve(hello, verdict, self.connection)
+        verdict = self._listener.admit(self, hello)
+        if isinstance(verdict, Welcome):
+            self.connection.send([encode_welcome(verdict)])
+            self._listener.accept.serve(hello, verdict, self.connection)
+        elif hello.purpose == "client":
+            self.refuse(verdict)
+        else:
+            known, linked = self._listener.accept.known(hello)
+            self._refuse_with(encode_refusal(verdict, known, linked=linked))
 
     def closed(self, error: Exception | None) -> None:
         self._calm()

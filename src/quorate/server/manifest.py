@@ -17,7 +17,7 @@ from quorate.storage.vfs import RealVfs
 from quorate.types import Term, VoteRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from quorate.storage.vfs import Vfs
     from quorate.types import NodeId
@@ -30,6 +30,7 @@ __all__ = [
     "make_log",
     "remove_log",
     "replace_manifest",
+    "take_list",
 ]
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,8 @@ class ManifestFile:
     def open(self, nodes: Mapping[NodeId, str]) -> None:
         """Read the manifest, or make it on a node's first start. Raises Damaged.
 
-        ``nodes`` are the members then, and for ever. Later they may have other addresses.
+        ``nodes`` are the members once the first start is complete, and for ever. Later they may
+        have other addresses; none are given if the settings do not name them.
         """
         found = self._read()
         if found is None:
@@ -68,11 +70,8 @@ class ManifestFile:
         for incarnation in self._directory.incarnations():
             if incarnation not in found.logs:
                 _check_unknown_log(self._directory, incarnation)
-        for node, address in nodes.items():
-            if node in found.nodes:
-                found.nodes[node] = found.nodes[node]._replace(address=address)
-            else:
-                log.warning("node ignored: the cluster was made without it named=%s", node)
+        if nodes:
+            take_list(found, nodes)
 
     def _read(self) -> Manifest | None:
         place = self._directory.path / MANIFEST
@@ -109,6 +108,38 @@ class ManifestFile:
     def close(self) -> None:
         self._thread.shutdown()
         self._vfs.close()
+
+
+def take_list(manifest: Manifest, nodes: Mapping[NodeId, str]) -> None:
+    """Let ``nodes`` be the members, with their addresses. Raises InvalidArgument if the members are
+    others than before and somebody may count on those.
+
+    Before the first start is complete the list may be mended. A node that was met stays: it has
+    been told that this node knows it for ever. And what peers confirmed, they confirmed to a node
+    of the list before: the first start needs to hear it again.
+    """
+    named, before = {*nodes}, {*manifest.nodes}
+    if manifest.formed and named != before:
+        raise InvalidArgument(
+            f"[cluster.nodes] has {_listed(named)}; this node was made for a cluster of "
+            f"{_listed(before)}: put that list back, members cannot be changed yet"
+        )
+    met = {node for node in before - named if manifest.nodes[node].storage is not None}
+    if met:
+        raise InvalidArgument(
+            f"[cluster.nodes] has {_listed(named)}; this node has met {_listed(met)}, which the "
+            f"list lacks: put it back, or, if no node of this cluster was ever ready, stop all of "
+            f"them, remove the data directory of each and start them again"
+        )
+    old = dict(manifest.nodes)
+    manifest.nodes.clear()
+    for node, address in nodes.items():
+        member = old.get(node, Member(address))._replace(address=address)
+        manifest.nodes[node] = member if named == before else member._replace(confirmed=0)
+
+
+def _listed(nodes: Iterable[NodeId]) -> str:
+    return ", ".join(sorted(nodes))
 
 
 def replace_manifest(vfs: Vfs, data: bytes) -> None:

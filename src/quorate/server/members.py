@@ -18,8 +18,11 @@ from quorate.wire.handshake import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from quorate.server.manifest import ManifestFile
     from quorate.server.settings import Settings
+    from quorate.wire.handshake import Seen
 
 __all__ = ["Members"]
 
@@ -67,13 +70,26 @@ class Members:
             self._settings.record_bytes, limits.batch_bytes, self.addresses,
         )  # fmt: skip
 
-    def judge(self, hello: Hello) -> QuorateError | None:
-        """Why whoever dialled is not let in; None if he is."""
-        problem = judge_hello(hello, self.own, self._stored.manifest.nodes)
+    def judge(self, hello: Hello, linked: Callable[[NodeId], bool]) -> QuorateError | None:
+        """Why the one who dialled is not let in; None if it is. ``linked`` tells whether a link to
+        a process of a node is open."""
+        problem = judge_hello(hello, self.own)
         if problem is not None or hello.introduction is None or hello.purpose == "client":
             return problem
-        return self.roster.judge(NodeId(hello.node or ""), hello.introduction)
+        peer = NodeId(hello.node or "")
+        return self.roster.judge(peer, hello.introduction, linked=linked(peer))
 
-    def judge_welcome(self, peer: NodeId, welcome: Welcome) -> QuorateError | None:
-        """Why the one who was dialled is not ``peer``; None if he is."""
-        return self.roster.judge(peer, welcome.introduction)
+    def judge_welcome(
+        self, peer: NodeId, welcome: Welcome, linked: Callable[[NodeId], bool]
+    ) -> QuorateError | None:
+        """Why the one who was dialled is not ``peer``; None if it is."""
+        return self.roster.judge(peer, welcome.introduction, linked=linked(peer))
+
+    def known(self, hello: Hello, linked: Callable[[NodeId], bool]) -> tuple[Seen | None, bool]:
+        """What a peer that was refused is told: what is known of it here, and whether an earlier
+        process of it has a link."""
+        own, said, peer = self.own, hello.introduction, NodeId(hello.node or "")
+        meant = (hello.cluster, hello.target) == (own.cluster, own.node)
+        if said is None or not meant or peer not in self.peers:
+            return None, False
+        return self.roster.seen(peer), self.roster.is_second(peer, said) and linked(peer)

@@ -24,6 +24,7 @@ from quorate.server.manifest import ManifestFile
 from quorate.server.members import Members
 from quorate.server.peers import PeerSession, RefusedFrames
 from quorate.server.presence import Presence
+from quorate.server.refusals import Refusals
 from quorate.server.replicas import Hosted, Replicas
 from quorate.server.service import Service
 from quorate.server.settings import check_loopback
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from quorate.net.connection import Connection
     from quorate.server.settings import Settings
+    from quorate.wire.handshake import Refusal, Seen
 
 __all__ = ["Node"]
 
@@ -93,6 +95,7 @@ class Node:
         self._links: PeerLinks
         self._replicas: Replicas
         self._presence: Presence
+        self._refusals: Refusals
         self._disk: Disk
         self._keeper: Keeper
         self.service: Service
@@ -140,6 +143,7 @@ class Node:
             send=self._links.send, halted=self.halt,
         )  # fmt: skip
         self._presence = Presence(self._members.peers)
+        self._refusals = Refusals(self._members)
         self._disk = Disk(settings.data_dir, settings.config)
         self._keeper = Keeper(settings.node, self._replicas, self._stored, self._links, self._disk)
         self.service = Service(
@@ -285,7 +289,7 @@ class Node:
     # -- who connects --------------------------------------------------------------------------
 
     def judge(self, hello: Hello, address: str) -> Welcome | QuorateError:
-        problem = self._members.judge(hello)
+        problem = self._members.judge(hello, self._linked)
         if problem is not None:
             return problem
         if hello.purpose == "client":
@@ -294,6 +298,13 @@ class Node:
         # It is up: no need to wait for the next try to reach it.
         self._links.redial(NodeId(hello.node or ""))
         return self._members.welcome()
+
+    def known(self, hello: Hello) -> tuple[Seen | None, bool]:
+        return self._members.known(hello, self._linked)
+
+    def _linked(self, peer: NodeId) -> bool:
+        """Whether a link to a process of ``peer`` is open, whoever dialled it."""
+        return self._links.linked(peer) or self._listener.has_peer(peer)
 
     def _learnt(self) -> None:
         """A peer said something of itself and of others."""
@@ -305,10 +316,11 @@ class Node:
 
     def _starting(self) -> str:
         roster = self._members.roster
+        refusal = roster.refusal or self._refusals.text
+        if refusal:
+            return refusal
         if not roster.missing:
             return "the node is starting"
-        if roster.refusal:
-            return roster.refusal
         names = ", ".join(roster.missing)
         return f"{self._settings.node} waits for its first start: it needs {names} once"
 
@@ -320,6 +332,8 @@ class Node:
             self.service.begin(connection)
         else:
             connection.limits = PEER
+            # A link whose other end lost its power must end soon: it keeps the next start out.
+            connection.keep_alive(self._settings.network.peer_keepalive_ms)
             peer, own = NodeId(hello.node or ""), self._members.own
             connection.handler = PeerSession(
                 peer, own, connection, self._replicas, self._keeper, self._refused_frames
@@ -329,10 +343,16 @@ class Node:
         return self._members.hello(purpose, peer)
 
     def welcomed(self, peer: NodeId, welcome: Welcome) -> QuorateError | None:
-        problem = self._members.judge_welcome(peer, welcome)
+        problem = self._members.judge_welcome(peer, welcome, self._linked)
         if problem is None:
+            self._refusals.forget(peer)
             self._learnt()
         return problem
+
+    def refused_by(self, peer: NodeId, refusal: Refusal) -> None:
+        self._members.roster.hear_refusal(peer, refusal.known)
+        if not self._links.connected(peer):
+            self._refusals.take(peer, refusal)
 
     def link_opened(self, peer: NodeId) -> None:
         self._met.add(peer)
@@ -349,9 +369,12 @@ class Node:
     # -- who watches ---------------------------------------------------------------------------
 
     def _readyz(self) -> Page:
-        if self._ready and not self._stopping.done():
+        if self._stopping.done():
+            why = "stopping"
+        elif self._ready and not self._refusals.by_majority:
             return Page(200, b"ready\n")
-        why = "stopping" if self._stopping.done() else self._starting()
+        else:
+            why = self._starting()
         return Page(503, f"{why}\n".encode())
 
     def _snapshot(self) -> Snapshot:

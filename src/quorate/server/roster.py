@@ -16,7 +16,7 @@ from quorate.errors import Busy, Damaged, DiskFailed, QuorateError, WrongCluster
 from quorate.storage.manifest import Outdated
 from quorate.storage.steps import PASSING
 from quorate.types import NodeId
-from quorate.wire.handshake import STARTS_MAX, Introduction, Seen
+from quorate.wire.handshake import STARTS_MAX, Introduction, Seen, judge_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -115,20 +115,23 @@ class Roster:
             for node, one in self._peers()
             if one.storage is not None
         }
-        formed = self._manifest.formed
-        return Introduction(self.own.storage, *newest, dict(earlier), formed, known)
+        formed, members = self._manifest.formed, tuple(sorted(self._nodes))
+        return Introduction(self.own.storage, *newest, dict(earlier), formed, known, members)
 
     # -- what others say -----------------------------------------------------------------------
 
-    def judge(self, peer: NodeId, said: Introduction) -> QuorateError | None:
+    def judge(self, peer: NodeId, said: Introduction, *, linked: bool) -> QuorateError | None:
         """Why ``peer``, which said this in a HELLO or WELCOME, is refused; None if it is not.
 
-        When this returns None all that was learnt is durable. Raises DiskFailed, and WrongDirectory
-        if ``peer`` proves that this node runs on an older copy of its directory.
+        ``linked`` is whether a link to a process of ``peer`` is open now. When this returns None
+        all that was learnt is durable. Raises DiskFailed, and WrongDirectory if ``peer`` proves
+        that this node runs on an older copy of its directory.
         """
         problem = (
-            self._judge_disk(peer, said)
+            self._judge_list(peer, said)
+            or self._judge_disk(peer, said)
             or self._judge_start(peer, said)
+            or self._judge_second(peer, said, linked=linked)
             or self._judge_view(peer, said)
             or self._judge_others(peer, said)
             or self._write_down(self._learnt(peer, said))
@@ -158,6 +161,27 @@ class Roster:
         *_, why = self._disowned.values()
         refuse = "refuse" if len(self._disowned) > 1 else "refuses"
         return f"{' and '.join(sorted(self._disowned))} {refuse} this node: {why}"
+
+    def seen(self, peer: NodeId) -> Seen | None:
+        """What is known here of ``peer``: it is told when it is refused."""
+        return self.introduce().known.get(peer)
+
+    def is_second(self, peer: NodeId, said: Introduction) -> bool:
+        """Whether another process than the one that said this was the last to be let in."""
+        heard = self._heard.get(peer)
+        return heard is not None and (heard.start, heard.boot) != (said.start, said.boot)
+
+    def hear_refusal(self, peer: NodeId, known: Seen | None) -> None:
+        """``peer`` refuses this node and knows that of it. Raises WrongDirectory if that proves
+        that this node runs on an older copy of its directory."""
+        if known is not None and known.storage == self.own.storage:
+            self._check_own(peer, known)
+
+    def _judge_list(self, peer: NodeId, said: Introduction) -> QuorateError | None:
+        problem = judge_members(peer, said, self.own, self._nodes)
+        if problem is not None:
+            self._disowned[peer] = str(problem)
+        return problem
 
     def _judge_disk(self, peer: NodeId, said: Introduction) -> QuorateError | None:
         own, bound = self.own, self._nodes[peer].storage
@@ -207,6 +231,19 @@ class Roster:
             return WrongCluster(f"{what} {_AS_LOST.format(node=peer)}")
         return WrongCluster(f"{what}; {_AS_LOST.format(node=peer)}")
 
+    def _judge_second(
+        self, peer: NodeId, said: Introduction, *, linked: bool
+    ) -> QuorateError | None:
+        """A later start while the process before it is still there is a copy: to let it in would
+        put out the node itself. A link whose other end is gone ends soon; then it is let in."""
+        if not linked or not self.is_second(peer, said):
+            return None
+        return Busy(
+            f"{self.own.node} has a link to start {self._heard[peer].start} of {peer}, and this is "
+            f"start {said.start}: a copy of the data directory of a node that runs must not be "
+            f"started; after a power cut the link ends within seconds, and {peer} is let in"
+        )
+
     def _judge_view(self, peer: NodeId, said: Introduction) -> QuorateError | None:
         """What the peer knows of this node must be true."""
         own, seen = self.own, said.known.get(self.own.node)
@@ -221,15 +258,20 @@ class Roster:
             )
             self._disowned[peer] = why
             return WrongCluster(why)
-        was = _was(self._manifest.starts, seen.start, seen.boot)
-        if was is False:
-            raise self._give_up(Outdated(peer, seen.start, seen.boot))
-        if was is None:
+        if not self._check_own(peer, seen):
             return WrongCluster(
                 f"{peer} knows a start {seen.start} of node {own.node} that {own.node} does not "
                 f"remember any more; {peer} lets it in once another node has told it a later start"
             )
         return None
+
+    def _check_own(self, peer: NodeId, seen: Seen) -> bool:
+        """Whether this node remembers the start that ``peer`` knows of it. Raises WrongDirectory if
+        it cannot have been that process."""
+        was = _was(self._manifest.starts, seen.start, seen.boot)
+        if was is False:
+            raise self._give_up(Outdated(peer, seen.start, seen.boot))
+        return was is True
 
     def _give_up(self, proof: Outdated) -> WrongDirectory:
         """Mark the directory, so that no later start on it takes part either."""
@@ -251,8 +293,9 @@ class Roster:
         else:
             what = f"{proof.peer} knows its start {proof.start} as another process"
         return WrongDirectory(
-            f"the data directory of {own} is an older copy or a second one: {what}. Nothing may be "
-            f"served from it, and {own} must not vote; {_AS_LOST.format(node=own)}"
+            f"the data directory of {own} is an older copy: {what}. It was rolled back, or a copy "
+            f"of it was started elsewhere. Nothing may be served from it, and {own} must not vote; "
+            f"{_AS_LOST.format(node=own)}"
         )
 
     def _judge_others(self, peer: NodeId, said: Introduction) -> QuorateError | None:

@@ -44,17 +44,19 @@ __all__ = [
     "Seen",
     "Welcome",
     "decode_hello",
+    "decode_refusal",
     "encode_hello",
     "encode_refusal",
     "encode_welcome",
     "judge_hello",
+    "judge_members",
     "judge_welcome",
     "open_welcome",
 ]
 
 # The protocol that this release speaks, and the oldest that it still understands.
-PROTOCOL = 1
-PROTOCOL_MIN = 1
+PROTOCOL = 2
+PROTOCOL_MIN = 2
 # Kinds of entries and messages that this release knows; a group uses what all of them know.
 FEATURES = 1
 # Earlier starts that a node says of itself; see server/roster.py.
@@ -86,6 +88,8 @@ class Introduction(Shape):
     formed: bool
     # node id -> what is known of it, of each node whose disk is known.
     known: dict[Name, Seen]
+    # All nodes of the cluster, as its own list has them. Protocol 1 did not tell them.
+    members: tuple[Name, ...] = ()
 
 
 class Hello(Shape):
@@ -121,8 +125,18 @@ class Welcome(Shape):
 
 
 class Refusal(Shape):
+    """Instead of WELCOME."""
+
     code: Name
     message: str
+    # What the sender knows of the node that dialled, if it knows its disk.
+    known: Seen | None = None
+    # Whether an earlier process of the node that dialled has a link to the sender now.
+    linked: bool = False
+
+    @property
+    def error(self) -> QuorateError:
+        return error_for(self.code, self.message)
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -148,8 +162,10 @@ def encode_welcome(welcome: Welcome) -> bytes:
     return encode_frame(FrameKind.WELCOME, encode_shape("WELCOME", welcome))
 
 
-def encode_refusal(error: QuorateError) -> bytes:
-    refusal = Refusal(error.code, wire_text(error))
+def encode_refusal(
+    error: QuorateError, known: Seen | None = None, *, linked: bool = False
+) -> bytes:
+    refusal = Refusal(error.code, wire_text(error), known, linked)
     return encode_frame(FrameKind.REFUSAL, encode_shape("REFUSAL", refusal))
 
 
@@ -163,20 +179,23 @@ def decode_hello(frame: Frame) -> Hello:
 def open_welcome(frame: Frame) -> Welcome:
     """The answer to a HELLO. Raises what the other side refused with."""
     if frame.kind is FrameKind.REFUSAL:
-        refusal = decode_shape("REFUSAL", frame.control, _refusals)
-        raise error_for(refusal.code, refusal.message)
+        raise decode_refusal(frame).error
     if frame.kind is FrameKind.WELCOME:
         return decode_shape("WELCOME", frame.control, _welcomes)
     raise InvalidArgument(f"HELLO is answered by WELCOME, not by {frame.kind.name}")
 
 
+def decode_refusal(frame: Frame) -> Refusal:
+    return decode_shape("REFUSAL", frame.control, _refusals)
+
+
 # -- judging -----------------------------------------------------------------------------------
 
 
-def judge_hello(hello: Hello, own: Identity, members: Collection[str]) -> QuorateError | None:
+def judge_hello(hello: Hello, own: Identity) -> QuorateError | None:
     """Why the one who says ``hello`` is not let in; None if it is.
 
-    ``members`` are the nodes of the cluster. The disk of a peer is judged by server/roster.py.
+    What a peer says of itself is judged by server/roster.py.
     """
     if hello.protocol < PROTOCOL_MIN or hello.protocol_min > PROTOCOL:
         return VersionMismatch(
@@ -189,19 +208,40 @@ def judge_hello(hello: Hello, own: Identity, members: Collection[str]) -> Quorat
         )
     if hello.purpose == "client":
         return None
-    return _judge_peer(hello, own, members)
+    return _judge_peer(hello, own)
 
 
-def _judge_peer(hello: Hello, own: Identity, members: Collection[str]) -> QuorateError | None:
+def _judge_peer(hello: Hello, own: Identity) -> QuorateError | None:
     if hello.cluster is None:
         return WrongCluster(f"a peer names its cluster; {own.node} is of {own.cluster}")
     if hello.target != own.node:
         return WrongCluster(f"node {hello.target} was dialled, this is {own.node}")
-    if hello.node is None or hello.node not in members or hello.node == own.node:
+    if hello.node is None or hello.node == own.node:
         return WrongCluster(f"node {hello.node} is not a peer of {own.node} in {own.cluster}")
     if hello.introduction is None:
         return WrongCluster(f"node {hello.node} does not say on which disk it lives")
     return None
+
+
+def judge_members(
+    peer: str, said: Introduction, own: Identity, members: Collection[str]
+) -> QuorateError | None:
+    """Why ``peer`` is not of the same cluster; None if both lists have the same nodes.
+
+    Two lists that overlap would be two groups with majorities of their own.
+    """
+    if {*said.members} != {*members}:
+        return WrongCluster(
+            f"[cluster.nodes] of {peer} has {_listed(said.members)}, that of {own.node} has "
+            f"{_listed(members)}; give all nodes the same list and restart those that had another"
+        )
+    if peer not in members:
+        return WrongCluster(f"node {peer} is not a peer of {own.node} in {own.cluster}")
+    return None
+
+
+def _listed(members: Collection[str]) -> str:
+    return ", ".join(sorted(members)) or "no node"
 
 
 def judge_welcome(welcome: Welcome, hello: Hello) -> QuorateError | None:

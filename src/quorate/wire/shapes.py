@@ -40,7 +40,7 @@ ID_BYTES = 16
 NAME_MAX = 255
 LOG_NAME_MAX = 249
 # Characters of an error's text: with it a REFUSAL still fits what a stranger takes.
-TEXT_MAX = 1000
+TEXT_MAX = 950
 
 # Names end up in messages, log lines and labels: a line break or a NUL in one is a trap.
 _NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+\Z"

@@ -175,12 +175,13 @@ class Directory:
         self.logs.pop(incarnation, None)
         self._durable_logs.pop(incarnation, None)
 
-    def copy(self) -> Directory:
-        """A backup of all that can be read now."""
-        twin = Directory(self.trouble)
+    def copy(self, trouble: Trouble | None = None) -> Directory:
+        """A backup of all that can be read now, on another disk if one is given."""
+        trouble = trouble or self.trouble
+        twin = Directory(trouble)
         twin.storage = self.storage
         twin.lost_logs = {*self.lost_logs}
-        twin.root = self.root.twin(self.trouble)
-        twin.logs = {log: files.twin(self.trouble) for log, files in self.logs.items()}
+        twin.root = self.root.twin(trouble)
+        twin.logs = {log: files.twin(trouble) for log, files in self.logs.items()}
         twin._durable_logs = dict(twin.logs)
         return twin

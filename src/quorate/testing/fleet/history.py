@@ -205,6 +205,8 @@ class History:
         for peer in self._world.nodes.values():
             if peer is node:
                 continue
+            if peer.name not in process.manifest.nodes:
+                raise Violation("first-start", f"{node.name} opens its catalog without {peer.name}")
             bound = process.manifest.nodes[peer.name].storage
             if bound is None or self._bound.get((bound, node.name)) != storage:
                 raise Violation(

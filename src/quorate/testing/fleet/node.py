@@ -27,6 +27,8 @@ class Node:
         self.slowness = 1
         # Whether there was room for the next manifest when this one was written.
         self.allocated_ahead = False
+        # The nodes of the cluster, as the settings of this one name them.
+        self.listed: tuple[NodeId, ...] = ()
         # It was started once: before that there is nothing to kill.
         self.began = False
         # Its directory is an older copy, made in that start. It must never be let in again.
@@ -91,6 +93,16 @@ class Node:
         self.directory = Directory(self.trouble)
         self.allocated_ahead = False
         self.copies.clear()
+
+    def start_copy(self) -> Node:
+        """Start a copy of the directory as it is now, elsewhere, under the same name."""
+        copy = Node(self.world, self.name)
+        copy.listed = self.listed
+        copy.directory = self.directory.copy(copy.trouble)
+        copy.rolled_back = True
+        self.world.copies.append(copy)
+        copy.start()
+        return copy
 
     def roll_back(self, copy: Directory) -> None:
         """The directory is what it was when ``copy`` was made."""

@@ -120,4 +120,53 @@ def two_disks(world: World, faults: Faults) -> Play:
     yield 4 * ELECTION_US
 
 
-PLAYS: tuple[Callable[[World, Faults], Play], ...] = (stranger, older_copy, told_start, two_disks)
+def copy_beside(world: World, faults: Faults) -> Play:
+    """A copy of the directory of a node that runs is started elsewhere for a while: it is refused,
+    and the node goes on."""
+    [copied] = faults.spoilable
+    for node in world.nodes.values():
+        node.start()
+    yield 8 * ELECTION_US
+    copy = copied.start_copy()
+    yield 8 * ELECTION_US
+    copy.kill()
+    if copied.process is not None and all(
+        node.process is not None and node.process.linked(copied.name)
+        for node in world.nodes.values()
+        if node is not copied
+    ):
+        world.sometimes["node outlived a copy of it"] += 1
+    # The next start of the node itself is let in.
+    copied.kill()
+    copied.start()
+    yield 4 * ELECTION_US
+
+
+def lists_that_overlap(world: World, faults: Faults) -> Play:
+    """Each node is started with another list of the nodes: none may begin. Then the lists are
+    mended."""
+    nodes = [*world.nodes.values()]
+    world.random.shuffle(nodes)
+    names = tuple(world.nodes)
+    first, second, third = nodes
+    first.listed, third.listed = (first.name, second.name), (second.name, third.name)
+    for node in nodes:
+        node.start()
+    yield 12 * ELECTION_US
+    began = any(node.process is not None and node.process.takes_part for node in nodes)
+    world.sometimes["lists that overlap held a first start"] += not began
+    for node in (first, third):
+        node.kill()
+        node.listed = names
+        node.start()
+    yield 8 * ELECTION_US
+
+
+PLAYS: tuple[Callable[[World, Faults], Play], ...] = (
+    stranger,
+    older_copy,
+    told_start,
+    two_disks,
+    copy_beside,
+    lists_that_overlap,
+)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from quorate.errors import Damaged, DiskFailed, ReplicaHalted, WrongDirectory
 from quorate.replica.exchange import LinkClosed, LinkRefused
 from quorate.server.catalog import Catalog
-from quorate.server.manifest import PASSING, make_log, replace_manifest
+from quorate.server.manifest import PASSING, make_log, replace_manifest, take_list
 from quorate.server.reconciler import Make, Open, Reconciler, Retire
 from quorate.server.roster import Roster
 from quorate.storage.directory import TABLE
@@ -112,7 +112,7 @@ class Process:
         for replica in self.replicas.values():
             replica.close()
         for peer in self.world.nodes.values():
-            if peer.process is not None:
+            if peer.process is not None and peer.process.links.get(self.node.name) == self.number:
                 peer.process.lose_links(self.node.name)
 
     def start(self) -> None:
@@ -149,13 +149,14 @@ class Process:
         if MANIFEST not in root.names():
             if self.node.directory.logs:
                 raise Damaged(f"{self.node.name}: the manifest is missing and there are logs")
-            self.manifest = Manifest({name: Member(name) for name in self.world.nodes})
+            self.manifest = Manifest({name: Member(name) for name in self.node.listed})
             self.save_now()
             return
         file = root.open(MANIFEST)
         found = Manifest.decode(file.read(0, file.size()))
         if found is None:
             raise Damaged(f"{self.node.name}: the manifest is damaged")
+        take_list(found, {name: name for name in self.node.listed})
         self.manifest = found
 
     def save_now(self) -> None:
@@ -195,7 +196,7 @@ class Process:
     # -- links ---------------------------------------------------------------------------------
 
     def _dial_all(self) -> None:
-        for peer in self.world.nodes:
+        for peer in self.manifest.nodes:
             if peer != self.node.name and peer not in self.links:
                 self.world.dial(self, peer)
         self.after(DIAL_US, self._dial_all)
@@ -209,6 +210,11 @@ class Process:
             other = self.world.nodes[peer].process
             if other is not None:
                 other.lose_links(self.node.name)
+
+    def linked(self, peer: NodeId) -> bool:
+        """Whether a link to a process of ``peer`` is open, whoever dialled it."""
+        passes = self.world.passes(self.node.name, peer)
+        return passes and (peer in self.links or self.world.runs(self.let_in.get(peer)))
 
     def lose_links(self, peer: NodeId) -> None:
         """The connection that this process dialled has ended. What the peer had sent before may

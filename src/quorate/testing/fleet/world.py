@@ -58,6 +58,10 @@ class World:
         self._sequence = self._tokens = self._processes = 0
         names = [NodeId(f"n{number}") for number in range(1, nodes + 1)]
         self.nodes = {name: Node(self, name) for name in names}
+        for node in self.nodes.values():
+            node.listed = tuple(names)
+        # Nodes on copies of directories that are in use, at addresses that no node dials.
+        self.copies: list[Node] = []
         # Pairs of nodes between which nothing passes.
         self.cuts: set[frozenset[NodeId]] = set()
 
@@ -85,6 +89,11 @@ class World:
     def next_token(self) -> int:
         self._tokens += 1
         return self._tokens
+
+    def runs(self, number: int | None) -> bool:
+        """Whether that process runs, also one on a copy of a directory."""
+        nodes = (*self.nodes.values(), *self.copies)
+        return any(node.process is not None and node.process.number == number for node in nodes)
 
     def next_process(self) -> int:
         self._processes += 1
@@ -134,9 +143,13 @@ class World:
             other.run(self._judge_hello, other, dialler, said)
 
     def _judge_hello(self, other: Process, dialler: Process, said: Any) -> None:
-        problem = other.roster.judge(dialler.node.name, said)
+        name = dialler.node.name
+        problem = other.roster.judge(name, said, linked=other.linked(name))
         if problem is not None:
             self._count_refusal(dialler.node, other.node)
+            known = other.roster.seen(name) if name in other.manifest.nodes else None
+            hear = dialler.roster.hear_refusal
+            self.after(self._delay_us(), dialler.run, hear, other.node.name, known)
             return
         self.history.accepted(other.node, dialler.node, said)
         other.let_in[dialler.node.name] = dialler.number
@@ -148,7 +161,7 @@ class World:
         peer = other.node.name
         if not self.passes(dialler.node.name, peer):
             return
-        problem = dialler.roster.judge(peer, welcome)
+        problem = dialler.roster.judge(peer, welcome, linked=dialler.linked(peer))
         if problem is not None:
             self._count_refusal(other.node, dialler.node)
             return

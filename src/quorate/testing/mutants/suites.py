@@ -216,6 +216,7 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("server/settings.py",), ("server/test_settings.py",)),
     (("server/http.py",), ("server/test_http.py", "server/test_metrics.py")),
     (("server/loglines.py",), ("server/test_loglines.py",)),
+    (("server/refusals.py",), ("server/test_refusals.py", "server/test_members.py")),
     (("server/presence.py",), ("server/test_presence.py", "server/test_service.py")),
     (
         ("server/roster.py",),

@@ -1,0 +1,66 @@
+"""Which peers refuse this node, and why: an operator is told, and a second process of it halts."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from quorate.errors import WrongDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quorate.server.members import Members
+    from quorate.types import NodeId
+    from quorate.wire.handshake import Refusal
+
+__all__ = ["SECOND_S", "Refusals"]
+
+# An earlier process of this node that has a link to a peer for so long is not gone: links whose
+# other end lost its power end in a third of this.
+SECOND_S = 15.0
+
+
+class Refusals:
+    """What peers answered instead of WELCOME, until they let this node in."""
+
+    def __init__(self, members: Members, clock: Callable[[], float] = time.monotonic) -> None:
+        self._members = members
+        self._clock = clock
+        self._texts: dict[NodeId, str] = {}
+        # Peers with a link to an earlier process of this node, and since when they say so.
+        self._second: dict[NodeId, float] = {}
+
+    def take(self, peer: NodeId, refusal: Refusal) -> None:
+        """Raises WrongDirectory if this node was started on a copy of the directory of one that
+        runs: its links would end with a copy that is let in later."""
+        self._texts[peer] = f"{refusal.code}: {refusal.message}"
+        if not refusal.linked:
+            self._second.pop(peer, None)
+        elif self._clock() - self._second.setdefault(peer, self._clock()) >= SECOND_S:
+            own = self._members.own.node
+            raise WrongDirectory(
+                f"the data directory of {own} is a copy of one on which {own} runs: {peer} has had "
+                f"a link to an earlier start of it for {SECOND_S:.0f} s. Remove this copy; if "
+                f"{own} is to run here, stop it where it runs and move its directory"
+            )
+
+    def forget(self, peer: NodeId) -> None:
+        """``peer`` lets this node in."""
+        self._texts.pop(peer, None)
+        self._second.pop(peer, None)
+
+    @property
+    def by_majority(self) -> bool:
+        """Whether those that do not refuse this node are no majority with it."""
+        nodes = len(self._members.ids)
+        return nodes - len(self._texts) < nodes // 2 + 1
+
+    @property
+    def text(self) -> str:
+        """Who refuses this node, and what the last of them says; empty if none does."""
+        if not self._texts:
+            return ""
+        *_, why = self._texts.values()
+        refuse = "refuse" if len(self._texts) > 1 else "refuses"
+        return f"{' and '.join(sorted(self._texts))} {refuse} this node: {why}"

@@ -1,0 +1,76 @@
+"""What peers answer instead of WELCOME: who is told, and when a second process halts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from quorate.errors import WrongDirectory
+from quorate.server.refusals import SECOND_S, Refusals
+from quorate.types import NodeId
+from quorate.wire.handshake import Identity, Refusal
+
+if TYPE_CHECKING:
+    from quorate.server.members import Members
+
+N1, N2, N3 = map(NodeId, ("n1", "n2", "n3"))
+WRONG = Refusal("WRONG_CLUSTER", "its data directory was rolled back")
+SECOND = Refusal("BUSY", "n1 has a link to start 1 of n3", linked=True)
+
+
+class Three:
+    """As much of the members as is asked for."""
+
+    own = Identity("shop", "n3", bytes(16), 7)
+    ids = (N1, N2, N3)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def refusals(clock: Clock | None = None) -> Refusals:
+    return Refusals(cast("Members", Three()), clock or Clock())
+
+
+def test_a_node_that_a_majority_refuses_is_told_of_it() -> None:
+    found = refusals()
+    assert (found.text, found.by_majority) == ("", False)
+    found.take(N1, WRONG)
+    assert found.text == f"n1 refuses this node: WRONG_CLUSTER: {WRONG.message}"
+    assert not found.by_majority
+    found.take(N2, WRONG)
+    assert found.text == f"n1 and n2 refuse this node: WRONG_CLUSTER: {WRONG.message}"
+    assert found.by_majority
+    found.forget(N1)
+    assert not found.by_majority
+
+
+def test_a_process_halts_whose_predecessor_keeps_its_link() -> None:
+    clock = Clock()
+    found = refusals(clock)
+    found.take(N1, SECOND)
+    clock.now = SECOND_S - 0.1
+    found.take(N1, SECOND)
+    found.take(N2, SECOND)
+    clock.now = SECOND_S
+    found.take(N2, SECOND)
+    with pytest.raises(WrongDirectory, match="is a copy of one on which n3 runs: n1 has had a li"):
+        found.take(N1, SECOND)
+
+
+@pytest.mark.parametrize("let_in", [True, False])
+def test_a_link_that_ended_meanwhile_proves_nothing(let_in: bool) -> None:
+    clock = Clock()
+    found = refusals(clock)
+    found.take(N1, SECOND)
+    if let_in:
+        found.forget(N1)
+    else:
+        found.take(N1, Refusal("BUSY", "n1 cannot write down who n3 is"))
+    clock.now = SECOND_S
+    found.take(N1, SECOND)
