@@ -95,7 +95,8 @@ class Snapshot(NamedTuple):
     """What is looked at when somebody asks."""
 
     logs: list[LogMetrics]
-    disk_free_bytes: int
+    # None until the node has looked.
+    disk_free_bytes: int | None
     connections: int
     disk_full: bool = False
     # Logs whose replica here halted, and whether their files are damaged.
@@ -124,8 +125,10 @@ class Exposition(Collector):
         metrics, snapshot = self._metrics, self._look()
         logs, disk_free_bytes, connections, disk_full, halted = snapshot
         yield _gauge("quorate_build_info", "Always 1.", [((self._version,), 1)], "version")
-        yield _gauge("quorate_disk_free_bytes", "Free bytes of the disk.", [((), disk_free_bytes)])
-        yield _gauge("quorate_disk_full", "1 if another log finds no room.", [((), disk_full)])
+        if disk_free_bytes is not None:
+            free = [((), disk_free_bytes)]
+            yield _gauge("quorate_disk_free_bytes", "Free bytes of the disk.", free)
+            yield _gauge("quorate_disk_full", "1 if another log finds no room.", [((), disk_full)])
         yield _gauge("quorate_connections", "Clients that are connected.", [((), connections)])
         yield _histogram(
             "quorate_append_duration_seconds", "From arrival to receipt.", metrics.append_duration

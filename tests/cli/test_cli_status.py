@@ -80,6 +80,7 @@ def test_one_node_that_answers_is_enough_without_a_leader_too(quorate: Run) -> N
             "",
             "LOG     LEADER  TERM  FIRST  END  COMMITTED  REPLICAS",
             "orders  none       7      0   12          5  n1 down, n2 compare no room",
+            "n1 does not answer: Connection refused",
         ]
         [status] = quorate("status", "--endpoints", node.address, "--json").documents
         assert status["logs"][0]["leader"] is None

@@ -39,10 +39,18 @@ def test_a_healthy_cluster() -> None:
             node("n3", view("follower", "n1", 3, 4, end=8)),
         ],
         {},
+        {},
     )
     assert status == {
         "nodes": [
-            {"id": one, "address": PLACES[one], "up": True, "disk_used": None, "full": None}
+            {
+                "id": one,
+                "address": PLACES[one],
+                "up": True,
+                "disk_used": None,
+                "full": None,
+                "why": None,
+            }
             for one in PLACES
         ],
         "logs": [
@@ -73,6 +81,7 @@ def test_a_node_that_does_not_answer_is_down() -> None:
             node("n2", view("follower", "n1", 3, 9)),
         ],
         {},
+        {},
     )
     assert [one["up"] for one in status["nodes"]] == [True, True, False]
     down = status["logs"][0]["replicas"][2]
@@ -80,7 +89,7 @@ def test_a_node_that_does_not_answer_is_down() -> None:
 
 
 def test_without_a_leader_one_answer_is_enough() -> None:
-    status = merge_status([node("n3", view("candidate", None, 5, 9, end=20))], {})
+    status = merge_status([node("n3", view("candidate", None, 5, 9, end=20))], {}, {})
     log = status["logs"][0]
     assert (log["leader"], log["term"], log["end_offset"]) == (None, 5, 20)
     assert [(one["node"], one["role"], one["state"]) for one in log["replicas"]] == [
@@ -95,12 +104,12 @@ def test_the_newest_term_decides_who_leads() -> None:
     old = view("leader", "n1", 3, 7, ReplicaStatus("n2", 7, "append"))
     new = view("leader", "n2", 4, 9, ReplicaStatus("n1", 7, "compare"))
     for answers in ([node("n1", old), node("n2", new)], [node("n2", new), node("n1", old)]):
-        log = merge_status(answers, {})["logs"][0]
+        log = merge_status(answers, {}, {})["logs"][0]
         assert (log["leader"], log["term"], log["committed"]) == ("n2", 4, 9)
 
 
 def test_a_leader_that_only_others_hear_is_named() -> None:
-    status = merge_status([node("n2", view("follower", "n1", 3, 9))], {})
+    status = merge_status([node("n2", view("follower", "n1", 3, 9))], {}, {})
     assert status["logs"][0]["leader"] == "n1"
     assert (status["nodes"][0]["address"], status["nodes"][0]["up"]) == ("h:1", False)
 
@@ -108,13 +117,27 @@ def test_a_leader_that_only_others_hear_is_named() -> None:
 def test_two_lives_of_a_name_are_two_logs() -> None:
     other = view("follower", None, 1, 0)
     other.incarnation = (8).to_bytes(16, "little")
-    logs = merge_status([node("n1", view("leader", "n1", 3, 9), other)], {})["logs"]
+    logs = merge_status([node("n1", view("leader", "n1", 3, 9), other)], {}, {})["logs"]
     assert [log["incarnation"][-1] for log in logs] == ["7", "8"]
 
 
 def test_nodes_that_the_client_knew_are_listed_as_well() -> None:
-    status = merge_status([NodeStatus("n1", "h:1", {"n1": "h:1"}, [])], {"n2": "h:2"})
+    status = merge_status(
+        [NodeStatus("n1", "h:1", {"n1": "h:1"}, [])], {"n2": "h:2"}, {"h:2": "BUSY: n2 waits"}
+    )
     assert [(one["id"], one["up"]) for one in status["nodes"]] == [("n1", True), ("n2", False)]
+    assert [one["why"] for one in status["nodes"]] == [None, "BUSY: n2 waits"]
+
+
+def test_a_replica_that_is_unsure_says_so() -> None:
+    peers = [ReplicaStatus("n2", 9, "append"), ReplicaStatus("n3", 9, "append")]
+    unsure = view("follower", "n1", 3, 9)
+    unsure.unsure = True
+    status = merge_status(
+        [node("n1", view("leader", "n1", 3, 9, *peers)), node("n2", unsure)], PLACES, {}
+    )
+    states = [one["state"] for one in status["logs"][0]["replicas"]]
+    assert states == ["self", "unsure", "down"]
 
 
 def test_who_has_no_room_is_told_by_itself_or_by_the_leader() -> None:
@@ -124,7 +147,7 @@ def test_who_has_no_room_is_told_by_itself_or_by_the_leader() -> None:
     follows = node("n2", view("follower", "n1", 3, 9))
     follows.logs[0].full = True
     follows.disk_used, follows.full = 97, True
-    status = merge_status([leads, follows], {})
+    status = merge_status([leads, follows], {}, {})
     assert [(one["disk_used"], one["full"]) for one in status["nodes"]] == [
         (40, False),
         (97, True),
@@ -144,6 +167,7 @@ def test_a_replica_that_its_node_stopped_is_down_with_the_reason() -> None:
             node("n2", stopped),
             node("n3", view("follower", "n1", 3, 9, end=20)),
         ],
+        {},
         {},
     )
     (log,) = status["logs"]

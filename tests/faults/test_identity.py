@@ -270,6 +270,66 @@ def test_a_clone_disturbs_nobody(nodes: Cluster) -> None:
     settle(nodes)
 
 
+def test_a_copy_of_a_node_that_runs_is_refused_and_the_node_goes_on(nodes: Cluster) -> None:
+    """Its start is a later one; to believe it would put out a healthy node for good."""
+    name = nodes.others(nodes.wait_leader(LOG))[0]
+    shutil.copytree(nodes.data(name), nodes.directory / "copy")
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, nodes.directory / "copy")
+        copy = another(nodes, name, "copy", stack)
+        until(lambda: "a copy of the data directory of a node that runs" in copy.said, "refused")
+        assert page(nodes, name, "/readyz")[0] == 200
+        serves(nodes)
+        # It gives up: otherwise it would be let in when the node restarts.
+        assert copy.wait(PATIENCE_S) == 1
+        assert f"error: WRONG_DIRECTORY: the data directory of {name} is a copy of one" in copy.said
+    assert nodes.nodes[name].running
+    # The next start of the node itself is let in, after a crash too.
+    for end in (nodes.stop, nodes.kill):
+        end(name)
+        nodes.begin(name)
+        settle(nodes)
+
+
+def test_lists_that_differ_form_no_cluster_and_a_formed_one_keeps_its_list(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        made = Cluster(tmp_path, settings=SMALL)
+        stack.callback(made.close)
+        settings = made.nodes["n1"].settings
+        right = settings.read_text()
+        lines = right.splitlines(keepends=True)
+        begin = lines.index("[cluster.nodes]\n")
+        [third] = [line for line in lines[begin:] if line.startswith("n3 = ")][:1]
+        settings.write_text(right.replace(third, "", 1))
+        for name in made.nodes:
+            made.begin(name)
+        lists = "[cluster.nodes] of {} has {}, that of {} has {}; give all nodes the same list"
+        all_three = "n1, n2, n3"
+        said = lists.format("n2", all_three, "n1", "n1, n2")
+        until(lambda: said in made.nodes["n1"].said, "n1 refuses n2, with both lists")
+        until(lambda: lists.format("n1", "n1, n2", "n2", all_three) in made.nodes["n2"].said, "n2")
+        for name in made.nodes:
+            until(partial(_is_refused, made, name), f"{name} says why it is not ready")
+        made.kill("n1")
+        settings.write_text(right)
+        made.begin("n1")
+        made.start([LOG])
+        serves(made)
+        # Now the list is settled.
+        assert made.stop("n1") == 0
+        settings.write_text(right.replace(third, "", 1))
+        words = start_and_fail(made, "n1")
+        assert "[cluster.nodes] has n1, n2; this node was made for a cluster of n1, n2, n3" in words
+        settings.write_text(right)
+        made.begin("n1")
+        settle(made)
+
+
+def _is_refused(nodes: Cluster, name: str) -> bool:
+    status, body = page(nodes, name, "/readyz")
+    return status == 503 and "this node: " in body and "[cluster.nodes]" in body
+
+
 # -- parts of a disk ---------------------------------------------------------------------------
 
 

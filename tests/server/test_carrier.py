@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -148,3 +149,28 @@ async def test_a_deletion_without_files_is_put_off_and_done_later(
         await on_any(cluster, lambda client: client.call(call))
         assert refused == [log] * 3
         assert not list((tmp_path / "n1" / "logs").glob(f"{log:032x}"))
+
+
+@pytest.mark.parametrize("number", PASSING)
+@pytest.mark.parametrize(
+    "call", ["quorate.server.manifest.RealVfs", "quorate.storage.directory._sync"]
+)
+@in_loop
+async def test_a_start_that_finds_no_room_or_no_file_says_so_and_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    """Before the catalog is open nothing is waited for: nothing was promised yet."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, "as told")
+
+    cluster = Cluster(tmp_path, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(call, refuse)
+        with pytest.raises(Busy, match=r"n1 cannot start: as told; see that its disk has room"):
+            await cluster.start("n1")
+    # A process that ended holds no lock.
+    with suppress(AttributeError):
+        cluster.nodes["n1"]._directory.close()
+    await cluster.start("n1")
+    await cluster.stop("n1")

@@ -34,6 +34,7 @@ HEAD = "time=2023-11-14T22:13:20.007Z level=info node=n1 from=server.node "
         ("gone error=%s", (ValueError("no = sign"), ), 'event=gone error="no = sign"'),
         ("link down peer=%s: %s", ("n2", "refused"), 'event="link down peer=n2: refused"'),
         ("100%", (), "event=100%"),
+        ("waits seconds=%d", (11.0099, ), "event=waits seconds=11"),
         ("gone error=%s", ("größe", ), "event=gone error=größe"),
         ("gone error=%s", ("zu groß", ), 'event=gone error="zu groß"'),
         ("gone error=%s", ("a\u2028time=0", ), r'event=gone error="a\u2028time=0"'),

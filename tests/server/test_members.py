@@ -184,8 +184,8 @@ async def test_nodes_with_different_lists_say_so_and_form_once_the_lists_are_the
     for event in opened:
         await event.wait()
     await create(cluster, "orders")
-    for node in ("n1", "n2", "n3"):
-        await cluster.stop(node)
+    for name in ("n1", "n2", "n3"):
+        await cluster.stop(name)
 
 
 def says(node: Node, text: str) -> bool:

@@ -71,3 +71,8 @@ def test_a_histogram_loses_nothing() -> None:
     assert list(buckets.values()) == [*(float(place) for place in range(2, 18)), 18.0]
     assert buckets["+Inf"] == 18
     assert histogram.total == sum(BOUNDS) + 99
+
+
+def test_a_disk_that_was_not_looked_at_is_left_out() -> None:
+    found = samples(Metrics(), Snapshot([], None, 0))
+    assert not [name for name in found if name.startswith("quorate_disk")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -242,14 +243,16 @@ def test_a_log_that_was_put_off_and_deleted_leaves_no_directory() -> None:
     assert node.plan.carried == 2
 
 
-def test_a_save_that_fails_leaves_the_manifest_as_it_was() -> None:
+def test_a_save_that_fails_leaves_the_logs_as_they_were() -> None:
     node = with_logs(MAKE_ORDERS)
-    before = node.manifest.encode()
+    before = dict(node.manifest.logs)
     node.read(DELETE_ORDERS)
     with pytest.raises(OSError), node.plan.recorded({1: None, 2: life(BILLS)}):
         assert node.manifest.applied == 2
         raise OSError
-    assert node.manifest.encode() == before
+    assert node.manifest.logs == before
+    # It has read so much of the table: that stays true.
+    assert node.manifest.applied == node.catalog.applied == 2
 
 
 def test_an_old_table_makes_nothing_and_deletes_nothing() -> None:
@@ -293,6 +296,24 @@ def test_a_deletion_of_which_only_the_kept_table_knows_is_done() -> None:
     node.table = node.catalog.encode()
     node.start()
     assert node.plan.next() == Retire((1,))
+
+
+def test_a_change_that_fails_takes_back_nothing_of_one_beside_it() -> None:
+    """Both are under way at the same time, as at a start that finishes several deletions: the
+    second is durable, with how new the table was. The first one fails after that."""
+    node = with_logs(MAKE_ORDERS, MAKE_BILLS)
+    node.manifest.applied = 1
+    first, second = node.plan.recorded({1: None}), node.plan.recorded({2: None})
+    first.__enter__()
+    second.__enter__()
+    durable = Manifest.decode(node.manifest.encode())
+    second.__exit__(None, None, None)
+    error = OSError(errno.ENOSPC, "as told")
+    assert not first.__exit__(OSError, error, None)
+    assert durable is not None
+    assert node.manifest.applied == durable.applied == node.catalog.applied == 2
+    assert 1 in node.manifest.logs
+    assert 2 not in node.manifest.logs
 
 
 # -- under crashes -----------------------------------------------------------------------------

@@ -39,15 +39,14 @@ def refusals(clock: Clock | None = None) -> Refusals:
 
 def test_a_node_that_a_majority_refuses_is_told_of_it() -> None:
     found = refusals()
+    why = f"WRONG_CLUSTER: {WRONG.message}"
     assert (found.text, found.by_majority) == ("", False)
     found.take(N1, WRONG)
-    assert found.text == f"n1 refuses this node: WRONG_CLUSTER: {WRONG.message}"
-    assert not found.by_majority
+    assert (found.text, found.by_majority) == (f"n1 refuses this node: {why}", False)
     found.take(N2, WRONG)
-    assert found.text == f"n1 and n2 refuse this node: WRONG_CLUSTER: {WRONG.message}"
-    assert found.by_majority
+    assert (found.text, found.by_majority) == (f"n1 and n2 refuse this node: {why}", True)
     found.forget(N1)
-    assert not found.by_majority
+    assert (found.text, found.by_majority) == (f"n2 refuses this node: {why}", False)
 
 
 def test_a_process_halts_whose_predecessor_keeps_its_link() -> None:

@@ -53,7 +53,8 @@ def test_whoever_differs_from_a_majority_stops(own_first: bool) -> None:
         agreement.note_own(at(1), HERE)
     assert str(halt.value) == (
         "n1: the state after entry 256 is 0000000000000001 here and 0000000000000002 on 2 "
-        "replicas; this copy must not be used: replace this node"
+        "replicas; this copy must not be used: remove the file checkpoint of this log and "
+        "start the node again, which makes its state from the log; report it"
     )
 
 

@@ -33,6 +33,7 @@ from quorate.wire.handshake import (
     encode_refusal,
     encode_welcome,
     judge_hello,
+    judge_members,
     judge_welcome,
     open_welcome,
 )
@@ -249,6 +250,19 @@ def test_a_stranger_is_refused_with_both_values(
     assert type(problem) is error
     for value in named:
         assert value in str(problem)
+
+
+def test_lists_of_nodes_are_compared_as_sets() -> None:
+    said = PEER["introduction"]
+    assert judge_members("n2", said, OWN, ["n3", "n2", "n1"]) is None
+    for members in (["n1", "n2"], ["n1", "n2", "n3", "n4"], ["n2", "n3", "n4"]):
+        problem = judge_members("n2", said, OWN, members)
+        assert type(problem) is WrongCluster
+        listed = ", ".join(members)
+        told = f"[cluster.nodes] of n2 has n1, n2, n3, that of n1 has {listed}; give all nodes"
+        assert told in str(problem)
+    outside = judge_members("n9", said, OWN, MEMBERS)
+    assert str(outside) == "node n9 is not a peer of n1 in shop"
 
 
 def test_a_client_of_another_cluster_is_refused() -> None:

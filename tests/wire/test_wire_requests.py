@@ -33,6 +33,7 @@ from quorate.wire.requests import (
     extent_of,
     pack_request,
 )
+from quorate.wire.shapes import TEXT_MAX
 
 u32 = st.integers(0, (1 << 32) - 1)
 u64 = st.integers(0, (1 << 64) - 1)
@@ -137,7 +138,7 @@ def test_every_failure_comes_back_as_it_was(request: int, code: str, message: st
 def test_whatever_went_wrong_can_be_told(text: str) -> None:
     error = decode_failure(only(encode_failure(1, NotLeader(text)))).error
     assert type(error) is NotLeader
-    assert str(error) == text[:1000].encode(errors="replace").decode()
+    assert str(error) == text[:TEXT_MAX].encode(errors="replace").decode()
 
 
 # -- what cannot be sent -----------------------------------------------------------------------

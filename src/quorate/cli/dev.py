@@ -38,6 +38,8 @@ RESTART_S = 1.0
 # A node stops by itself in less, or is killed.
 STOP_S = 8.0
 LOOK_S = 0.05
+# After so long it is told which nodes are not ready, and again when that changes.
+TELL_S = 3.0
 # A node that is not ready by then is not waited for, if a majority is.
 PATIENCE_S = 10.0
 # A cluster for a try has small files: they are on one disk, all of them.
@@ -288,27 +290,38 @@ class _Cluster:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         majority = len(self._nodes) // 2 + 1
+        told: dict[str, str] = {}
         while True:
-            ready = sum(await asyncio.gather(*map(_is_ready, self._nodes)))
-            patient = loop.time() - begun < PATIENCE_S
-            if ready >= (len(self._nodes) if patient else majority):
+            reasons = await asyncio.gather(*map(_why_unready, self._nodes))
+            unready = {
+                node.name: why for node, why in zip(self._nodes, reasons, strict=True) if why
+            }
+            waited_s = loop.time() - begun
+            if unready and waited_s >= TELL_S and unready != told:
+                told = unready
+                for name, why in unready.items():
+                    tell(f"{name} is not ready: {why}")
+            ready = len(self._nodes) - len(unready)
+            if ready >= (len(self._nodes) if waited_s < PATIENCE_S else majority):
                 return
             await asyncio.sleep(LOOK_S)
 
 
-async def _is_ready(node: _Node) -> bool:
-    """What its page /readyz says."""
+async def _why_unready(node: _Node) -> str:
+    """What its page /readyz says; empty if it is ready."""
     try:
         reader, writer = await asyncio.open_connection(HOST, node.port + HTTP_ABOVE)
     except OSError:
-        return False
+        return f"it does not answer; what it logged is in {node.log}"
     try:
         writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         async with asyncio.timeout(RESTART_S):
-            answer = await reader.readline()
-        return answer.split()[1:2] == [b"200"]
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        if head.split()[1:2] == [b"200"]:
+            return ""
+        return body.decode(errors="replace").strip() or "it is starting"
     except OSError:
-        return False
+        return f"it does not answer; what it logged is in {node.log}"
     finally:
         writer.close()
 

@@ -71,6 +71,10 @@ def _show(options: ClientOptions, found: ClusterStatus) -> None:
         [_log_row(log) for log in found["logs"]],
         numbers=NUMBERS,
     )
+    for node in found["nodes"]:
+        if node["why"]:
+            silent = click.style(f"{node['id']} does not answer", fg="red")
+            print_line(f"{silent}: {node['why']}")
     for line in halted_lines(found["logs"]):
         print_line(line)
 
@@ -116,6 +120,7 @@ def _state(state: str) -> str:
         "down": "red",
         "repairing": "red",
         "blocked": "red",
+        "unsure": "red",
     }
     return click.style(state, fg=colours.get(state, "yellow"))
 

@@ -120,7 +120,8 @@ async def cluster_status(session: Session) -> ClusterStatus:
     if not answers:
         told = "; ".join(f"{address}: {why}" for address, why in asked.items())
         raise Timeout(f"status: no node answered: {told}")
-    return merge_status(answers, routing.nodes)
+    why = {address: told for address, told in asked.items() if isinstance(told, str)}
+    return merge_status(answers, routing.nodes, why)
 
 
 def _answers(asked: dict[str, NodeStatus | str]) -> list[NodeStatus]:

@@ -46,6 +46,9 @@ class NodeSummary(TypedDict):
     # if it did not say so.
     disk_used: int | None
     full: bool | None
+    # Why it did not answer: that it waits for its first start, or which nodes refuse it; None if it
+    # answered, or nothing is known.
+    why: str | None
 
 
 class ReplicaSummary(TypedDict):
@@ -55,7 +58,7 @@ class ReplicaSummary(TypedDict):
     # Up to which entry it is known to hold the leader's log, and how many committed ones it lacks.
     match: int | None
     lag: int | None
-    # self, compare, append, blocked, fill, repairing or down.
+    # self, compare, append, blocked, fill, repairing, unsure or down.
     state: str
     # Whether its disk has no room for what is appended, as far as anybody said so.
     full: bool

@@ -19,13 +19,18 @@ __all__ = ["merge_status"]
 LEADER = "leader"
 
 
-def merge_status(answers: Sequence[NodeStatus], addresses: Mapping[str, str]) -> ClusterStatus:
-    """``addresses`` are the nodes that are known, whether they answered or not."""
+def merge_status(
+    answers: Sequence[NodeStatus], addresses: Mapping[str, str], why: Mapping[str, str]
+) -> ClusterStatus:
+    """``addresses`` are the nodes that are known, whether they answered or not; ``why`` says of the
+    addresses that did not answer what was told instead."""
     up = {answer.id: answer for answer in answers}
     places = dict(addresses)
     for answer in answers:
         places |= answer.nodes
-    nodes = [_node(node, place, up.get(node)) for node, place in sorted(places.items())]
+    nodes = [
+        _node(node, place, up.get(node), why.get(place)) for node, place in sorted(places.items())
+    ]
     logs: dict[tuple[str, bytes], Views] = {}
     for answer in answers:
         for log in answer.logs:
@@ -35,13 +40,14 @@ def merge_status(answers: Sequence[NodeStatus], addresses: Mapping[str, str]) ->
     )
 
 
-def _node(node: str, place: str, answer: NodeStatus | None) -> NodeSummary:
+def _node(node: str, place: str, answer: NodeStatus | None, why: str | None) -> NodeSummary:
     return NodeSummary(
         id=node,
         address=place,
         up=answer is not None,
         disk_used=answer.disk_used if answer is not None else None,
         full=answer.full if answer is not None else None,
+        why=why if answer is None else None,
     )
 
 
@@ -90,5 +96,7 @@ def _state(view: LogStatus | None, peer: ReplicaStatus | None, *, leads: bool) -
         return "self"
     if view is None or view.halted:
         return "down"
+    if view.unsure:
+        return "unsure"
     # Nobody sends it anything: the next leader begins with a question.
     return peer.state if peer else "compare"

@@ -107,7 +107,8 @@ class Agreement:
                 raise StateDiverged(
                     f"{self._node}: the state after entry {index} is {own:016x} here and "
                     f"{other:016x} on {count} replicas; this copy must not be used: "
-                    f"replace this node"
+                    f"remove the file checkpoint of this log and start the node again, which makes "
+                    f"its state from the log; report it"
                 )
         named = ", ".join(
             f"{digest:016x} on {name}" for name, digest in sorted(said.items()) if digest != own

@@ -45,6 +45,8 @@ class ReplicaStatus(NamedTuple):
     full: bool
     # Only a leader knows them.
     peers: tuple[PeerStatus, ...]
+    # Whether it lost entries that were durable, and gives no vote until it has them again.
+    unsure: bool
 
 
 def status_of(engine: Engine, first_offset: int) -> ReplicaStatus:
@@ -63,6 +65,7 @@ def status_of(engine: Engine, first_offset: int) -> ReplicaStatus:
         engine.state.staging.bytes,
         standing.full,
         _peers(engine),
+        not standing.sure,
     )
 
 

@@ -216,6 +216,7 @@ def _status_of(hosted: Hosted) -> LogStatus:
         status.staged_bytes,
         [ReplicaStatus(*peer) for peer in status.peers],
         status.full,
+        unsure=status.unsure,
     )
 
 

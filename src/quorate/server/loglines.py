@@ -43,7 +43,11 @@ def _event(record: logging.LogRecord) -> str:
     words, keys = shape.groups() if shape else ("", "")
     if not isinstance(record.args, tuple) or keys.count("%") != len(record.args):
         return f"event={_quoted(record.getMessage())}"
-    values = tuple(_quoted(str(value)) for value in record.args)
+    slots = _SLOT.findall(keys)
+    values = tuple(
+        _quoted(slot.removeprefix("=") % value)
+        for slot, value in zip(slots, record.args, strict=True)
+    )
     return f"event={_quoted(words)}{_SLOT.sub('=%s', keys) % values}"
 
 

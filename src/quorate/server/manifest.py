@@ -203,8 +203,8 @@ def check_log(directory: DataDirectory, incarnation: int, name: str) -> None:
     if not any(vote.exists() for vote in votes):
         missing = votes[0] if place.is_dir() else place
         raise Damaged(
-            f"log {name} was made here and {missing} is missing; restore it, or replace this node "
-            f"as a new one"
+            f"log {name} was made here and {missing} is missing; restore it, or go on with the "
+            f"other nodes, this release cannot replace this one yet"
         )
 
 

@@ -29,6 +29,7 @@ from quorate.server.replicas import Hosted, Replicas
 from quorate.server.service import Service
 from quorate.server.settings import check_loopback
 from quorate.storage.directory import DataDirectory
+from quorate.storage.steps import PASSING
 from quorate.types import NodeId, Role
 from quorate.wire.frames import PEER, FrameLimits
 from quorate.wire.handshake import Hello, Identity, Welcome
@@ -117,7 +118,16 @@ class Node:
 
         Raises ReplicaHalted if the node must not go on: then nothing is closed, the process ends.
         """
-        await self._open()
+        try:
+            await self._open()
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
+            # Nothing was promised yet: it can be started again when there is room.
+            raise Busy(
+                f"{self._settings.node} cannot start: {error.strerror}; see that its disk has room "
+                f"and that it may open more files (ulimit -n), and start it again"
+            ) from error
         if await self._meet_all():
             await self._take_part()
             self._opened = True
@@ -379,7 +389,7 @@ class Node:
 
     def _snapshot(self) -> Snapshot:
         if not self._ready:
-            return Snapshot([], 0, 0)
+            return Snapshot([], None, 0)
         use = self._disk.look()
         return Snapshot(
             [_measure(hosted) for hosted in self._replicas],

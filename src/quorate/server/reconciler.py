@@ -167,17 +167,20 @@ class Reconciler:
 
     @contextmanager
     def recorded(self, lives: Mapping[int, LogLife | None]) -> Iterator[None]:
-        """The manifest with these logs changed, to be saved within. If that fails with OSError, it
-        is as before: nothing may rest on what is not durable."""
+        """The manifest with these logs changed, to be saved within. If that fails with OSError,
+        they are as before: nothing may rest on what is not durable.
+
+        How new the table was is not taken back: a change beside this one may have made it durable.
+        It is true all the same, the table is at least as new.
+        """
         manifest = self._manifest
-        before, applied = {key: manifest.logs.get(key) for key in lives}, manifest.applied
+        before = {key: manifest.logs.get(key) for key in lives}
         self._write(lives)
-        manifest.applied = max(applied, self._catalog.applied)
+        manifest.applied = max(manifest.applied, self._catalog.applied)
         try:
             yield
         except OSError:
             self._write(before)
-            manifest.applied = applied
             raise
 
     def _write(self, lives: Mapping[int, LogLife | None]) -> None:

@@ -258,8 +258,8 @@ def _identify(path: Path, wanted: Identity) -> Identity:
         raise WrongDirectory(f"{path}: {newer}") from None
     if found is None:
         raise WrongDirectory(
-            f"{path / IDENTITY} is damaged; restore it, or replace this node as a new one with an "
-            f"empty directory"
+            f"{path / IDENTITY} is damaged; restore it, or go on with the other nodes, this "
+            f"release cannot replace this one yet"
         )
     if (found.cluster, found.node) != (wanted.cluster, wanted.node):
         raise WrongDirectory(
@@ -273,8 +273,8 @@ def _refuse_used(path: Path, names: set[str]) -> None:
     """A directory is new only if nothing is in it but what its own making leaves."""
     if LOGS in names:
         raise WrongDirectory(
-            f"{path} holds logs and its identity is missing; restore {path / IDENTITY}, or replace "
-            f"this node as a new one with an empty directory"
+            f"{path} holds logs and its identity is missing; restore {path / IDENTITY}, or go on "
+            f"with the other nodes, this release cannot replace this one yet"
         )
     strange = sorted(names - {LOCK, IDENTITY + UNFINISHED, LOST_FOUND})
     if strange:

@@ -82,7 +82,7 @@ def refuse_lost(log: SegmentLog) -> None:
         raise Damaged(
             "entries are lost on this disk and this release cannot fetch them again: "
             + "; ".join(map(str, lost))
-            + "; replace this node as a new one"
+            + "; go on with the other nodes, this release cannot replace this one yet"
         )
 
 

@@ -102,7 +102,8 @@ def _refuse_without_votes(votes: dict[str, VoteRecord | None], seen: Survey) -> 
         return  # not even the first open came to its end
     raise Damaged(
         "no copy of the vote record can be read: starting without it could vote twice in one "
-        "term; replace this node as a new one"
+        "term; put the newest copy of the whole data directory back, or go on with the other "
+        "nodes, this release cannot replace this one yet"
     )
 
 

@@ -310,6 +310,8 @@ class LogStatus(Shape):
     full: bool = False
     # Why this node's replica stopped; empty if it runs. Then the numbers above say nothing.
     halted: str = ""
+    # This node lost entries that were durable on its disk, and gives no vote until it has them.
+    unsure: bool = False
 
 
 class NodeStatus(Shape):

@@ -281,4 +281,18 @@ IDENTITY = (
         "            if start < oldest or (len(starts) > STARTS_MAX and start not in confirmed):\n",
         "            if start < oldest or len(starts) > STARTS_MAX:\n",
     ),
+    Mutant(
+        "start-without-files-fails-the-disk",
+        "a start that finds no room or no file ends by name, and can be repeated",
+        "server/node.py",
+        "            if error.errno not in PASSING:\n                raise\n            # Nothing was",
+        "            raise\n            # Nothing was",
+    ),
+    Mutant(
+        "failed-save-takes-back-another",
+        "how new the table of a manifest was is never taken back",
+        "server/reconciler.py",
+        "            self._write(before)\n            raise\n",
+        "            self._write(before)\n            manifest.applied = 0\n            raise\n",
+    ),
 )
