@@ -285,8 +285,8 @@ IDENTITY = (
         "start-without-files-fails-the-disk",
         "a start that finds no room or no file ends by name, and can be repeated",
         "server/node.py",
-        "            if error.errno not in PASSING:\n                raise\n            # Nothing was",
-        "            raise\n            # Nothing was",
+        "                raise\n            # Nothing was promised yet",
+        "                raise\n            raise\n            # Nothing was promised yet",
     ),
     Mutant(
         "failed-save-takes-back-another",
