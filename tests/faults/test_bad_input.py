@@ -255,8 +255,8 @@ def test_garbage_harms_nobody(nodes: Cluster) -> None:
 @pytest.mark.parametrize(
     ("hello", "kind", "named"),
     [
-        (Hello("client", protocol=0, protocol_min=0), VersionMismatch, "0 to 0.*1 to 1"),
-        (Hello("client", protocol=9, protocol_min=9), VersionMismatch, "9 to 9.*1 to 1"),
+        (Hello("client", protocol=0, protocol_min=0), VersionMismatch, "0 to 0.*2 to 2"),
+        (Hello("client", protocol=9, protocol_min=9), VersionMismatch, "9 to 9.*2 to 2"),
         (Hello("client", cluster="elsewhere"), WrongCluster, "elsewhere.*test-"),
         (Hello("control"), WrongCluster, "names its cluster"),
         (Hello("control", cluster="elsewhere", node="n2", target="n1"), WrongCluster, "elsewhere"),
@@ -288,7 +288,7 @@ def test_a_peer_must_be_who_it_says(nodes: Cluster, purpose: str) -> None:
             assert raw.closed
             return str(error.value)
 
-    empty = Introduction(bytes(16), 1, 1, {}, False, {})
+    empty = Introduction(bytes(16), 1, 1, {}, False, {}, ("n1", "n2", "n3"))
     with Raw(nodes.address("n2")) as raw:
         other = raw.say_hello().introduction
     another = replace(other, start=other.start + 1, earlier={other.start: other.boot + 1})

@@ -156,7 +156,7 @@ def test_a_whole_file_with_something_else_in_it_is_noticed(text: bytes) -> None:
 
 def test_a_damaged_identity_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
     flip(made(tmp_path / "n1") / "identity", 100)
-    with pytest.raises(WrongDirectory, match=r"identity is damaged; restore it, or replace this"):
+    with pytest.raises(WrongDirectory, match=r"identity is damaged; restore it, or go on with"):
         opened(tmp_path / "n1")
 
 
