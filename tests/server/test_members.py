@@ -26,7 +26,6 @@ from quorate.errors import Busy, InvalidArgument, WrongCluster, WrongDirectory
 from quorate.net.dialling import dial, parse_address
 from quorate.net.limits import NetworkLimits
 from quorate.server import node as nodes
-from quorate.server import refusals
 from quorate.types import NodeId
 from quorate.wire.calls import Status
 from quorate.wire.handshake import Hello, Seen
@@ -219,7 +218,6 @@ async def test_a_restart_waits_for_the_end_of_a_link_whose_other_end_is_gone(
 async def test_a_copy_of_a_node_that_runs_is_refused_and_halts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals, "SECOND_S", 0.5)
     halted: list[object] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: halted.append(context.get("exception")))

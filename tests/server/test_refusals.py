@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from quorate.errors import WrongDirectory
-from quorate.server.refusals import SECOND_S, Refusals
+from quorate.server.refusals import Refusals
 from quorate.types import NodeId
 from quorate.wire.handshake import Identity, Refusal
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 N1, N2, N3 = map(NodeId, ("n1", "n2", "n3"))
 WRONG = Refusal("WRONG_CLUSTER", "its data directory was rolled back")
+# Fifteen times the second after which a silent link is looked at.
+HALT_S = 15.0
 SECOND = Refusal("BUSY", "n1 has a link to start 1 of n3", linked=True)
 
 
@@ -34,7 +36,7 @@ class Clock:
 
 
 def refusals(clock: Clock | None = None) -> Refusals:
-    return Refusals(cast("Members", Three()), clock or Clock())
+    return Refusals(cast("Members", Three()), 1000, clock or Clock())
 
 
 def test_a_node_that_a_majority_refuses_is_told_of_it() -> None:
@@ -53,10 +55,10 @@ def test_a_process_halts_whose_predecessor_keeps_its_link() -> None:
     clock = Clock()
     found = refusals(clock)
     found.take(N1, SECOND)
-    clock.now = SECOND_S - 0.1
+    clock.now = HALT_S - 0.1
     found.take(N1, SECOND)
     found.take(N2, SECOND)
-    clock.now = SECOND_S
+    clock.now = HALT_S
     found.take(N2, SECOND)
     with pytest.raises(WrongDirectory, match="is a copy of one on which n3 runs: n1 has had a li"):
         found.take(N1, SECOND)
@@ -71,5 +73,5 @@ def test_a_link_that_ended_meanwhile_proves_nothing(let_in: bool) -> None:
         found.forget(N1)
     else:
         found.take(N1, Refusal("BUSY", "n1 cannot write down who n3 is"))
-    clock.now = SECOND_S
+    clock.now = HALT_S
     found.take(N1, SECOND)

@@ -153,7 +153,7 @@ class Node:
             send=self._links.send, halted=self.halt,
         )  # fmt: skip
         self._presence = Presence(self._members.peers)
-        self._refusals = Refusals(self._members)
+        self._refusals = Refusals(self._members, settings.network.peer_keepalive_ms)
         self._disk = Disk(settings.data_dir, settings.config)
         self._keeper = Keeper(settings.node, self._replicas, self._stored, self._links, self._disk)
         self.service = Service(

@@ -14,18 +14,21 @@ if TYPE_CHECKING:
     from quorate.types import NodeId
     from quorate.wire.handshake import Refusal
 
-__all__ = ["SECOND_S", "Refusals"]
+__all__ = ["Refusals"]
 
-# An earlier process of this node that has a link to a peer for so long is not gone: links whose
-# other end lost its power end in a third of this.
-SECOND_S = 15.0
+# An earlier process of this node that has a link to a peer for so many keep-alive times is not
+# gone: a link whose other end lost its power ends after three, or four.
+KEEPALIVES = 15
 
 
 class Refusals:
     """What peers answered instead of WELCOME, until they let this node in."""
 
-    def __init__(self, members: Members, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, members: Members, keepalive_ms: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._members = members
+        self._second_s = KEEPALIVES * keepalive_ms / 1000
         self._clock = clock
         self._texts: dict[NodeId, str] = {}
         # Peers with a link to an earlier process of this node, and since when they say so.
@@ -37,11 +40,11 @@ class Refusals:
         self._texts[peer] = f"{refusal.code}: {refusal.message}"
         if not refusal.linked:
             self._second.pop(peer, None)
-        elif self._clock() - self._second.setdefault(peer, self._clock()) >= SECOND_S:
+        elif self._clock() - self._second.setdefault(peer, self._clock()) >= self._second_s:
             own = self._members.own.node
             raise WrongDirectory(
                 f"the data directory of {own} is a copy of one on which {own} runs: {peer} has had "
-                f"a link to an earlier start of it for {SECOND_S:.0f} s. Remove this copy; if "
+                f"a link to an earlier start of it for {self._second_s:g} s. Remove this copy; if "
                 f"{own} is to run here, stop it where it runs and move its directory"
             )
 

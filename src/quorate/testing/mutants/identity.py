@@ -215,8 +215,8 @@ IDENTITY = (
         "copy-waits-for-its-chance",
         "a process on a copy of the directory of a node that runs halts",
         "server/refusals.py",
-        "        elif self._clock() - self._second.setdefault(peer, self._clock()) >= SECOND_S:\n",
-        "        elif False:\n",
+        "self._second.setdefault(peer, self._clock()) >= self._second_s:\n",
+        "self._second.setdefault(peer, self._clock()) >= self._second_s and False:\n",
     ),
     Mutant(
         "refused-node-says-ready",
