@@ -41,6 +41,8 @@ Result = TypeVar("Result")
 # What is read before it is known whether the entry at hand is a publish: what stands behind one is
 # seldom wanted.
 PEEK_BYTES = 64 << 10
+# What a frame that is damaged, or that the disk does not give, ends an answer with.
+_UNREADABLE = (Corrupt, OSError)
 
 
 class Fetched(NamedTuple):
@@ -176,10 +178,7 @@ class Reader:
         if known and offset >= self._entry(known.start).base_offset:
             found, missing = self._read_memory(known, offset, bytes_max)
             if missing:
-                indexes = [index for _, index in missing]
-                frames = await self._in_thread(_read_frames, self._log, indexes)
-                for (place, _), frame in zip(missing, frames, strict=True):
-                    found.buffers[place] = frame
+                await self._in_thread(_read_missing, self._log, found, missing)
         else:
             # What lies behind an entry that this disk lost is settled and yet not applied.
             last = min(self._engine.settled, self._engine.applied)
@@ -198,8 +197,8 @@ class Reader:
 
     def _read_memory(
         self, known: range, offset: int, bytes_max: int
-    ) -> tuple[_Found, list[tuple[int, Index]]]:
-        """What is found, and what must be read from disk: (place in the buffers, index) of each.
+    ) -> tuple[_Found, list[_Missing]]:
+        """What is found, and what must be read from disk.
 
         Chunks may have left memory before their publish came.
         """
@@ -208,7 +207,7 @@ class Reader:
         index = Index(known[place])
         log = self._engine.core.standing.log
         found = _Found(offset, bytes_max)
-        missing: list[tuple[int, Index]] = []
+        missing: list[_Missing] = []
         while index < known.stop:
             for entry in log.slice(index, known.stop - index, bytes_max):
                 index = Index(entry.index + 1)
@@ -222,8 +221,7 @@ class Reader:
                             staged = self._entry(chunk.index)
                             found.buffers += (staged.header, staged.body)
                         else:
-                            missing.append((len(found.buffers), chunk.index))
-                            found.buffers.append(b"")
+                            missing.append(found.leave_out(chunk.index))
                 if found.full:
                     return found, missing
         return found, missing
@@ -271,6 +269,15 @@ class Reader:
             self._busy -= 1
 
 
+class _Missing(NamedTuple):
+    """A row that was taken and whose frame is not there yet."""
+
+    row: int
+    # In the buffers.
+    place: int
+    index: Index
+
+
 class _Found:
     """Frames that hold the records from an offset on, as many as may be given at once."""
 
@@ -306,6 +313,18 @@ class _Found:
             if self.full:
                 return
 
+    def leave_out(self, index: Index) -> _Missing:
+        """The frame of the row that was taken last: entry ``index``, which is to be read."""
+        missing = _Missing(len(self.rows) - 1, len(self.buffers), index)
+        self.buffers.append(b"")
+        return missing
+
+    def end_before(self, missing: _Missing) -> bool:
+        """It cannot be read: only what stands before it is given. Whether that is anything."""
+        del self.rows[missing.row :], self.buffers[missing.place :]
+        self.full = True
+        return bool(self.rows)
+
 
 class _Job(Generic[Result]):
     """A read for a thread, which passes it over if nobody wants it any more."""
@@ -334,12 +353,22 @@ def _read_disk(
     """Frames of entries up to ``last``. Those that take no offset are passed over."""
     found = _Found(offset, bytes_max)
     index, step = Index(0), min(bytes_max, PEEK_BYTES)
+    one_by_one = False
     while not found.full:
         # Where the next record is: much may have been staged before it.
         index = max(index, log.index_at_offset(found.offset))
         if index > last or (found.rows and log.frame_bytes(index) > found.room):
             break  # what does not fit would be read for nothing
-        for frame in log.frames(index, Index(last + 1), step):
+        try:
+            frames = log.frames(index, Index(last + 1), 1 if one_by_one else step)
+        except _UNREADABLE:
+            if not one_by_one:
+                one_by_one = True  # one of several is bad: those before it are given
+                continue
+            if not found.rows:
+                raise
+            break
+        for frame in frames:
             index = Index(index + 1)
             header = parse_header(frame)
             assert header is not None  # for the type checker: it was proved when it was read
@@ -350,15 +379,22 @@ def _read_disk(
             else:
                 if header.kind == EntryKind.PUBLISH:
                     for chunk in found.chunks(published.of(decode_entry(frame))):
-                        found.buffers += _read_frames(log, [chunk.index])
+                        _read_missing(log, found, [found.leave_out(chunk.index)])
                 break
         step = found.room
     return found
 
 
-def _read_frames(log: SegmentLog, indexes: list[Index]) -> list[Buffer]:
-    """The frames of these entries."""
-    return [log.frames(index, Index(index + 1), 1)[0] for index in indexes]
+def _read_missing(log: SegmentLog, found: _Found, missing: list[_Missing]) -> None:
+    """Put frames in their places, or end before the first that cannot be read. Raises what was
+    wrong with it if nothing stands before it."""
+    for one in missing:
+        try:
+            (found.buffers[one.place],) = log.frames(one.index, Index(one.index + 1), 1)
+        except _UNREADABLE:
+            if not found.end_before(one):
+                raise
+            return
 
 
 def _disk_offset_at(log: SegmentLog, time_us: int, last: Index) -> int | None:

@@ -59,6 +59,28 @@ SERVICE = (
         "            place = bisect_left(known, time_us, key=",
         "            place = bisect_right(known, time_us, key=",
     ),
+    Mutant(
+        "rows-before-a-bad-one-kept-back",
+        "whole entries before a damaged one are given",
+        "replica/reader.py",
+        "                one_by_one = True  # one of several is bad: those before it are given\n"
+        "                continue\n",
+        "                raise\n",
+    ),
+    Mutant(
+        "bad-chunk-given-as-nothing",
+        "an answer ends before a chunk that cannot be read",
+        "replica/reader.py",
+        "        del self.rows[missing.row :], self.buffers[missing.place :]\n",
+        "        del self.buffers[missing.place :]\n",
+    ),
+    Mutant(
+        "rows-before-a-bad-chunk-kept-back",
+        "rows before a chunk that cannot be read are given",
+        "replica/reader.py",
+        "            if not found.end_before(one):\n                raise\n            return\n",
+        "            raise\n",
+    ),
     # -- the wire ------------------------------------------------------------------------------
     Mutant(
         "frame-crc-not-checked",

@@ -80,7 +80,7 @@ _VERIFY = (
 )  # fmt: skip
 _READING = (
     "replica/test_published.py", "replica/test_reader_uncommitted.py", "replica/test_reader.py",
-    "replica/test_reader_staging.py",
+    "replica/test_reader_staging.py", "replica/test_reader_damage.py",
 )  # fmt: skip
 _SHELL = (
     "replica/test_writer.py", "replica/test_chores.py", "replica/test_gate.py",

@@ -30,8 +30,8 @@ FAULTS = (
 )  # fmt: skip
 
 # What finds bugs that are not fixed yet: no seed has it unless it is asked for (``--with``).
-# Faults, adversaries, switches of the options and demands.
-HELD_BACK = frozenset({"damage_ahead", "torn_pages"})
+# Faults, adversaries and switches of the options.
+HELD_BACK = frozenset({"torn_pages"})
 
 # What happens to single messages: the chance of each, if it is on.
 NOISES = ("loss", "duplicate", "reorder", "late", "stray")
@@ -107,10 +107,6 @@ class Options:
     torn_pages: bool = False
     # What of HELD_BACK this run has all the same.
     turned_on: frozenset[str] = frozenset()
-
-    def demands(self, name: str) -> bool:
-        """Whether this run demands what may be held back."""
-        return name not in HELD_BACK or name in self.turned_on
 
     @property
     def least_bytes(self) -> int:

@@ -150,6 +150,8 @@ class Readers:
             self._world.sometimes["reader told of a damaged entry"] += 1
             if node not in self._world.losses:
                 raise Violation("C6", f"{node.name} has a sound disk: {problem}") from problem
+            if bytes_max > 1 and self._fetch(node, session, 1):
+                raise Violation("C6", f"{node.name} kept whole rows back: {problem}") from problem
             return False
         except QuorateError as problem:
             raise Violation("C6", f"{node.name} refused {session}: {problem!r}") from problem
@@ -190,17 +192,14 @@ class Readers:
         """Read the whole log, each part of it from the first of ``nodes`` that has it."""
         end = self._clients.ledger.ends[-1]
         session = _Session()
-        most = BYTES_MAX[-1]
-        one_by_one = not self._world.options.demands("damage_ahead")
         while session.offset < end:
             before = session.offset
-            for node in nodes * 2 if one_by_one else nodes:
+            for node in nodes:
                 session.end = 0
                 engine = node.engine
                 if engine is None or node.reader is None or engine.state.end <= session.offset:
                     continue
-                if self._fetch(node, session, most):
+                if self._fetch(node, session, BYTES_MAX[-1]):
                     break
-                most = BYTES_MAX[0] if one_by_one else most
             if session.offset == before:
                 raise Violation("C6", f"nobody can show the record at offset {before}")
