@@ -171,12 +171,13 @@ def test_a_segment_is_shown_block_by_block(clean: Path, capsys: pytest.CaptureFi
         "segment 3, active, 40,960 bytes",
         f"  log {LOG}, {storage}",
         f"  after index 62, term 3, chain 65ba6614; {made}; the segment before ended at 32,768",
-        "  block at  write  entries  bytes  readable  durable  committed",
-        "      4096     15    63-64   1544      1544     4096         30",
-        "      8192     16     none      0         0     8192         30",
+        "  block at       write  entries  bytes  readable  durable  committed",
+        "      4096  4294967311    63-64   1544      1544     4096         30",
+        "      8192  4294967312     none      0         0     8192         30",
     ]
     assert shown(capsys, clean, "--segment", 1)[-1] == (
-        "  footer at 32768: ends at index 35, term 2, chain 7da5cabb, next offset 105, write 7"
+        "  footer at 32768: ends at index 35, term 2, chain 7da5cabb, next offset 105, "
+        "write 4294967303"
     )
 
 
@@ -184,11 +185,11 @@ def test_entries_are_shown_on_request(clean: Path, capsys: pytest.CaptureFixture
     out = shown(capsys, clean, "--segment", 3, "--entries")
     moment = "2023-11-14T22:13:20.0000"
     assert out[3:] == [
-        "  block at 4096, write 15, 1544 bytes; durable below 4096, committed up to 30",
+        "  block at 4096, write 4294967311, 1544 bytes; durable below 4096, committed up to 30",
         f"    entry  term  kind  offsets  batches  bytes    at  {'append time':>27}     chain",
         f"       63     3  DATA  186-188        1    772  4160  {moment}63Z  4b13f2bc",
         f"       64     3  DATA  189-191        1    772  4932  {moment}64Z  60a78f78",
-        "  block at 8192, write 16, 0 bytes; durable below 8192, committed up to 30",
+        "  block at 8192, write 4294967312, 0 bytes; durable below 8192, committed up to 30",
     ]
 
 
@@ -203,7 +204,11 @@ def test_a_segment_as_a_document(clean: Path, capsys: pytest.CaptureFixture[str]
     assert segment["header"]["capacity"] == 40960
     block, empty = segment["blocks"]
     assert block["before"] == {"index": 62, "term": 3, "chain": "65ba6614"}
-    assert (block["position"], block["write_number"], block["durable_end"]) == (4096, 15, 4096)
+    assert (block["position"], block["write_number"], block["durable_end"]) == (
+        4096,
+        (1 << 32) + 15,
+        4096,
+    )
     assert (block["length"], block["readable"], block["entry_count"]) == (1544, 1544, 2)
     assert (empty["entry_count"], empty["entries"]) == (0, [])
     assert block["entries"][1] == {

@@ -210,6 +210,47 @@ def test_entries_that_were_cut_off_and_are_back_count_for_nothing() -> None:
         assert tuple(log.entries(Index(1), Index(log.last.index + 1))) == now
 
 
+def test_a_block_within_the_bytes_of_an_entry_that_is_back_is_found() -> None:
+    """The entry reached into the page where the next block stands now. It was cut off before, and
+    must not hide that block: the one behind it would seem not to belong there, and be cut off."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    run(flusher.plan(Flush(1, entries=grow(ORIGIN, 3000, 3000))))
+    old = bytes(disk.files[SEGMENT].content[PAGE : 2 * PAGE])
+    others = grow(log.position(Index(1)), 60, 70, 80, term=2)
+    run(flusher.plan(Flush(2, truncate_from=Index(2), entries=others[:2])))
+    run(flusher.plan(Flush(3, entries=others[2:])))
+    run(flusher.prove(Index(0)))
+    now = tuple(log.entries(Index(1), Index(5)))
+    disk.spoil(SEGMENT, PAGE, old)
+    for crash in crash_states(disk, opening):
+        log, _ = open_disk(crash.disk)
+        assert (log.damage, log.record.unsure) == ([], False)
+        assert tuple(log.entries(Index(1), Index(log.last.index + 1))) == now
+
+
+@pytest.mark.parametrize("page", [2, 3, 4, 5])
+def test_a_block_of_an_earlier_process_is_older_although_it_was_cut_off(page: int) -> None:
+    """Else it would count for more than what stands in front of it, if its page came back."""
+    disk = SimulatedDisk()
+    _, flusher = open_disk(disk)
+    run(flusher.plan(Flush(1, entries=LOG[:1])))
+    for number, entry in enumerate(LOG[1:3], 2):
+        run(flusher.prove(Index(0)))
+        run(flusher.plan(Flush(number, entries=(entry,))))
+    old = bytes(disk.files[SEGMENT].content[page * PAGE : (page + 1) * PAGE])
+    run(flusher.plan(Flush(4, truncate_from=Index(2))))
+    for term in (2, 3, 4):
+        log, flusher = open_disk(disk)
+        run(flusher.plan(Flush(1, entries=grow(log.last, 50, term=term))))
+    run(flusher.prove(Index(0)))
+    last = log.last
+    disk.spoil(SEGMENT, page * PAGE, old)
+    for crash in crash_states(disk, opening):
+        log, _ = open_disk(crash.disk)
+        assert (log.last, bool(log.damage)) == (last, page < 5)
+
+
 # -- in a cluster ------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ runs it to its end: the writer's thread, or the simulator, which may crash betwe
 from __future__ import annotations
 
 import errno
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,6 @@ from quorate.storage.layout import (
     CLEAN,
     PAGE,
     SPARE,
-    UNFINISHED,
     Block,
     CleanMark,
     Footer,
@@ -30,6 +29,7 @@ from quorate.storage.layout import (
     pages,
     segment_name,
 )
+from quorate.storage.publishing import derive, publish, unlink_unfinished
 from quorate.storage.scan import Rows
 from quorate.storage.segment import Segment
 from quorate.storage.steps import NO_SPACE, PASSING, plan_record
@@ -38,7 +38,7 @@ from quorate.storage.window import is_zero
 from quorate.types import Index, NodeId, Term
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from quorate.entry import Entry
     from quorate.storage.log import SegmentLog
@@ -50,8 +50,8 @@ __all__ = ["UNPROMISED_PAGES", "Flush", "Flusher"]
 
 # Fewer bytes are cheaper to copy into one buffer than to name one by one.
 JOINED_BYTES = 128 * 1024
-# Of a file that is written aside: so much is synced at once.
-SYNCED_BYTES = 4 << 20
+# A block's number says in its upper half which start of the node wrote it.
+BOOT_SHIFT = 32
 # At the end of a segment: one for the empty block that proves the last one, one for the footer.
 KEPT_PAGES = 2
 # Of a new segment: those, one for its header, and what two blocks take besides entries.
@@ -95,8 +95,9 @@ class Flusher:
         # Percent of the file system that may be in use before no more is allocated.
         self._usage_max = usage_max
         self._draw_nonce = draw_nonce
-        # The number of the newest block; rises over restarts, too.
-        self._write_number = max((one.write_number for one in log.segments), default=0)
+        # The number of the newest block. What an earlier process wrote and cut off had a lower one.
+        newest = max((one.write_number for one in log.segments), default=0)
+        self._write_number = max(newest, log.record.boot << BOOT_SHIFT)
         # The size of the spare segment; 0 if there is none.
         self._spare_bytes = 0
         # Why the last spare could not be had; empty once it could.
@@ -169,7 +170,7 @@ class Flusher:
         mark = CleanMark(0, 0, self._log.last)
         if segments:
             mark = CleanMark(segments[-1].number, segments[-1].end, segments[-1].last)
-        yield from self._publish(CLEAN, [mark.encode()])
+        yield from publish(self._vfs, CLEAN, [mark.encode()])
 
     def _is_worth_a_claim(self, committed: Index) -> bool:
         """Whether more was committed than any block says: whoever reads the files of a stopped node
@@ -180,27 +181,6 @@ class Flusher:
     def _scarce(self) -> bool:
         """Whether no more can be allocated, and what is left is the reserve."""
         return bool(self.shortage) and self.room <= self._reserve_bytes
-
-    def _publish(self, name: str, pieces: Iterable[bytes]) -> Plan:
-        """A whole file or none: written aside, synced, then given its name. A large one is synced
-        now and then: a flush may have to wait for a step, and must not wait for all of it."""
-        aside = name + UNFINISHED
-        position = synced = 0
-        with closing(self._vfs.create(aside)) as file:
-            for piece in pieces:
-                file.write(position, [piece])
-                position += len(piece)
-                yield f"write {aside}"
-                if position - synced >= SYNCED_BYTES:
-                    file.sync()
-                    synced = position
-                    yield f"sync {aside}"
-            file.sync()
-            yield f"sync {aside}"
-        self._vfs.rename(aside, name)
-        yield f"rename {name}"
-        self._vfs.sync_directory()
-        yield f"sync directory for {name}"
 
     # -- appending -----------------------------------------------------------------------------
 
@@ -419,31 +399,15 @@ class Flusher:
         segment = next(iter(self._log.unindexed), None)
         if segment is not None:
             made = map(encode_index, [segment])
-            segment.indexed = yield from self._derive(index_name(segment.number), made)
+            segment.indexed = yield from derive(self._vfs, index_name(segment.number), made)
             if segment.indexed:
                 segment.release(self._log.loaded)
 
     def keep(self, checkpoint: Checkpoint) -> Plan:
         """Put the state of the log beside it, in place of an older one: a step for each section,
         which is made in that step."""
-        yield from self._derive(CHECKPOINT, checkpoint.pieces())
+        yield from derive(self._vfs, CHECKPOINT, checkpoint.pieces())
 
     def give_up_keeping(self) -> Plan:
         """The plan that keeps a checkpoint is not carried on: leave nothing of it."""
-        yield from self._unlink_unfinished(CHECKPOINT)
-
-    def _derive(self, name: str, pieces: Iterable[bytes]) -> Generator[str, None, bool]:
-        """Publish what can be made again from the frames; False if that cannot be done now."""
-        try:
-            yield from self._publish(name, pieces)
-        except OSError as error:
-            if error.errno not in PASSING:
-                raise
-            yield from self._unlink_unfinished(name)
-            return False
-        return True
-
-    def _unlink_unfinished(self, name: str) -> Plan:
-        with suppress(FileNotFoundError):  # not looked for: that takes a file, too
-            self._vfs.unlink(name + UNFINISHED)
-            yield f"unlink {name + UNFINISHED}"
+        yield from unlink_unfinished(self._vfs, CHECKPOINT)

@@ -293,10 +293,18 @@ class _Scanner:
             else:
                 body_crc = self._crc(start + HEADER_BYTES, stop)
             if body_crc != header.body_crc:
+                if self._has_newer_block(start, stop):
+                    return start  # it was cut off, and is back
                 self._hollow(header, start, stop)
             found.rows.add(start, stop, header.base_offset, header.append_time)
             found.last = header.position
             start = stop
+
+    def _has_newer_block(self, start: int, stop: int) -> bool:
+        """Whether a block begins within start..stop-1 that was written after the newest so far."""
+        found = self._scan
+        blocks = map(self._head, range(pages(start), stop, PAGE))
+        return any(one is not None and one.write_number > found.write_number for one in blocks)
 
     def _crc(self, start: int, stop: int) -> int:
         """Of the bytes start..stop-1, a window of them at a time."""

@@ -129,6 +129,12 @@ _OTHER_PAST = (*_PAST, _flush(*_OTHER[2:3], cut=3, vote=2), _prove, _flush(*_OTH
 # A whole block goes and another one takes its place.
 _ANEW = (_LOG[0], *grow(_LOG[0].position, 150, term=2))
 _ANEW_PAST = (*_PAST[:3], _flush(*_ANEW[1:], cut=2, vote=2))
+# An entry that reached into the next page goes, and another block begins there.
+_LONGER = grow(ORIGIN, 3_000, 3_000)
+_WITHIN = (_LONGER[0], *grow(_LONGER[0].position, 60, 70, 80, term=2))
+_WITHIN_PAST = (
+    _VOTE, _flush(*_LONGER), _flush(*_WITHIN[1:3], cut=2, vote=2), _flush(*_WITHIN[3:]),
+)  # fmt: skip
 # Three segments: entries 1 to 3, 4 to 6 and 7; the first is sealed.
 _LONG = grow(ORIGIN, *[4_500] * 7)
 _LONG_PAST = (
@@ -144,6 +150,8 @@ LIVES = (
     Life("replaced and killed", _OTHER, (*_OTHER_PAST, _prove), 4),
     Life("a block replaced and stopped", _ANEW, (*_ANEW_PAST, _close), 2),
     Life("a block replaced and killed", _ANEW, (*_ANEW_PAST, _prove), 2),
+    Life("a page replaced and stopped", _WITHIN, (*_WITHIN_PAST, _close), 4),
+    Life("a page replaced and killed", _WITHIN, _WITHIN_PAST, 4),
     Life("cut and stopped", _LOG[:2], (*_PAST, _flush(cut=3), _close), 2),
     Life("killed while it cut", _LOG[:2], (*_PAST, _until(_flush(cut=3), "sync vote-b")), 2),
     Life("many segments stopped", _LONG, (*_LONG_PAST, _close), 7),

@@ -78,9 +78,9 @@ STORAGE = (
     Mutant(
         "rename-before-sync",
         "a file gets its name when its bytes are durable",
-        "storage/flusher.py",
-        '            file.sync()\n            yield f"sync {aside}"\n        self._vfs.rename(',
-        "        self._vfs.rename(",
+        "storage/publishing.py",
+        '        file.sync()\n        yield f"sync {aside}"\n    vfs.rename(',
+        "    vfs.rename(",
     ),
     Mutant(
         "durable-end-one-block-too-high",
@@ -384,8 +384,23 @@ STORAGE = (
         "write-number-starts-again",
         "write numbers rise over restarts",
         "storage/flusher.py",
-        "max((one.write_number for one in log.segments), default=0)",
-        "0",
+        "max((one.write_number for one in log.segments), default=0)\n"
+        "        self._write_number = max(newest, log.record.boot << BOOT_SHIFT)\n",
+        "0\n        self._write_number = newest\n",
+    ),
+    Mutant(
+        "write-number-of-a-block-that-was-cut-off",
+        "what an earlier process wrote and cut off has a lower number",
+        "storage/flusher.py",
+        "        self._write_number = max(newest, log.record.boot << BOOT_SHIFT)\n",
+        "        self._write_number = newest\n",
+    ),
+    Mutant(
+        "block-within-an-entry-that-is-back",
+        "an entry in whose bytes a newer block begins was cut off",
+        "storage/scan.py",
+        "                if self._has_newer_block(start, stop):\n",
+        "                if False:\n",
     ),
     Mutant(
         "spare-with-old-bytes-adopted",

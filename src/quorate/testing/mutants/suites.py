@@ -184,7 +184,7 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (
         ("storage/cutting.py", "storage/flusher.py", "storage/log.py", "storage/segment.py",
          "storage/steps.py", "storage/memory.py", "storage/window.py", "storage/layout.py",
-         "storage/index.py"),
+         "storage/index.py", "storage/publishing.py"),
         (*_LOG, *_OPENING, "replica/test_writer.py", "storage/test_verify.py"),
     ),
     (

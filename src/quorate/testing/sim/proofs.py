@@ -43,8 +43,12 @@ def is_proved(store: Store) -> bool:
     segments = [name for name in store.disk.durable if name.endswith(".segment")]
     if not segments:
         return True
-    last = _last_block(store.disk.durable[max(segments)])
-    return last is None or last.length == 0
+    data = store.disk.durable[max(segments)]
+    last = _last_block(data)
+    if last is None or last.length == 0:
+        return True
+    # Without its header no block is told from rubbish, and none is written: the node is unsure.
+    return SegmentHeader.decode(bytes(data[:PAGE])) is None
 
 
 def marked_end(store: Store) -> tuple[str, int] | None:
