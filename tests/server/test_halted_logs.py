@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +24,7 @@ from server_rig import (
     until,
 )
 
+from quorate.entry import HEADER_BYTES
 from quorate.errors import (
     Damaged,
     DiskFailed,
@@ -32,14 +36,16 @@ from quorate.errors import (
 from quorate.metrics import Exposition
 from quorate.server.catalog import catalog_incarnation
 from quorate.storage.directory import LOGS, log_name
+from quorate.storage.flusher import Flush
 from quorate.storage.layout import CLEAN, VOTE_COPIES
+from quorate.storage.vfs import RealFile
+from quorate.types import Index
 from quorate.wire.calls import CreateLog, DeleteLog, FindLog, ListLogs, ReadEnds, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from quorate.server.replicas import Replicas
+    from quorate.server.replicas import Hosted, Replicas
     from quorate.wire.calls import LogStatus
 
 HALTS = [Damaged("as told"), InvariantBroken("as told"), StateDiverged("as told")]
@@ -196,6 +202,70 @@ async def test_a_halt_of_the_catalog_ends_the_node(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match="as told"):
         await cluster.running.pop("n1")
     await cluster.nodes["n1"]._close()
+
+
+def spoil_header(place: Path, body: bytes) -> None:
+    """Of the entry whose body this is."""
+    first = min(place.glob("*.segment"))
+    with first.open("r+b") as file:
+        file.seek(file.read().index(body) - HEADER_BYTES)
+        file.write(bytes(HEADER_BYTES))
+
+
+@in_loop
+async def test_a_truncation_behind_a_damaged_header_stops_that_log_only(tmp_path: Path) -> None:
+    """It looks up where the log will end, and finds what the disk spoiled."""
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log, other = await create(cluster, "orders"), await create(cluster, "bills")
+        async with leader_of(cluster, "orders") as client:
+            for number in range(3):
+                await client.append(log, b"number %d" % number)
+        hosted = replicas_of(cluster, "n1").get(log)
+        assert hosted is not None
+        await until(lambda: not hosted.replica._disk.busy)
+        entry = hosted.replica._reader._log.index_at_offset(1)
+        spoil_header(tmp_path / "n1" / LOGS / log_name(log), hosted_body(hosted, entry))
+        hosted.replica._disk.flush(Flush(99, truncate_from=Index(entry + 1)), Index(0))
+        await until(lambda: log in replicas_of(cluster, "n1").down)
+        down = replicas_of(cluster, "n1").down[log]
+        assert isinstance(down.halt, Damaged)
+        assert f"entry {entry} at byte" in down.reason
+        async with leader_of(cluster, "bills") as client:
+            assert await client.append(other, b"a") == 0
+
+
+def hosted_body(hosted: Hosted, entry: int) -> bytes:
+    (found,) = hosted.replica._reader._log.entries(Index(entry), Index(entry + 1))
+    return bytes(found.body)
+
+
+@in_loop
+async def test_a_log_whose_disk_does_not_give_its_bytes_is_skipped_at_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, 1)
+    await cluster.start("n1")
+    log, other = await create(cluster, "orders"), await create(cluster, "bills")
+    await cluster.stop("n1")
+    read, bad = RealFile.read, tmp_path / "n1" / LOGS / log_name(log)
+
+    def failing(file: RealFile, position: int, length: int) -> bytes:
+        if Path(f"/proc/self/fd/{file._fd}").readlink().parent == bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(file, position, length)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RealFile, "read", failing)
+        await cluster.start("n1")
+        async with leader_of(cluster, "bills") as client:
+            await client.append(other, b"a")
+        halted = (await status(cluster, "n1"))["orders"].halted
+        assert halted.startswith("DAMAGED: this log cannot be read: [Errno 5]")
+        await cluster.stop("n1")
+    await cluster.start("n1")
+    async with leader_of(cluster, "orders") as client:
+        await client.append(log, b"a")
+    await cluster.stop("n1")
 
 
 # -- at a start --------------------------------------------------------------------------------

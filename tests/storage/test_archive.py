@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from directory_rig import INCARNATION, Writer, run
-from quorate.errors import Busy, Damaged, DiskFailed
+from quorate.errors import Busy, Damaged
 from quorate.storage.directory import LOGS, log_name
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import segment_name
@@ -125,7 +125,7 @@ def test_an_entry_without_its_header_is_lost_in_an_open_segment_too(writer: Writ
 
 @pytest.mark.parametrize(
     ("number", "error"),
-    [(errno.EMFILE, Busy), (errno.ENFILE, Busy), (errno.EIO, DiskFailed)],
+    [(errno.EMFILE, Busy), (errno.ENFILE, Busy), (errno.EIO, Damaged)],
     ids=["EMFILE", "ENFILE", "EIO"],
 )
 def test_a_file_that_cannot_be_opened_now_is_no_broken_disk(

@@ -12,7 +12,7 @@ import pytest
 
 from cluster_rig import append_many, assert_same, envelope, led, receipt, standing
 from core_rig import ELECTION_TICKS, config
-from quorate.errors import Busy, DiskFailed
+from quorate.errors import Busy, Damaged, DiskFailed
 from quorate.raft.messages import Append, Compare, Heartbeat, Mismatch
 from quorate.raft.output import Refusal
 from quorate.replica import shell
@@ -163,7 +163,7 @@ def test_a_disk_that_does_not_answer_still_ends_the_replica(
 
     monkeypatch.setattr(SimulatedDisk, "open", fails)
     cluster.deliver(envelope(cluster, "n1", "n2", heartbeat))
-    assert isinstance(cluster.nodes[NodeId("n2")].halted, DiskFailed)
+    assert isinstance(cluster.nodes[NodeId("n2")].halted, Damaged)
 
 
 def test_an_open_that_finds_no_file_says_what_the_system_refused(

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quorate.errors import Busy, Corrupt, DiskFailed, InvalidArgument, NoQuorum, QuorateError
+from quorate.errors import (
+    Busy,
+    Corrupt,
+    Damaged,
+    DiskFailed,
+    InvalidArgument,
+    NoQuorum,
+    QuorateError,
+)
 from quorate.raft.core import Core
 from quorate.raft.log import LogStart
 from quorate.raft.messages import Append, Envelope, Message, StateHash
@@ -297,6 +305,8 @@ class Engine:
         self._look_at_room()
 
     def _on_flush_failed(self, item: FlushFailed, effects: Effects) -> None:
+        if item.damaged:
+            raise Damaged(f"{self.node}: {item.error}")
         raise DiskFailed(
             f"{self.node}: flush {item.number} failed: {item.error}; what is on disk is no "
             f"longer known: restart after the disk is checked"

@@ -143,6 +143,8 @@ class FlushFailed:
 
     number: int
     error: str
+    # Nothing is wrong with writing: the flush met an entry of this log that the disk spoiled.
+    damaged: bool = False
 
 
 @dataclass(slots=True)

@@ -275,7 +275,7 @@ class _Missing(NamedTuple):
     row: int
     # In the buffers.
     place: int
-    index: Index
+    entry: Index
 
 
 class _Found:
@@ -390,7 +390,7 @@ def _read_missing(log: SegmentLog, found: _Found, missing: list[_Missing]) -> No
     wrong with it if nothing stands before it."""
     for one in missing:
         try:
-            (found.buffers[one.place],) = log.frames(one.index, Index(one.index + 1), 1)
+            (found.buffers[one.place],) = log.frames(one.entry, Index(one.entry + 1), 1)
         except _UNREADABLE:
             if not found.end_before(one):
                 raise

@@ -16,7 +16,7 @@ from threading import Thread
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-from quorate.errors import DiskFailed
+from quorate.errors import Damaged, DiskFailed
 from quorate.replica.exchange import Flushed, FlushFailed, Room
 from quorate.types import Index
 
@@ -287,10 +287,10 @@ class LogWriter:
         if not self._busy and self._idle is None and (more or self._keeping is not None):
             self.tend(self._settled)
 
-    def _fail(self, number: int, error: str) -> None:
+    def _fail(self, number: int, error: Exception) -> None:
         self._failed = self._abandoned = True
         self._release()
-        self._report(FlushFailed(number, error))
+        self._report(FlushFailed(number, _described(error), isinstance(error, Damaged)))
 
     def _release(self) -> None:
         """The thread is done with the log: the next flush has it, or whoever waits for rest."""
@@ -311,7 +311,7 @@ class LogWriter:
             seconds = perf_counter() - started
             room, free = self._flusher.room, not self.has_chores
         except Exception as error:  # noqa: BLE001  # whatever it was, the disk is in no known state
-            tell(self._fail, flush.number, _described(error))
+            tell(self._fail, flush.number, error)
             return
         tell(partial(self._flushed, flush.number, room, seconds, free=free))
         if not free:
@@ -338,7 +338,7 @@ class LogWriter:
             more = self._do_chores(settled, flushing=flushing) or self._keep_some(flushing=flushing)
             tell(self._tidied, Room(self._flusher.room, self._flusher.shortage), more)
         except Exception as error:  # noqa: BLE001  # whatever it was, the disk is in no known state
-            tell(self._fail, 0, _described(error))
+            tell(self._fail, 0, error)
 
     def _carry_out(self, plan: Plan) -> None:
         for _ in self._steps(plan):
@@ -394,4 +394,4 @@ class LogWriter:
 
 def _described(error: Exception) -> str:
     """What went wrong; an error of the system names the file."""
-    return str(error) if isinstance(error, OSError) else repr(error)
+    return str(error) if isinstance(error, OSError | Damaged) else repr(error)

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quorate.errors import check
+from quorate.errors import Corrupt, Damaged, check
+from quorate.storage.damage import UNREADABLE_ADVICE
 from quorate.storage.layout import PAGE, SPARE, index_name, pages, segment_name
 from quorate.storage.steps import NO_SPACE, plan_record
 from quorate.types import Index
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from quorate.storage.log import SegmentLog
     from quorate.storage.segment import Segment
+    from quorate.types import Position
 
     Plan = Iterator[str]
 
@@ -44,7 +46,7 @@ def truncate(log: SegmentLog, first: Index, spare_bytes: int) -> Generator[str, 
     kept = max(n for n, segment in enumerate(log.segments) if segment.first <= first)
     target = log.segments[kept]
     check(target.footer is None, "a sealed segment is never truncated")
-    rows, before = target.rows, target.position(Index(first - 1))
+    rows, before = target.rows, _end_before(target, first)
     check(first <= rows.last, "only what is there is truncated")
     # Right behind the last frame that stays.
     position = rows.frame(before.index)[1] if before.index >= rows.first else PAGE
@@ -60,6 +62,18 @@ def truncate(log: SegmentLog, first: Index, spare_bytes: int) -> Generator[str, 
     else:
         yield from shorten(target, position)
     return spare_bytes
+
+
+def _end_before(segment: Segment, first: Index) -> Position:
+    """Where the log stands before ``first``. What is wrong with that entry is wrong with this log
+    and no other: nothing was written yet."""
+    try:
+        return segment.position(Index(first - 1))
+    except Corrupt as error:
+        raise Damaged(f"{error}; replace this node as a new one") from error
+    except OSError as error:
+        place = f"entry {first - 1} of {segment_name(segment.number)}"
+        raise Damaged(f"{place} cannot be read: {error}; {UNREADABLE_ADVICE}") from error
 
 
 def _drop_segments(log: SegmentLog, kept: int, spare_bytes: int) -> Generator[str, None, int]:

@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 from quorate.types import Index  # noqa: TC001  # a field of a NamedTuple
 
-__all__ = ["Damage"]
+__all__ = ["UNREADABLE_ADVICE", "Damage"]
+
+# Where a disk does not give back what was written.
+UNREADABLE_ADVICE = "check the disk, and replace this node as a new one if it stays so"
 
 
 class Damage(NamedTuple):

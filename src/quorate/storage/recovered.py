@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from quorate.entry import decode_entry
-from quorate.errors import Busy, Corrupt, Damaged, DiskFailed
+from quorate.errors import Busy, Corrupt, Damaged
 from quorate.storage.checkpoint import Checkpoint, read_checkpoint
+from quorate.storage.damage import UNREADABLE_ADVICE
 from quorate.storage.steps import TOO_MANY_FILES
 from quorate.types import ORIGIN, Index, Position, VoteRecord
 
@@ -33,8 +34,8 @@ READ_BYTES = 1 << 20
 class SegmentArchive:
     """The entries of an open log, by index; whole, or without the body that the disk spoiled.
 
-    Raises Damaged if an entry is lost that nothing identifies, DiskFailed if the disk does not
-    answer, Busy if no file can be opened right now: nothing is wrong with the entry then.
+    Raises Damaged if an entry is lost that nothing identifies, or if the disk does not give it.
+    Raises Busy if no file can be opened right now: nothing is wrong with the entry then.
     """
 
     def __init__(self, log: SegmentLog) -> None:
@@ -69,10 +70,10 @@ class SegmentArchive:
         return [decode_entry(bytes(frame)) for frame in frames]
 
 
-def _unreadable(index: Index, error: OSError) -> Busy | DiskFailed:
+def _unreadable(index: Index, error: OSError) -> Busy | Damaged:
     if error.errno in TOO_MANY_FILES:
         return Busy(f"entry {index} cannot be read now: {error}")
-    return DiskFailed(f"entry {index} cannot be read: {error}; check the disk")
+    return Damaged(f"entry {index} cannot be read: {error}; {UNREADABLE_ADVICE}")
 
 
 def refuse_lost(log: SegmentLog) -> None:

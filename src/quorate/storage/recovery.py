@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from quorate.errors import Damaged
 from quorate.storage.cutting import end_cut, shorten
+from quorate.storage.damage import UNREADABLE_ADVICE
 from quorate.storage.flusher import Flusher
 from quorate.storage.layout import (
     CLEAN,
@@ -23,7 +24,7 @@ from quorate.storage.layout import (
     segment_name,
 )
 from quorate.storage.log import SegmentLog
-from quorate.storage.steps import plan_vote
+from quorate.storage.steps import UNREADABLE, plan_vote
 from quorate.storage.survey import Survey, read_mark, survey
 from quorate.storage.window import WINDOW_BYTES
 from quorate.types import ORIGIN, Term, VoteRecord
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from quorate.storage.vfs import Vfs
 
 __all__ = ["open_log"]
+
+# What a log begins with.
+NO_RECORD = VoteRecord(0, Term(0), None, 0)
 
 
 def open_log(
@@ -51,12 +55,14 @@ def open_log(
     A log begins with segments of ``least_bytes``; if that is not given, all have ``segment_bytes``.
     On a full disk ``reserve_bytes`` are kept for what a group cannot do without.
     """
-    votes = _read_votes(vfs)
-    found = _newest(votes)
-    record = found[1] if found is not None else VoteRecord(0, Term(0), None, 0)
-    seen = survey(vfs, identity, record, read_mark(vfs))
-    if found is None:
-        _refuse_without_votes(votes, seen)
+    try:
+        found, seen = _look(vfs, identity)
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        # Other logs of this node may lie in better places.
+        raise Damaged(f"this log cannot be read: {error}; {UNREADABLE_ADVICE}") from error
+    record = found[1] if found is not None else NO_RECORD
     yield from _begin(vfs)
     log = SegmentLog(vfs, identity, _next_record(record, seen), seen.segments, seen.loaded)
     log.damage = seen.damage
@@ -74,6 +80,17 @@ def open_log(
     yield from flusher.adopt_spare()
     yield from flusher.allocate_ahead()
     return log, flusher
+
+
+def _look(vfs: Vfs, identity: LogId) -> tuple[tuple[str, VoteRecord] | None, Survey]:
+    """The newest copy of the vote record and what else is there. Nothing is written."""
+    votes = _read_votes(vfs)
+    found = _newest(votes)
+    record = found[1] if found is not None else NO_RECORD
+    seen = survey(vfs, identity, record, read_mark(vfs))
+    if found is None:
+        _refuse_without_votes(votes, seen)
+    return found, seen
 
 
 # -- the vote record ---------------------------------------------------------------------------

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
     Plan = Iterator[str]
 
-__all__ = ["NO_SPACE", "PASSING", "TOO_MANY_FILES", "plan_record", "plan_vote"]
+__all__ = ["NO_SPACE", "PASSING", "TOO_MANY_FILES", "UNREADABLE", "plan_record", "plan_vote"]
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+# What a disk answers that does not give back what was written.
+UNREADABLE = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 # What says nothing about the disk: it can be tried again later.
 PASSING = NO_SPACE | TOO_MANY_FILES
 

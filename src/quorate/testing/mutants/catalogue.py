@@ -8,6 +8,7 @@ from quorate.testing.mutants.adversity import ADVERSITY
 from quorate.testing.mutants.consensus import CONSENSUS
 from quorate.testing.mutants.identity import IDENTITY
 from quorate.testing.mutants.mutant import Mutant
+from quorate.testing.mutants.opening import OPENING
 from quorate.testing.mutants.producer import PRODUCER
 from quorate.testing.mutants.server import SERVER
 from quorate.testing.mutants.service import SERVICE
@@ -19,6 +20,7 @@ __all__ = ["MUTANTS", "Mutant", "share_of_mutants"]
 
 MUTANTS = (
     *CONSENSUS, *ADVERSITY, *IDENTITY, *SERVER, *SERVICE, *PRODUCER, *STATE, *STAGING, *STORAGE,
+    *OPENING,
 )  # fmt: skip
 
 

@@ -73,6 +73,7 @@ _LOG = (
 )  # fmt: skip
 _OPENING = (
     "unit/test_damaged_replica.py", "storage/test_verify_crashes.py", "storage/test_directory.py",
+    "server/test_halted_logs.py",
 )  # fmt: skip
 _VERIFY = (
     "storage/test_verify.py", "storage/test_verify_lies.py", "storage/test_verify_copies.py",

@@ -10,7 +10,7 @@ import errno
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from quorate.errors import Corrupt
+from quorate.errors import Damaged
 from quorate.replica.exchange import Flushed, FlushFailed, Room
 from quorate.testing.disk.simulated import UNLIMITED
 from quorate.testing.sim.proofs import is_proved
@@ -92,7 +92,7 @@ class Plans:
                 raise Violation("space", f"{node.name} ran out of room in a flush") from error
             self._failed(number, error)
             return
-        except Corrupt as error:
+        except Damaged as error:
             # A truncation looks up where the log will end: on a spoiled disk that may be bad.
             if node not in self._world.losses:
                 raise Violation("damage", f"{node.name} writes: {error}") from error
@@ -118,7 +118,8 @@ class Plans:
             self._world.sometimes["no mark of a clean stop could be left"] += 1
             self._node.stopping = False
         else:
-            self._node.give(FlushFailed(number or 0, str(error)))
+            failed = FlushFailed(number or 0, str(error), isinstance(error, Damaged))
+            self._node.give(failed)
 
     def _parks(self, plan: Iterator[str], step: str) -> bool:
         """Whether ``plan`` stops here for a flush. The spare may be what the flush needs."""
