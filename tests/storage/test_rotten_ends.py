@@ -201,6 +201,14 @@ def test_an_entry_in_whose_place_an_older_one_is_back_is_lost_and_not_torn() -> 
             Recovered.of(log)
 
 
+def test_a_bad_head_before_an_older_entry_costs_no_entry_of_the_block_before() -> None:
+    disk, now, old = rewritten(3)
+    disk.spoil(SEGMENT, 2 * PAGE, bytes(BLOCK_BYTES) + old[BLOCK_BYTES:])
+    log, _ = open_disk(disk)
+    assert [(one.first, one.last) for one in log.damage if one.entries] == [(3, 3)]
+    assert log.last == now[-1].position
+
+
 def test_entries_that_were_cut_off_and_are_back_count_for_nothing() -> None:
     disk, now, old = rewritten(4)
     disk.spoil(SEGMENT, 2 * PAGE, old)

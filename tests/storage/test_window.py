@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from directory_rig import CLUSTER, INCARNATION, Writer, log_path
+from quorate.errors import Damaged
 from quorate.storage.directory import DataDirectory
 from quorate.storage.layout import PAGE, segment_name
 from quorate.storage.recovery import open_log
@@ -101,6 +102,6 @@ def test_a_page_that_the_disk_cannot_read_is_an_error_and_not_the_end_of_the_pro
     monkeypatch.setattr(RealFile, "read", failing)
     with DataDirectory.open(large, CLUSTER, "n1") as directory:
         vfs, identity = directory.log_vfs(INCARNATION), directory.log_id(INCARNATION)
-        with pytest.raises(OSError, match="Input/output error"):
+        with pytest.raises(Damaged, match="Input/output error"):
             complete(open_log(vfs, identity, 24 * MIB, lambda: 1))
         vfs.close()

@@ -110,7 +110,6 @@ def _erase(segment: Segment, position: int) -> Plan:
     file.sync()
     yield f"sync {name}"
     segment.end = pages(position)
-    segment.proved = PAGE
 
 
 def shorten(segment: Segment, size: int) -> Plan:
@@ -120,7 +119,6 @@ def shorten(segment: Segment, size: int) -> Plan:
     """
     file, name = segment.file, segment_name(segment.number)
     segment.end = pages(size)
-    segment.proved = PAGE
     file.truncate(size)
     yield f"truncate {name} at {size}"
     try:

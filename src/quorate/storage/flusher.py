@@ -244,7 +244,6 @@ class Flusher:
             segment.last = last.position
             segment.next_offset = last.base_offset + last.count
             segment.append_time = last.append_time
-        segment.proved = position
         segment.end = position + size
         segment.write_number = self._write_number
         yield from end_cut(self._log)

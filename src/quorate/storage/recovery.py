@@ -166,12 +166,11 @@ def _renew_votes(
 
 def _begin(vfs: Vfs) -> Iterator[str]:
     """The mark of a clean stop says under its own name that nothing has changed since. Under the
-    other one it says only how the log ended: until the first cut that stays true."""
+    other one it says only how the log ended: until the first cut that stays true. Whether a power
+    cut takes the new name back does not matter before the vote record is renewed."""
     if CLEAN in vfs.names():
         vfs.rename(CLEAN, OPENING)
         yield f"rename {CLEAN} to {OPENING}"
-        vfs.sync_directory()
-        yield f"sync directory for {OPENING}"
 
 
 def _remove(vfs: Vfs, names: list[str]) -> Iterator[str]:

@@ -30,7 +30,7 @@ class Segment:
 
     __slots__ = (
         "_loaded", "_rows", "_seen", "append_time", "capacity", "committed", "end", "file",
-        "footer", "header", "hollow", "indexed", "last", "next_offset", "proved", "write_number",
+        "footer", "header", "hollow", "indexed", "last", "next_offset", "write_number",
     )  # fmt: skip
 
     def __init__(self, header: SegmentHeader, file: File, rows: Rows | LoadedRows) -> None:
@@ -50,8 +50,6 @@ class Segment:
         # How far it may grow; less than was allocated if a cut could not be made good.
         self.capacity = header.capacity
         self.write_number = 0
-        # Everything below is named durable by a block that stands here.
-        self.proved = PAGE
         # What a block in here said was committed when this node opened the log.
         self.committed = Index(0)
         # Not None once nothing in here can change any more.

@@ -215,7 +215,7 @@ def _scanned(header: SegmentHeader, file: File, data: Window, found: Scan) -> Se
 def _judge_newest(seen: Survey, one: _Found, found: Scan, cut: int, proof: Proof | None) -> None:
     """What a crash may have left in the segment that was being written."""
     segment = seen.segments[-1]
-    seen.durable_end = segment.proved = found.durable_end
+    seen.durable_end = found.durable_end
     seen.unproven = found.unproven
     if cut:
         seen.cut_at = min(cut, one.size)  # again: it may be known to memory only

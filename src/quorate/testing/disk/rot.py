@@ -84,6 +84,15 @@ class Rot(NamedTuple):
     name: str
     spoil: Spoil
 
+    def together_with(self, other: Rot) -> Rot:
+        """Both of them."""
+
+        def spoil(disk: SimulatedDisk) -> None:
+            self.spoil(disk)
+            other.spoil(disk)
+
+        return Rot(f"{self.name} and {other.name}", spoil)
+
 
 # -- lives -------------------------------------------------------------------------------------
 
@@ -211,10 +220,15 @@ def rots(disk: SimulatedDisk, older: dict[tuple[str, int], list[bytes]]) -> Iter
             yield written(file, start, GARBAGE, "a page of garbage")
             yield written(file, start, bytes(2 * PAGE), "two pages of zeros")
     for block in blocks:
-        yield written(block.file, block.position, GARBAGE[:BLOCK_BYTES], "a bad head")
+        head = written(block.file, block.position, GARBAGE[:BLOCK_BYTES], "a bad head")
+        yield head
+        body = None
         for _, start, _ in block.frames:
-            yield written(block.file, start, GARBAGE[:HEADER_BYTES], "a bad header")
-            yield written(block.file, start + HEADER_BYTES, GARBAGE[:8], "a bad body")
+            header = written(block.file, start, GARBAGE[:HEADER_BYTES], "a bad header")
+            if body is not None:
+                yield body.together_with(header)
+            body = written(block.file, start + HEADER_BYTES, GARBAGE[:8], "a bad body")
+            yield from (header, body, head.together_with(body))
     for (file, start), contents in sorted(older.items()):
         if file not in disk.files or start >= len(disk.files[file].content):
             continue

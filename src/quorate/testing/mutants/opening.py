@@ -138,6 +138,14 @@ OPENING = (
         "            if self._lost_from < proof.end:\n",
         "            if False:\n",
     ),
+    Mutant(
+        "block-of-a-bad-head-not-the-newest",
+        "of an old page that came back only the entries that it holds are lost",
+        "storage/scan.py",
+        '        self._fault(position, start, "the head of a block is bad")\n'
+        "        self._newest = position\n",
+        '        self._fault(position, start, "the head of a block is bad")\n',
+    ),
     # -- what the operating system answers -----------------------------------------------------
     Mutant(
         "short-write-taken-for-whole",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from quorate.entry import HEADER_BYTES
 from quorate.storage.layout import PAGE, segment_name
+from quorate.testing.sim.proofs import proved_bytes
 from quorate.testing.sim.rot import rot
 from quorate.testing.sim.script import Until
 from quorate.types import Index
@@ -72,12 +73,12 @@ def forgetful_voter(stage: Stage) -> Script:
 
 def _forget(node: Node) -> None:
     """The newest segment ends before its last block."""
-    log = node.store.log
-    if log is not None and log.segments:
-        segment = log.segments[-1]
-        size = max(PAGE, segment.proved - PAGE)
-        node.world.losses.note(node, segment_name(segment.number), size)
-        node.store.disk.shorten(segment_name(segment.number), size)
+    proved = proved_bytes(node.store)
+    if proved:
+        name = max(proved)
+        size = max(PAGE, proved[name] - PAGE)
+        node.world.losses.note(node, name, size)
+        node.store.disk.shorten(name, size)
 
 
 def spoiled_archive(stage: Stage) -> Script:
