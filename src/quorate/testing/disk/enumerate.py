@@ -362,7 +362,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these scenarios")
     parser.add_argument(
-        "--every", type=int, default=1, help="crash the open over every so many disks"
+        "--every",
+        type=int,
+        default=1,
+        help="crash the open over every so many disks; 1, unless told: some minutes of one core",
     )
     return parser
 
