@@ -26,12 +26,22 @@ def carrying(*, body: bytes) -> Envelope:
 
 def test_a_message_survives_the_wire() -> None:
     envelope = carrying(body=b"x")
-    assert over_the_wire(envelope) == envelope
+    assert over_the_wire(envelope, 1) == envelope
 
 
 def test_an_entry_without_its_body_does_not() -> None:
     with pytest.raises(Violation, match="wire: n1 sent"):
-        over_the_wire(carrying(body=b""))
+        over_the_wire(carrying(body=b""), 1)
+
+
+def test_a_message_larger_than_what_a_node_takes_does_not() -> None:
+    """What nodes take is as small here as what they send: 68 MiB of the legal 64 MiB."""
+    entry = make_entry(ORIGIN, Term(1), EntryKind.DATA, bytes(3000))
+    message = Append(Term(1), 1, ORIGIN, (entry,), Index(0))
+    envelope = replace(carrying(body=b"x"), message=message)
+    assert over_the_wire(envelope, 3000) == envelope
+    with pytest.raises(Violation, match="wire: n1 sent what cannot be read"):
+        over_the_wire(envelope, 2000)
 
 
 @pytest.mark.sim

@@ -126,6 +126,13 @@ IDENTITY = (
         "            most = 2 * self._settings.config.limits.batch_bytes\n"
         "            connection.limits = FrameLimits(PEER.control, (4 << 20) + most)\n",
     ),
+    Mutant(
+        "peers-take-less-than-is-legal",
+        "a node takes whatever a node with any legal settings may have logged",
+        "wire/frames.py",
+        "PEER = FrameLimits(8 << 20, 68 << 20)\n",
+        "PEER = FrameLimits(8 << 20, 36 << 20)\n",
+    ),
     # -- starts --------------------------------------------------------------------------------
     Mutant(
         "start-counted-in-memory",

@@ -53,7 +53,7 @@ UNEVEN = (
 # Sizes that differ between nodes, as while the settings of a cluster are changed: whatever one node
 # has logged, every other must be able to take.
 UNEVEN_SIZES = (
-    {"batch_bytes": 3000, "entry_bytes": 4000, "append_bytes": 5000},
+    {"batch_bytes": 3000, "entry_bytes": 3000, "append_bytes": 3000},
     {"batch_bytes": 100, "entry_bytes": 1, "append_bytes": 1},
     {"batch_bytes": 500, "entry_bytes": 600, "append_bytes": 200},
 )

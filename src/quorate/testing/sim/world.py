@@ -24,7 +24,7 @@ from quorate.testing.sim.network import Network
 from quorate.testing.sim.node import Node
 from quorate.testing.sim.script import Stage, play
 from quorate.testing.sim.violation import Violation
-from quorate.testing.sim.wire import over_the_wire
+from quorate.testing.sim.wire import largest_message, over_the_wire
 from quorate.types import GroupId, NodeId, Position
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class World:
             name: Node(self, name, options.config_of(number))
             for number, name in enumerate(self.names)
         }
+        self._largest_message = largest_message(node.config.limits for node in self.nodes.values())
         # What rot took from their disks.
         self.losses = Losses(self)
         # What replicas said that gave up for good.
@@ -153,7 +154,7 @@ class World:
         elif not arrivals:
             self.sometimes["message lost"] += 1
         if arrivals and self.options.wire:
-            envelope = over_the_wire(envelope)
+            envelope = over_the_wire(envelope, self._largest_message)
             self.sometimes["message as bytes"] += 1
         for delay in arrivals:
             self.after(delay, self.arrive, envelope)
