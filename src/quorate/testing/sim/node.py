@@ -265,6 +265,9 @@ class Node:
         self._turn_due = False
         inputs, self.inbox = self.inbox, []
         in_memory, applied = self.engine.core.standing.log.first_in_memory, self.engine.applied
+        # What waited for the first entry of a leader is judged in the turn that applies it, or in
+        # the first one if there is no such entry.
+        taken = len(inputs) + self.engine.pending_appends
         try:
             effects = self.engine.turn(
                 inputs, self.local_us() // 1000, max(0, self.world.now + self.wall_offset_us)
@@ -275,7 +278,7 @@ class Node:
         except Exception as error:
             raise Violation("crash", f"{self.name}: {error!r}") from error
         self.world.invariants.after_turn(self, inputs, effects)
-        check_work(self, len(inputs), effects, Index(self.engine.applied - applied))
+        check_work(self, taken, effects, Index(self.engine.applied - applied))
         self._count(effects, in_memory)
         self._carry_out(effects)
 

@@ -31,7 +31,8 @@ class _Work(NamedTuple):
 
 
 def check_work(node: Node, inputs: int, effects: Effects, applied: Index) -> None:
-    """After a turn with so many inputs that applied so many entries."""
+    """After a turn with so many inputs, earlier ones that waited among them, that applied so many
+    entries."""
     done = _Work(len(effects.sends), effects.work)
     peers, limits = len(node.world.names) - 1, node.config.limits
     budget = _Work(
