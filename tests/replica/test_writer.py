@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -254,3 +256,76 @@ def test_a_flush_amid_chores_survives_every_crash(name: str, pause: int) -> None
     outcome = enumerate_all(scenario, every=1 << 30)
     assert outcome.problems == []
     assert outcome.crashed > 50
+
+
+# -- too many open files -----------------------------------------------------------------------
+
+
+class Shortage:
+    """A disk on which no file can be opened or listed for so many calls."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 0
+        self.met = 0
+        for name in ("open", "create", "names"):
+            monkeypatch.setattr(SimulatedDisk, name, self._refusing(getattr(SimulatedDisk, name)))
+
+    def _refusing(self, usual: Callable[..., object]) -> Callable[..., object]:
+        def call(disk: SimulatedDisk, *arguments: str) -> object:
+            if self.left:
+                self.left -= 1
+                self.met += 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return usual(disk, *arguments)
+
+        return call
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+@in_loop
+async def test_a_flush_waits_until_files_can_be_opened(
+    monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    """A vote, and entries that begin a segment: each needs files, and nothing fails."""
+    stage = set_up()
+    shortage = Shortage(monkeypatch)
+    shortage.left = calls
+    stage.work.flush(Flush(1, VOTE, entries=ENTRIES), Index(0))
+    await rest(stage)
+    assert shortage.met == calls
+    assert stage.flushed() == [1]
+    assert not [report for report in stage.reports if isinstance(report, FlushFailed)]
+    assert stage.log.last == ENTRIES[-1].position
+    assert len(stage.log.segments) == 2
+    log, _ = open_disk(stage.disk)
+    assert (log.last, log.record.vote) == (ENTRIES[-1].position, VOTE[1])
+    stage.writer.close()
+
+
+@in_loop
+async def test_a_segment_is_begun_when_files_can_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = set_up()
+    shortage = Shortage(monkeypatch)
+    stage.halt_at.append("sync directory for 0000000000000001")
+    stage.work.flush(Flush(1, entries=ENTRIES[:1]), Index(0))
+    await until(lambda: not stage.halt_at)
+    shortage.left = 2
+    stage.go_on.set()
+    await rest(stage)
+    assert (shortage.met, stage.flushed()) == (2, [1])
+    stage.writer.close()
+
+
+@in_loop
+async def test_a_flush_that_waits_for_files_can_be_abandoned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = set_up()
+    shortage = Shortage(monkeypatch)
+    shortage.left = 1 << 30
+    stage.work.flush(Flush(1, VOTE), Index(0))
+    await until(lambda: shortage.met > 1)
+    stage.work.abandon()
+    await stage.work.rest()
+    assert stage.flushed() == []
+    stage.writer.close()

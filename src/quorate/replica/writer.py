@@ -13,11 +13,12 @@ from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from quorate.errors import Damaged, DiskFailed
 from quorate.replica.exchange import Flushed, FlushFailed, Room
+from quorate.storage.steps import WAIT_FOR_FILES
 from quorate.types import Index
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Closable(Protocol):
 THREADS = 4
 # Segments that could be sealed and wait while there is always a flush: each is an open file.
 UNSEALED_MAX = 1
+# So long a thread waits until it tries again to open a file.
+FILES_S = 0.02
 
 
 def _ignore(_: float) -> None:
@@ -347,6 +350,8 @@ class LogWriter:
     def _steps(self, plan: Plan) -> Plan:
         """Those of ``plan``, unless all is abandoned."""
         while not self._abandoned and (step := next(plan, None)) is not None:
+            if step == WAIT_FOR_FILES:
+                sleep(FILES_S)
             yield step
 
     def _do_chores(self, settled: Index, *, flushing: bool) -> bool:

@@ -11,11 +11,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from quorate.errors import Busy, DiskFailed
-from quorate.server.manifest import PASSING, drop_spare, remove_log
+from quorate.server.manifest import drop_spare, remove_log
 from quorate.server.reconciler import Make, Open, Reconciler, Remove, Retire
 from quorate.server.replicas import CATALOG
 from quorate.server.table import TABLE_EVERY, TableFile
 from quorate.storage.manifest import LogLife, LogState
+from quorate.storage.steps import PASSING
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from quorate.errors import Damaged, InvalidArgument
 from quorate.storage.directory import LOGS, DataDirectory, log_name
 from quorate.storage.layout import PAGE, SPARE, UNFINISHED, VOTE_COPIES, decode_vote, pages
 from quorate.storage.manifest import MANIFEST, Manifest, Member
-from quorate.storage.steps import NO_SPACE, plan_vote
+from quorate.storage.steps import PASSING, plan_vote
 from quorate.storage.vfs import RealVfs
 from quorate.types import Term, VoteRecord
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from quorate.types import NodeId
 
 __all__ = [
-    "PASSING",
     "ManifestFile",
     "check_log",
     "drop_spare",
@@ -35,8 +33,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-# What the system may refuse for a while without anything being wrong with the disk.
-PASSING = NO_SPACE | {errno.EMFILE, errno.ENFILE}
 # The next manifest, until it is complete.
 ASIDE = MANIFEST + UNFINISHED
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from quorate.errors import check
@@ -32,17 +33,17 @@ from quorate.storage.layout import (
 from quorate.storage.publishing import derive, publish, unlink_unfinished
 from quorate.storage.scan import Rows
 from quorate.storage.segment import Segment
-from quorate.storage.steps import NO_SPACE, PASSING, plan_record
+from quorate.storage.steps import NO_SPACE, PASSING, patiently, plan_record
 from quorate.storage.vfs import ReopenedFile
 from quorate.storage.window import is_zero
 from quorate.types import Index, NodeId, Term
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from quorate.entry import Entry
     from quorate.storage.log import SegmentLog
-    from quorate.storage.vfs import Buffer
+    from quorate.storage.vfs import Buffer, File
 
     Plan = Iterator[str]
 
@@ -261,7 +262,8 @@ class Flusher:
         """Begin the next segment, of so many bytes at least."""
         log, vfs = self._log, self._vfs
         if self._spare_bytes < needed:
-            yield from self._allocate_spare(max(needed, self._next_bytes))
+            size = max(needed, self._next_bytes)
+            yield from patiently(partial(self._allocate_spare, size))
         before = log.segments[-1] if log.segments else None
         number = before.number + 1 if before is not None else 1
         name = segment_name(number)
@@ -280,15 +282,21 @@ class Flusher:
             self._spare_bytes,
         )
         self._spare_bytes = 0
-        file = vfs.open(name)
+        file = yield from patiently(partial(self._write_header, header))
+        log.segments.append(Segment(header, file, Rows(Index(log.last.index + 1))))
+        yield from plan_record(log, segment=number, cutting=0)
+
+    def _write_header(self, header: SegmentHeader) -> Generator[str, None, File]:
+        """Durable before any block; gives the open file."""
+        name = segment_name(header.number)
+        file = self._vfs.open(name)
         file.write(0, [header.encode()])
         yield f"write header of {name}"
         file.sync()
         yield f"sync header of {name}"
-        log.segments.append(Segment(header, file, Rows(Index(log.last.index + 1))))
-        yield from plan_record(log, segment=number, cutting=0)
+        return file
 
-    def _allocate_spare(self, size: int) -> Plan:
+    def _allocate_spare(self, size: int) -> Generator[str, None, None]:
         """Room for the next segment, taken ahead so that a roll cannot run out of it."""
         free, total = self._vfs.space()
         if (total - free + size) * 100 > total * self._usage_max:
@@ -339,13 +347,13 @@ class Flusher:
                 raise
             self.shortage = error.strerror or "no space is left"
             if error.errno in NO_SPACE:  # else it was not even opened
-                yield from self._keep_spare()
+                yield from patiently(self._keep_spare)
 
     @property
     def has_spare(self) -> bool:
         return self._spare_bytes > 0
 
-    def _keep_spare(self) -> Plan:
+    def _keep_spare(self) -> Generator[str, None, None]:
         """It could not be had, or not made larger: what there was before stays."""
         if self._spare_bytes:
             with closing(self._vfs.open(SPARE)) as file:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from quorate.storage.layout import VOTE_COPIES, encode_vote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from quorate.storage.log import SegmentLog
     from quorate.storage.vfs import Vfs
@@ -18,7 +19,18 @@ if TYPE_CHECKING:
 
     Plan = Iterator[str]
 
-__all__ = ["NO_SPACE", "PASSING", "TOO_MANY_FILES", "UNREADABLE", "plan_record", "plan_vote"]
+__all__ = [
+    "NO_SPACE",
+    "PASSING",
+    "TOO_MANY_FILES",
+    "UNREADABLE",
+    "WAIT_FOR_FILES",
+    "patiently",
+    "plan_record",
+    "plan_vote",
+]
+
+Result = TypeVar("Result")
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
@@ -26,15 +38,34 @@ TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 UNREADABLE = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 # What says nothing about the disk: it can be tried again later.
 PASSING = NO_SPACE | TOO_MANY_FILES
+# The step of a plan that cannot open a file now. It is to be resumed after a moment.
+WAIT_FOR_FILES = "wait until a file can be opened"
+
+
+def patiently(begin: Callable[[], Generator[str, None, Result]]) -> Generator[str, None, Result]:
+    """Carry out a plan of a running log. If too many files are open, wait and begin it again: a
+    flush that is half done can be neither taken back nor told to have failed.
+
+    ``begin`` makes a plan that may be begun again after it failed to open a file.
+    """
+    while True:
+        try:
+            return (yield from begin())
+        except OSError as error:
+            if error.errno not in TOO_MANY_FILES:
+                raise
+        yield WAIT_FOR_FILES
 
 
 def plan_record(log: SegmentLog, **changes: object) -> Plan:
     """The next vote record of ``log``, with these fields changed."""
     log.record = replace(log.record, number=log.record.number + 1, **changes)  # type: ignore[arg-type]  # names of its fields
-    yield from plan_vote(log.vfs, log.record)
+    yield from patiently(partial(plan_vote, log.vfs, log.record))
 
 
-def plan_vote(vfs: Vfs, record: VoteRecord, order: Sequence[str] = VOTE_COPIES) -> Plan:
+def plan_vote(
+    vfs: Vfs, record: VoteRecord, order: Sequence[str] = VOTE_COPIES
+) -> Generator[str, None, None]:
     """One copy after the other, each synced: at any moment one of them is whole.
 
     Unless both are whole, ``order`` begins with the one that is not.

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from quorate.errors import Damaged, DiskFailed, ReplicaHalted, WrongDirectory
 from quorate.replica.exchange import LinkClosed, LinkRefused
 from quorate.server.catalog import Catalog
-from quorate.server.manifest import PASSING, make_log, replace_manifest, take_list
+from quorate.server.manifest import make_log, replace_manifest, take_list
 from quorate.server.reconciler import Make, Open, Reconciler, Retire
 from quorate.server.roster import Roster
 from quorate.storage.directory import TABLE
 from quorate.storage.layout import UNFINISHED
 from quorate.storage.manifest import MANIFEST, LogLife, LogState, Manifest, Member
+from quorate.storage.steps import PASSING
 from quorate.testing.fleet.disk import PowerCut
 from quorate.testing.fleet.history import records_of
 from quorate.testing.fleet.replica import CLUSTER, open_replica

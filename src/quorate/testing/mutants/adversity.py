@@ -107,6 +107,20 @@ ADVERSITY = (
         "        except Busy:\n            # It is about",
         "        except KeyError:\n            # It is about",
     ),
+    Mutant(
+        "record-written-impatiently",
+        "a vote record waits until a file can be opened",
+        "storage/steps.py",
+        "    yield from patiently(partial(plan_vote, log.vfs, log.record))\n",
+        "    yield from plan_vote(log.vfs, log.record)\n",
+    ),
+    Mutant(
+        "segment-begun-impatiently",
+        "a new segment waits until a file can be opened",
+        "storage/flusher.py",
+        "        file = yield from patiently(partial(self._write_header, header))\n",
+        "        file = yield from self._write_header(header)\n",
+    ),
     # -- full disks ----------------------------------------------------------------------------
     Mutant(
         "noop-on-full-disks",
