@@ -200,6 +200,16 @@ def an_older_copy_that_goes_on(case: Case) -> None:
     case.rules.accepted(case.one, case.other, case.said(case.other))
 
 
+def an_older_copy_that_is_not_marked(case: Case) -> None:
+    case.rules.gave_up(case.one)
+
+
+def a_start_on_a_marked_directory(case: Case) -> None:
+    case.one.kill()
+    case.one.marked = True
+    case.one.start()
+
+
 def another_disk_that_is_accepted(case: Case) -> None:
     said = case.said(case.other)
     case.other.directory.storage = STRANGE
@@ -288,6 +298,8 @@ CASES: tuple[tuple[Callable[[Case], None], str], ...] = (
     (a_disk_that_is_heard_of_and_not_written_down, "disk"),
     (an_older_copy_that_is_accepted, "rolled-back"),
     (an_older_copy_that_goes_on, "rolled-back"),
+    (an_older_copy_that_is_not_marked, "rolled-back"),
+    (a_start_on_a_marked_directory, "rolled-back"),
     (a_start_that_cannot_be_counted, "full-start"),
     (a_manifest_ahead_of_the_catalog, "manifest"),
     (a_log_that_is_said_to_be_made, "manifest"),

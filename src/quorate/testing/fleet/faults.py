@@ -9,8 +9,6 @@ is not spoiled was shown or told a later start. Not restored, because no node co
 
 - a copy that was made during the newest start that some peer knows. It looks like a crash;
 - a copy of a node some peer of which was away during all later starts.
-
-And a node is started fewer than 64 times on an older copy: so many starts are remembered.
 """
 
 from __future__ import annotations
@@ -34,6 +32,8 @@ __all__ = ["Faults"]
 
 CALLS_MAX = 14
 COPIES_MAX = 3
+# More than a copy lacks, and more than a node remembers.
+STARTS_UNHEARD = (0, 0, 3, 8, 70)
 US = 1000
 FAULTS = (
     "kill", "kill", "power", "power_in_call", "power_in_call", "cut", "no_room", "no_room",
@@ -184,6 +184,10 @@ class Faults:
         if seen:
             node.roll_back(self._random.choice(seen))
             self._world.sometimes["rolled back"] += 1
+            # It counts starts as if it were the node that it was, before any other node hears it.
+            for _ in range(self._random.choice(STARTS_UNHEARD)):
+                node.start()
+                node.kill()
             self._world.start_later(node)
         return bool(seen)
 

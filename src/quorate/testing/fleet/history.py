@@ -300,6 +300,13 @@ class History:
                 newest = self._starts.get((own, storage), 0)
                 self._starts[own, storage] = max(newest, start)
 
+    def gave_up(self, node: Node) -> None:
+        """A node halted because its directory is an older copy: the next start must know that."""
+        manifest = node.directory.durable_manifest
+        node.marked = manifest is not None and manifest.outdated is not None
+        if not node.marked and not node.trouble.refusal:
+            raise Violation("rolled-back", f"{node.name} halts and does not mark its directory")
+
     def knows_later(self, node: Node, other: Node, start: int) -> bool:
         """Whether a node was shown or told a later start of another one than ``start``."""
         own, storage = node.directory.storage, other.directory.storage

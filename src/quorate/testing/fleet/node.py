@@ -34,6 +34,8 @@ class Node:
         # Its directory is an older copy, made in that start. It must never be let in again.
         self.rolled_back = False
         self.copied_at = 0
+        # Its directory was marked as an older copy: no start on it takes part.
+        self.marked = False
         # Its directory was replaced by an empty one after a peer had written down its disk.
         self.wiped = False
         # Copies of the directory, each with the number of the start in which it was made.

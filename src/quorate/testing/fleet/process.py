@@ -96,7 +96,9 @@ class Process:
         except ReplicaHalted as halt:
             if isinstance(halt, WrongDirectory) and self.node.rolled_back:
                 self.world.sometimes["older copy halted"] += 1
+                self.world.history.gave_up(self.node)
                 self.node.kill()
+                self.world.start_later(self.node)
                 return
             # Nothing that happens here spoils a disk that is in use.
             what = f"{self.node.name}: {type(halt).__name__}: {halt}"
@@ -132,6 +134,8 @@ class Process:
             self.node.kill()
             self.world.start_later(self.node)
             return
+        if self.node.marked:
+            raise Violation("rolled-back", f"{self.node.name} starts on a marked directory")
         self.catalog = self._read_table()
         self.plan = Reconciler(
             self.node.name, self.manifest, self.catalog, directory.incarnations(), self._has,
