@@ -29,7 +29,8 @@ LEGAL_BYTES = max(item.metadata["range"][1] for item in fields(Limits) if item.n
 
 def largest_message(limits: Iterable[Limits]) -> int:
     """The bytes of batches in one message, if nodes have these limits."""
-    return max(getattr(one, name) for one in limits for name in SIZES)
+    sizes: list[int] = [getattr(one, name) for one in limits for name in SIZES]
+    return max(sizes)
 
 
 def over_the_wire(envelope: Envelope, largest: int) -> Envelope:
