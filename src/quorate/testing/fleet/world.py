@@ -165,7 +165,8 @@ class World:
         if problem is not None:
             self._count_refusal(other.node, dialler.node)
             return
-        self.history.accepted(dialler.node, other.node, welcome)
+        if not other.ended:  # its disk may be another one by now
+            self.history.accepted(dialler.node, other.node, welcome)
         dialler.learnt()
         if not other.ended and other.let_in.get(dialler.node.name) == dialler.number:
             dialler.links[peer] = other.number
