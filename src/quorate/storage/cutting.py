@@ -70,7 +70,7 @@ def _end_before(segment: Segment, first: Index) -> Position:
     try:
         return segment.position(Index(first - 1))
     except Corrupt as error:
-        raise Damaged(f"{error}; replace this node as a new one") from error
+        raise Damaged(f"{error}; {UNREADABLE_ADVICE}") from error
     except OSError as error:
         place = f"entry {first - 1} of {segment_name(segment.number)}"
         raise Damaged(f"{place} cannot be read: {error}; {UNREADABLE_ADVICE}") from error

@@ -9,7 +9,10 @@ from quorate.types import Index  # noqa: TC001  # a field of a NamedTuple
 __all__ = ["UNREADABLE_ADVICE", "Damage"]
 
 # Where a disk does not give back what was written.
-UNREADABLE_ADVICE = "check the disk, and replace this node as a new one if it stays so"
+UNREADABLE_ADVICE = (
+    "check the disk, and start the node again; if it stays so go on with the other nodes, this "
+    "release cannot replace this one yet"
+)
 
 
 class Damage(NamedTuple):

@@ -218,7 +218,7 @@ OPENING = (
         "an entry that the disk spoiled stops its own log, also if a truncation finds it",
         "storage/cutting.py",
         "    except Corrupt as error:\n"
-        '        raise Damaged(f"{error}; replace this node as a new one") from error\n',
+        '        raise Damaged(f"{error}; {UNREADABLE_ADVICE}") from error\n',
         "",
     ),
     Mutant(
