@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from quorate.entry import Entry, make_entry
+from quorate.errors import Damaged
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import VOTE_COPIES, LogId
 from quorate.storage.recovery import open_log
@@ -37,8 +38,10 @@ def work(folder: str, seed: str, committed: int, link: Connection[Any, Any]) -> 
     """Until it is killed, or the disk is gone."""
     try:
         _Worker(RealVfs(Path(folder)), Random(seed), committed, link).live()
-    except OSError as error:
-        if error.errno not in AFTER_THE_CUT:
+    except (OSError, Damaged) as error:
+        # An open that cannot read its log says so, and why.
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not (isinstance(cause, OSError) and cause.errno in AFTER_THE_CUT):
             link.send(Failed(repr(error)))
     except Exception as error:  # noqa: BLE001  # the other side knows what to make of it
         link.send(Failed(repr(error)))

@@ -52,7 +52,12 @@ class Shown(NamedTuple):
     index: Index  # type: ignore[assignment]  # nobody calls tuple's own
     size: int
     time: int
-    published: bool
+    # The publish that shows them; the entry itself if it needs none.
+    by: Index
+
+    @property
+    def published(self) -> bool:
+        return self.by != self.index
 
 
 @dataclass(slots=True)
@@ -137,7 +142,7 @@ class Ledger:
         end += self.stages.apply(entry, fence)
         if entry.kind is EntryKind.DATA:
             row = (entry.base_offset, entry.count, entry.index, entry.size, entry.append_time)
-            self.shown.append(Shown(*row, published=False))
+            self.shown.append(Shown(*row, entry.index))
             end = self._apply_batches(entry, end)
         elif entry.kind in (EntryKind.PRODUCER, EntryKind.FENCE):
             fence = self._apply_operation(entry, fence)
@@ -149,7 +154,7 @@ class Ledger:
         offset = entry.base_offset
         for chunk in unpack_chunks(entry)[0]:
             row = (offset, chunk.records, chunk.index, chunk.size, entry.append_time)
-            self.shown.append(Shown(*row, published=True))
+            self.shown.append(Shown(*row, entry.index))
             offset += chunk.records
 
     def _apply_batches(self, entry: Entry, offset: int) -> int:

@@ -139,6 +139,11 @@ class Losses:
             lost = max(mine, default=Index(0))
         return node is not leader and node.store.durable.last < lost
 
+    def hides(self, node: Node, *indexes: Index) -> bool:
+        """Whether ``node`` may be unable to show a record that needs all of these entries."""
+        lost = any(node.name in self._hollow.get(index, ()) for index in indexes)
+        return lost or node.name in self.unfit
+
     @property
     def bodies(self) -> int:
         """How many entries a fit node lost."""

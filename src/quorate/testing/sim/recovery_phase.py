@@ -123,7 +123,7 @@ def end_over_budget(world: World) -> None:
     world.heal()
     world.run_until(lambda: False, world.now + OVER_BUDGET_US)
     for halt in world.halts:
-        if not (_PRECISE.search(halt) and "replace this node" in halt):
+        if not (_PRECISE.search(halt) and "go on with the other nodes" in halt):
             raise Violation("halt", f"gave up without saying what is lost: {halt}")
     gone = sum(node.dead for node in world.nodes.values())
     if 2 * gone >= len(world.nodes):
