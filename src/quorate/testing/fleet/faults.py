@@ -58,7 +58,7 @@ class Faults:
         self._early_wipes = self._random.random() < 0.15
 
     def run(self) -> None:
-        """Begin: one seed of eight of three nodes with each play, the others with random faults."""
+        """Begin: one seed of ten of three nodes with each play, the others with random faults."""
         world = self._world
         plays = (*PLAYS, None, None, None, None)
         play = self._random.choice(plays) if len(world.nodes) == 3 else None
