@@ -32,14 +32,16 @@ from quorate.errors import (
     NotLeader,
     ReplicaHalted,
     StateDiverged,
+    WrongDirectory,
 )
 from quorate.metrics import Exposition
+from quorate.server.carrier import Carrier
 from quorate.server.catalog import catalog_incarnation
 from quorate.storage.directory import LOGS, log_name
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import CLEAN, VOTE_COPIES
 from quorate.storage.vfs import RealFile
-from quorate.types import Index
+from quorate.types import Index, NodeId
 from quorate.wire.calls import CreateLog, DeleteLog, FindLog, ListLogs, ReadEnds, Status
 
 if TYPE_CHECKING:
@@ -202,6 +204,35 @@ async def test_a_halt_of_the_catalog_ends_the_node(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match="as told"):
         await cluster.running.pop("n1")
     await cluster.nodes["n1"]._close()
+
+
+@in_loop
+async def test_nothing_leaves_a_node_that_halts_while_its_logs_are_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its catalog takes part by then: it would vote, and could be elected."""
+    opening = asyncio.Event()
+
+    async def open_for_long(_: Carrier) -> None:
+        opening.set()
+        await asyncio.Event().wait()
+
+    async with Cluster.started(tmp_path) as cluster:
+        await cluster.stop("n3")
+        monkeypatch.setattr(Carrier, "open_logs", open_for_long)
+        cluster.begin("n3")
+        await opening.wait()
+        node, peers = cluster.nodes["n3"], [cluster.nodes["n1"], cluster.nodes["n2"]]
+        await until(lambda: all(peer._linked(NodeId("n3")) for peer in peers))
+        node.halt(WrongDirectory("as told"))
+        with pytest.raises(WrongDirectory, match="as told"):
+            await cluster.running.pop("n3")
+        await until(lambda: not any(peer._linked(NodeId("n3")) for peer in peers))
+        assert not any(map(node._linked, ("n1", "n2")))
+        with pytest.raises(ConnectionRefusedError):
+            async with WireClient.to(cluster.address("n3")):
+                pass
+        await node._close()
 
 
 def spoil_header(place: Path, body: bytes) -> None:

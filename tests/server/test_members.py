@@ -170,7 +170,7 @@ async def test_nodes_with_different_lists_say_so_and_form_once_the_lists_are_the
         await until(lambda: told(caplog, "link down peer=n2", "peer refused peer=n1"))
     assert not any(event.is_set() for event in opened)
     # n1 does not dial n3, which it does not know: n3 learns it from what n1 answers.
-    for node, text in ((n1, "refuse this node: [cluster"), (NodeId("n3"), "n1 refuses this node")):
+    for node, text in ((n1, "n2 refuses this node: [cl"), (NodeId("n3"), "n1 refuses this node")):
         await until(partial(says, cluster.nodes[node], text))
         status, body = await page(http[node], "/readyz")
         assert status == "503 Service Unavailable"

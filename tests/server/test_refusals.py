@@ -54,7 +54,9 @@ def test_a_node_that_a_majority_refuses_is_told_of_it() -> None:
 def test_a_process_halts_whose_predecessor_keeps_its_link() -> None:
     clock = Clock()
     found = refusals(clock)
-    found.take(N1, SECOND)
+    for second in range(int(HALT_S)):
+        clock.now = float(second)
+        found.take(N1, SECOND)
     clock.now = HALT_S - 0.1
     found.take(N1, SECOND)
     found.take(N2, SECOND)
@@ -62,6 +64,16 @@ def test_a_process_halts_whose_predecessor_keeps_its_link() -> None:
     found.take(N2, SECOND)
     with pytest.raises(WrongDirectory, match="is a copy of one on which n3 runs: n1 has had a li"):
         found.take(N1, SECOND)
+
+
+def test_a_process_that_stood_still_between_two_refusals_goes_on() -> None:
+    """The second one may have lain in its socket, and the link may have ended meanwhile."""
+    clock = Clock()
+    found = refusals(clock)
+    found.take(N1, SECOND)
+    clock.now = 2 * HALT_S
+    found.take(N1, SECOND)
+    found.take(N1, SECOND)
 
 
 @pytest.mark.parametrize("let_in", [True, False])

@@ -407,6 +407,12 @@ def test_nodes_with_different_lists_refuse_each_other_and_bind_nothing() -> None
     refused(hear(n1, Machine(N2)), "[cluster.nodes] of n2 has n1, n2, n3, that of n1 has n1, n3")
 
 
+def test_a_stranger_with_another_list_is_not_named_as_one_that_refuses() -> None:
+    n1, stranger = Machine(N1, (N1, N3)), Machine(NodeId("x1"), (N1, NodeId("x1")))
+    refused(hear(n1, stranger), "[cluster.nodes] of x1 has n1, x1, that of n1 has n1, n3")
+    assert n1.roster.refusal == ""
+
+
 def test_what_was_confirmed_to_another_list_does_not_complete_a_first_start() -> None:
     """n1 meets n2 in a group of three, then its list is cut down to those two."""
     n1, n2, n3 = three()

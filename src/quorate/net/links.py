@@ -91,6 +91,11 @@ class PeerLinks:
         """End every link. Nobody is told: it is this node that goes."""
         await asyncio.gather(*(link.close() for link in self._all()))
 
+    def abort(self) -> None:
+        """End every link at once, with all that is queued for it; none is dialled again."""
+        for link in self._all():
+            link.abort()
+
     def redial(self, peer: NodeId) -> None:
         """``peer`` was just heard from: dial it now if a link to it waits for its next try."""
         self._control[peer].hurry()
@@ -191,6 +196,12 @@ class _Link:
             )
             await self._ended.wait()
             timer.cancel()
+
+    def abort(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        if self.connection is not None:
+            self.connection.abort()
 
     def hurry(self) -> None:
         self._wake.set()

@@ -110,12 +110,14 @@ class Listener:
             return
         for guest in self._guests:
             guest.connection.close()
-        hurry = asyncio.get_running_loop().call_later(self.network.close_ms / 1000, self._abort)
+        hurry = asyncio.get_running_loop().call_later(self.network.close_ms / 1000, self.abort)
         self._empty.clear()  # it was so before, between two guests
         await self._empty.wait()
         hurry.cancel()
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
+        """Take nobody new and end every connection at once, with all that is queued for it."""
+        self.stop_accepting()
         for guest in self._guests:
             guest.connection.abort()
 

@@ -108,8 +108,11 @@ class Node:
             self._stopping.set_result(None)
 
     def halt(self, halt: ReplicaHalted) -> None:
-        """Come to an end at once: :meth:`run` raises ``halt``."""
+        """Come to an end at once: :meth:`run` raises ``halt``, and nothing leaves this node any
+        more. A log that is being opened may take long, and others vote meanwhile."""
         log.critical("node halts kind=%s error=%s", type(halt).__name__, halt)
+        self._links.abort()
+        self._listener.abort()
         if not self._stopping.done():
             self._stopping.set_exception(halt)
 
@@ -128,12 +131,15 @@ class Node:
                 f"{self._settings.node} cannot start: {error.strerror}; see that its disk has room "
                 f"and that it may open more files (ulimit -n), and start it again"
             ) from error
-        if await self._meet_all():
-            await self._take_part()
-            self._opened = True
-            opened()
-            log.info("node serves address=%s", self._listener.address)
-        await self._stopping
+        starting = self._loop.create_task(self._start(opened))
+        await asyncio.wait([starting, self._stopping], return_when=asyncio.FIRST_COMPLETED)
+        try:
+            if self._stopping.done():
+                self._stopping.result()
+            await starting
+            await self._stopping
+        finally:
+            starting.cancel()
         log.info("node stops")
         await self._close()
 
@@ -164,6 +170,13 @@ class Node:
         await self._wait_after_failures()
         await self._listen()
         self._links.start()
+
+    async def _start(self, opened: Callable[[], None]) -> None:
+        if await self._meet_all():
+            await self._take_part()
+            self._opened = True
+            opened()
+            log.info("node serves address=%s", self._listener.address)
 
     async def _take_part(self) -> None:
         await self._meet_majority()

@@ -31,8 +31,9 @@ class Refusals:
         self._second_s = KEEPALIVES * keepalive_ms / 1000
         self._clock = clock
         self._texts: dict[NodeId, str] = {}
-        # Peers with a link to an earlier process of this node, and since when they say so.
-        self._second: dict[NodeId, float] = {}
+        # Peers with a link to an earlier process of this node: since when they say so again and
+        # again, and when they last did.
+        self._second: dict[NodeId, tuple[float, float]] = {}
 
     def take(self, peer: NodeId, refusal: Refusal) -> None:
         """Raises WrongDirectory if this node was started on a copy of the directory of one that
@@ -40,7 +41,13 @@ class Refusals:
         self._texts[peer] = f"{refusal.code}: {refusal.message}"
         if not refusal.linked:
             self._second.pop(peer, None)
-        elif self._clock() - self._second.setdefault(peer, self._clock()) >= self._second_s:
+            return
+        now = self._clock()
+        began, last = self._second.get(peer, (now, now))
+        if now - last > self._second_s / 3:
+            began = now  # this process stood still, and the link may have ended meanwhile
+        self._second[peer] = began, now
+        if now - began >= self._second_s:
             own = self._members.own.node
             raise WrongDirectory(
                 f"the data directory of {own} is a copy of one on which {own} runs: {peer} has had "

@@ -179,7 +179,7 @@ class Roster:
 
     def _judge_list(self, peer: NodeId, said: Introduction) -> QuorateError | None:
         problem = judge_members(peer, said, self.own, self._nodes)
-        if problem is not None:
+        if problem is not None and peer in self._nodes:
             self._disowned[peer] = str(problem)
         return problem
 

@@ -8,6 +8,27 @@ __all__ = ["SERVER"]
 
 SERVER = (
     Mutant(
+        "halted-node-keeps-its-links",
+        "nothing leaves a node that halts",
+        "server/node.py",
+        "        self._links.abort()\n",
+        "",
+    ),
+    Mutant(
+        "halted-node-takes-connections",
+        "a node that halts answers no peer and no client",
+        "server/node.py",
+        "        self._listener.abort()\n",
+        "",
+    ),
+    Mutant(
+        "halt-waits-for-the-logs",
+        "a halt does not wait until all logs are open",
+        "server/node.py",
+        "return_when=asyncio.FIRST_COMPLETED)\n        try:\n",
+        "return_when=asyncio.ALL_COMPLETED)\n        try:\n",
+    ),
+    Mutant(
         "one-log-ends-the-node",
         "what is wrong with one log stops that log only",
         "server/replicas.py",
