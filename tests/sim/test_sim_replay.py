@@ -13,7 +13,7 @@ import pytest
 
 from quorate.testing.sim.adversaries import ADVERSARIES
 from quorate.testing.sim.decisions import Decisions
-from quorate.testing.sim.options import HELD_BACK, Options
+from quorate.testing.sim.options import Options
 from quorate.testing.sim.record import load, save
 from quorate.testing.sim.run import options_of, run
 
@@ -90,7 +90,7 @@ def test_streams_do_not_depend_on_each_other() -> None:
 
 def test_every_adversary_gets_its_seeds() -> None:
     met = {options_of(seed, EVENTS).adversary for seed in range(120)}
-    assert met == {None, *ADVERSARIES} - HELD_BACK
+    assert met == {None, *ADVERSARIES}
     alone = {options_of(seed, EVENTS, adversaries=False).adversary for seed in range(100)}
     assert alone == {None}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -119,15 +120,16 @@ class Inode:
             if before != _ZEROS and not same:
                 self.older[page] = before
 
-    def power_cut(self, fate: Callable[[], Fate], *, torn_pages: bool) -> None:
+    def power_cut(self, fate: Callable[[], Fate], spoils: Callable[[int], bool]) -> None:
         for change in self.pending:
             for piece in _pages(change):
                 met = fate()
                 for content in (self.durable, self._sound):
                     if content is not None:
                         _apply_part(content, piece, met)
-                        if torn_pages and met not in (KEPT, LOST):
-                            _spoil_page(content, piece, met)
+                if _is_torn_within_page(piece, met, len(self.durable)) and spoils(_start(piece)):
+                    self.spoil()
+                    _spoil_page(self.durable, piece, met)
         self.pending.clear()
         self.content = bytearray(self.durable)
 
@@ -199,8 +201,9 @@ class SimulatedDisk:
         # The next call fails: an error number, or 0. And how many have failed.
         self.error = 0
         self.errors_met = 0
-        # A write that is torn within a page may leave anything in the whole of it.
-        self.torn_pages = False
+        # Whether a write that a power cut tears within a page takes the rest of that page along:
+        # asked with the name of the file and the place of the write.
+        self.spoils_page: Callable[[str, int], bool] = _spoils_nothing
         # Counts the calls that change something.
         self.calls = 0
         self.watcher: Watcher | None = None
@@ -306,8 +309,8 @@ class SimulatedDisk:
                 if new is not None:
                     files[new] = inode
         self._pending.clear()
-        for inode in files.values():
-            inode.power_cut(fate, torn_pages=self.torn_pages)
+        for name, inode in files.items():
+            inode.power_cut(fate, partial(self.spoils_page, name))
         self.files = dict(files)
         if self.watcher is not None:
             self.watcher.power_cut()
@@ -334,7 +337,7 @@ class SimulatedDisk:
     def copy(self) -> SimulatedDisk:
         """The same disk once more, to be broken in another way."""
         twin = SimulatedDisk(self.capacity)
-        twin.torn_pages = self.torn_pages
+        twin.spoils_page = self.spoils_page
         known: dict[int, Inode] = {}
         for inode in (
             *self.files.values(),
@@ -395,14 +398,28 @@ def _apply_part(content: bytearray, change: Write | Resize, fate: Fate) -> None:
         _apply_grains(content, zeros, [bool(fate >> bit & 1) for bit in range(1, FATE_BITS)])
 
 
+def _spoils_nothing(name: str, position: int) -> bool:
+    return False
+
+
+def _start(change: Write | Resize) -> int:
+    return change.position if isinstance(change, Write) else change.size
+
+
+def _stop(change: Write | Resize) -> int:
+    return change.position + len(change.data) if isinstance(change, Write) else change.size
+
+
+def _is_torn_within_page(change: Write | Resize, fate: Fate, size: int) -> bool:
+    """Whether a power cut left a part of ``change``, which shares its page with other bytes."""
+    if fate in (KEPT, LOST) or (isinstance(change, Resize) and (not change.shrink or fate & 1)):
+        return False
+    return _start(change) % PAGE > 0 or (_stop(change) % PAGE > 0 and _stop(change) < size)
+
+
 def _spoil_page(content: bytearray, change: Write | Resize, fate: Fate) -> None:
-    """Leave anything in the page around a torn ``change``, unless it takes whole pages."""
-    if isinstance(change, Write):
-        start, stop = change.position, change.position + len(change.data)
-    else:
-        start = stop = change.size
-        if not change.shrink or fate & 1:
-            return
+    """Leave anything in the page around a torn ``change``."""
+    start, stop = _start(change), _stop(change)
     page = start - start % PAGE
     end = min(page + PAGE, len(content))
     random = Random(f"{fate} {start} {stop}")

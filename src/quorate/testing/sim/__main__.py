@@ -11,7 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from quorate.testing.mutants.apply import rerun_in_mutant
-from quorate.testing.sim.options import HELD_BACK
+from quorate.testing.sim.adversaries import ADVERSARIES
+from quorate.testing.sim.options import FAULTS, SWITCHES
 from quorate.testing.sim.record import load, save
 from quorate.testing.sim.run import Outcome, options_of, rotten_options, run
 from quorate.testing.sim.shrink import shrink
@@ -47,8 +48,9 @@ def _parser() -> argparse.ArgumentParser:
         dest="turned_on",
         action="append",
         default=[],
-        choices=sorted(HELD_BACK),
-        help="what no seed has yet because it finds a bug that is not fixed; may be repeated",
+        metavar="NAME",
+        choices=sorted((*FAULTS, *SWITCHES, *ADVERSARIES)),
+        help="a fault or switch that every seed has, or the adversary to play; may be repeated",
     )
     parser.add_argument("--stop-at-first", action="store_true", help="end at the first violation")
     parser.add_argument(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from quorate.testing.disk.simulated import UNLIMITED
 from quorate.testing.disk.store import Store
 from quorate.testing.sim.plans import Plans
 from quorate.testing.sim.readers import reader_of
+from quorate.testing.sim.rot import tear
 from quorate.testing.sim.violation import Violation
 from quorate.testing.sim.work import check_work
 from quorate.types import Index, NodeId, Role
@@ -45,7 +47,8 @@ class Node:
         segment_bytes = config.storage.segment_bytes
         least_bytes = min(options.least_bytes, segment_bytes)
         self.store = Store(name, segment_bytes, least_bytes, options.reserve_bytes)
-        self.store.disk.torn_pages = world.options.torn_pages
+        if options.torn_pages:
+            self.store.disk.spoils_page = partial(tear, self)
         self.engine: Engine | None = None
         # Counts processes, those that died while opening included: what one of them had
         # scheduled means nothing to the next.

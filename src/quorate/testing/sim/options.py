@@ -15,8 +15,8 @@ from quorate.config import KIB, Config, Limits, Storage, Timing
 __all__ = [
     "BATCH_BYTES_MAX",
     "FAULTS",
-    "HELD_BACK",
     "NOISES",
+    "SWITCHES",
     "UNEVEN_BATCHES",
     "Options",
     "swarm",
@@ -29,9 +29,8 @@ FAULTS = (
     "full_disk", "stop", "rot_old", "rot_tail",
 )  # fmt: skip
 
-# What finds bugs that are not fixed yet: no seed has it unless it is asked for (``--with``).
-# Faults, adversaries and switches of the options.
-HELD_BACK = frozenset({"torn_pages"})
+# Options that are on in some seeds.
+SWITCHES = ("uneven_sizes", "torn_pages")
 
 # What happens to single messages: the chance of each, if it is on.
 NOISES = ("loss", "duplicate", "reorder", "late", "stray")
@@ -105,8 +104,6 @@ class Options:
     stays_full: bool = False
     # A write that a power cut tears within a page may leave anything in all of the page.
     torn_pages: bool = False
-    # What of HELD_BACK this run has all the same.
-    turned_on: frozenset[str] = frozenset()
 
     @property
     def least_bytes(self) -> int:
@@ -137,24 +134,21 @@ class Options:
         return replace(config, limits=replace(config.limits, **own))
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "turned_on": sorted(self.turned_on)}
+        return asdict(self)
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> Options:
-        sets = {"faults": tuple(values["faults"])}
-        return Options(**{**values, **sets, "turned_on": frozenset(values.get("turned_on", ()))})
+        return Options(**{**values, "faults": tuple(values["faults"])})
 
 
 def swarm(seed: int, events: int, turned_on: frozenset[str] = frozenset()) -> Options:
     """Draw the options of ``seed``: random faults only, and those of ``turned_on`` among them."""
     random = Random(f"options/{seed}")
     election = random.choice((100, 200, 400))
-    drawn = tuple(fault for fault in FAULTS if random.random() < 0.3)
-    faults = tuple(fault for fault in drawn if fault not in HELD_BACK)
-    faults += tuple(fault for fault in FAULTS if fault in turned_on)
-    switches = random.random() < 0.3
-    uneven_sizes = random.random() < 0.1 and "uneven_sizes" not in HELD_BACK
-    uneven_sizes = uneven_sizes or "uneven_sizes" in turned_on
+    drawn = {fault for fault in FAULTS if random.random() < 0.3}
+    faults = tuple(fault for fault in FAULTS if fault in drawn | turned_on)
+    torn_pages = random.random() < 0.3 or "torn_pages" in turned_on
+    uneven_sizes = random.random() < 0.1 or "uneven_sizes" in turned_on
     batch_bytes = random.choice((10, 10, 10, BATCH_BYTES_MAX, BATCH_BYTES_MAX, LARGE_BYTES))
     if uneven_sizes:
         batch_bytes = min(batch_bytes, BATCH_BYTES_MAX)  # what every node takes
@@ -187,8 +181,7 @@ def swarm(seed: int, events: int, turned_on: frozenset[str] = frozenset()) -> Op
         parks=random.random() < 0.5,
         uneven=random.random() < 0.3,
         uneven_sizes=uneven_sizes,
-        torn_pages="torn_pages" in turned_on or (switches and "torn_pages" not in HELD_BACK),
-        turned_on=turned_on,
+        torn_pages=torn_pages,
     )
 
 

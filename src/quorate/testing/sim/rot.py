@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from quorate.testing.disk.durable import Place
     from quorate.testing.sim.node import Node
 
-__all__ = ["rot", "rot_body", "rot_tail", "spoil_body"]
+__all__ = ["rot", "rot_body", "rot_tail", "spoil_body", "tear"]
 
 # How many pages in a row are bad, if several are.
 RUN_PAGES = 4
@@ -107,6 +107,16 @@ def spoil_body(node: Node, place: Place, random: Random) -> None:
         disk.spoil(place.file, position, bytes([byte]))
     else:
         disk.spoil(place.file, start, random.randbytes(place.stop - start))
+
+
+def tear(node: Node, name: str, position: int) -> bool:
+    """Whether a write that a power cut tore within a page spoils the rest of that page: only a log
+    that is cut writes into a page of durable entries (ADR 10)."""
+    if not node.world.losses.allows(node):
+        return False
+    node.world.losses.note(node, name, position - position % PAGE)
+    node.world.sometimes["page torn around a write"] += 1
+    return True
 
 
 def _bad(size: int, random: Random) -> bytes:

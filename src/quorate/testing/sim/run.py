@@ -11,7 +11,7 @@ from crc32c import crc32c
 from quorate.errors import QuorateError, ReplicaHalted
 from quorate.testing.sim.adversaries import ADVERSARIES, SETTINGS
 from quorate.testing.sim.decisions import Choice, Decisions
-from quorate.testing.sim.options import HELD_BACK, swarm
+from quorate.testing.sim.options import swarm
 from quorate.testing.sim.recovery_phase import (
     end_over_budget,
     recover_cluster,
@@ -55,14 +55,14 @@ def options_of(
     adversaries: bool = True,
     turned_on: frozenset[str] = frozenset(),
 ) -> Options:
-    """What ``seed`` stands for, with those of ``turned_on`` that are held back otherwise."""
+    """What ``seed`` stands for. Faults and switches of ``turned_on`` are on; an adversary of
+    ``turned_on`` takes the place of the one that is its turn."""
     options = swarm(seed, events, turned_on)
     if not adversaries or seed % 10 >= ADVERSARIES_IN_TEN:
         return options
     turn = seed // 10 * ADVERSARIES_IN_TEN + seed % 10
-    known = [name for name in ADVERSARIES if name not in HELD_BACK or name in turned_on]
-    asked = [name for name in known if name in turned_on]
-    name = (asked or known)[turn % len(asked or known)]
+    names = [name for name in ADVERSARIES if name in turned_on] or list(ADVERSARIES)
+    name = names[turn % len(names)]
     settings = {"nodes": 3, "faults": (), "uneven_sizes": False, "adversary": name}
     return replace(options, **{**settings, **SETTINGS.get(name, {})})
 

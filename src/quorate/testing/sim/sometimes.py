@@ -71,6 +71,7 @@ EXPECTED = (
     "message lost",
     "message of an earlier boot",
     "page of a cut returned",
+    "page torn around a write",
     "plain append left in doubt",
     "plain append sent again",
     "producer acked",

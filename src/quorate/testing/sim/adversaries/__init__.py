@@ -44,6 +44,7 @@ from quorate.testing.sim.adversaries.replication import (
 from quorate.testing.sim.adversaries.rots import (
     marked_tail,
     returned_page,
+    torn_cut,
     two_old_rots,
 )
 from quorate.testing.sim.adversaries.states import (
@@ -94,6 +95,7 @@ ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
         marked_tail,
         two_old_rots,
         returned_page,
+        torn_cut,
         full_disks,
         big_entry,
     )
@@ -181,6 +183,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "uneven": False,
         "gather_us": 500,
         "client_gap_us": 100_000,
+    },
+    # As for the page that returns; slow steps, so that the play sees the cut.
+    "torn_cut": {
+        **QUIET,
+        "limits": {"append_entries": 1, "entry_bytes": 1},
+        "uneven": False,
+        "gather_us": 500,
+        "client_gap_us": 100_000,
+        "disk_us": 2000,
+        "torn_pages": True,
     },
     # Few others, so that the play has the events for a comparison.
     "strayed_state": {**PLAIN, "client_gap_us": 20_000},

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 from quorate.raft.messages import Append
+from quorate.storage.layout import PAGE
+from quorate.testing.disk.simulated import Write
 from quorate.testing.sim.proofs import proved_bytes
 from quorate.testing.sim.rot import rot_tail, spoil_body
 from quorate.testing.sim.script import Until
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from quorate.testing.sim.script import Script, Stage
     from quorate.types import Index
 
-__all__ = ["marked_tail", "returned_page", "two_old_rots"]
+__all__ = ["marked_tail", "returned_page", "torn_cut", "two_old_rots"]
 
 FOREVER_US = 10**12
 # Steps of an open, and a few more.
@@ -158,6 +161,59 @@ def returned_page(stage: Stage) -> Script:
         old.start()
         stage.only(stage.others(new))
         yield stage.election_us * 4
+
+
+def torn_cut(stage: Stage) -> Script:
+    """The power goes while a log is cut within a page, and takes the entries before the cut along.
+
+    One of them is acknowledged, and the only other node that has it is gone: the third may not be
+    elected with the vote of a node that lost it.
+    """
+    world = stage.world
+    while True:
+        stage.mend()
+        stage.start(*stage.all)
+        yield stage.until_led()
+        old = world.leader()
+        yield stage.until_equal(stage.all)
+        if old is None or not old.leads:
+            continue
+        last = old.store.durable.last
+        partner, third = stage.others(old)
+        stage.lose(_either(_appends_after(old, last), _appends_to(third)))
+        stage.append(old, DROPPED)
+        yield stage.until_longer(partner, last)
+        yield stage.until_longer(old, last)
+        stage.only([old], [partner, third])
+        yield stage.until_led_by([partner])
+        stage.mend()
+        stage.lose(_appends_to(third))
+        yield stage.within(4, partial(_is_cut_within_page, old))
+        if _is_cut_within_page(old):
+            partner.kill()
+            stage.power_cut(old, 1)
+            stage.mend()
+        yield stage.election_us * 8
+
+
+def _appends_to(node: Node) -> Callable[[Envelope], bool]:
+    return lambda envelope: envelope.target == node.name and type(envelope.message) is Append
+
+
+def _either(
+    one: Callable[[Envelope], bool], other: Callable[[Envelope], bool]
+) -> Callable[[Envelope], bool]:
+    return lambda envelope: one(envelope) or other(envelope)
+
+
+def _is_cut_within_page(node: Node) -> bool:
+    """Whether ``node`` has not yet synced a write that begins within a page of a segment."""
+    return any(
+        isinstance(change, Write) and change.position % PAGE
+        for name, inode in node.store.disk.files.items()
+        if name.endswith(".segment")
+        for change in inode.pending
+    )
 
 
 def _appends_after(node: Node, last: Index) -> Callable[[Envelope], bool]:
