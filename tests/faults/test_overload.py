@@ -229,8 +229,8 @@ def test_readers_that_do_not_read_cost_little(fresh: Cluster) -> None:
     grow(log, 48 * MIB)
     before = fresh.nodes[leader].memory_bytes
     with ExitStack() as stack:
-        readers = [stack.enter_context(Raw(fresh.address(leader))) for _ in range(32)]
-        for reader in readers:
+        for _ in range(32):
+            reader = stack.enter_context(Raw(fresh.address(leader)))
             reader.say_hello()
             incarnation = reader.find("orders")
             reader.send(*(encode_fetch(Fetch(one, incarnation, 0, MIB)) for one in range(256)))
