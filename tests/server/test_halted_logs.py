@@ -228,7 +228,7 @@ async def test_nothing_leaves_a_node_that_halts_while_its_logs_are_opened(
         with pytest.raises(WrongDirectory, match="as told"):
             await cluster.running.pop("n3")
         await until(lambda: not any(peer._linked(NodeId("n3")) for peer in peers))
-        assert not any(map(node._linked, ("n1", "n2")))
+        assert not any(map(node._linked, map(NodeId, ("n1", "n2"))))
         with pytest.raises(ConnectionRefusedError):
             async with WireClient.to(cluster.address("n3")):
                 pass
