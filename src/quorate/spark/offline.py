@@ -1,7 +1,8 @@
-"""A node's data directory, read in place: no cluster, no copy, nothing is written.
+"""A node's data directory, read in place: without a cluster, a copy or a write.
 
-No node may work there meanwhile. One replica alone knows less than a cluster: it is read up to what
-its own files prove to be committed. What was acknowledged last may lie behind that.
+No node may work there meanwhile. One replica alone knows less than a cluster: it is read up to the
+last entry that its own files prove to be committed. The latest acknowledged records may lie behind
+that.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ if TYPE_CHECKING:
 __all__ = ["StoredLog", "read_stored", "stored_logs"]
 
 READ_BYTES = 1 << 20
-# What a node keeps for itself, such as the list of logs, has a name that begins so.
+# The first character in the names of a node's internal logs, such as the list of logs.
 OWN = "/"
 
 
 @contextmanager
 def stored_logs(path: str, wanted: Sequence[str]) -> Iterator[list[StoredLog]]:
-    """The logs of those names, or that a pattern of them fits; at least one."""
+    """The logs of ``wanted``, by name or pattern. Raises LogNotFound if one of them fits no log."""
     directory = Path(path)
     if not (directory / IDENTITY).is_file():
         raise InvalidArgument(f"path = {path!r} is not the data directory of a node")
@@ -68,8 +69,8 @@ def stored_logs(path: str, wanted: Sequence[str]) -> Iterator[list[StoredLog]]:
 
 
 def read_stored(part: Range, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The records of ``part``, out of the files."""
-    assert options.path is not None  # for the type checker: it is no cluster
+    """The records of ``part``, read from the files."""
+    assert options.path is not None  # for the type checker: this is no cluster
     begin_task()
     with stored_logs(options.path, [part.log]) as [log]:
         if log.incarnation != part.incarnation:
@@ -107,7 +108,8 @@ def _opened(directory: Path, name: str, incarnation: int, storage: bytes) -> Ite
 
 
 def _record(vfs: RealVfs) -> VoteRecord:
-    """The newest vote record: it says what the log must have, and what was being cut off."""
+    """The newest vote record: it tells which entries the log must have, and which were being cut
+    off."""
     pages = [_file(vfs, name) for name in VOTE_COPIES if name in vfs.names()]
     whole = [record for page in pages if (record := decode_vote(page)) is not None]
     if not whole:
@@ -121,7 +123,7 @@ def _file(vfs: RealVfs, name: str) -> bytes:
 
 
 class StoredLog:
-    """A log as its files have it, up to what they prove to be committed."""
+    """A log as its files have it, up to the last entry that they prove to be committed."""
 
     def __init__(self, name: str, incarnation: str, log: SegmentLog) -> None:
         self.name = name
@@ -137,7 +139,7 @@ class StoredLog:
         return Seen(self.incarnation, first, self._end)
 
     def offset_at(self, timestamp_us: int) -> int:
-        """The first offset that was appended then or later; the end if there is none."""
+        """The first offset that was appended at ``timestamp_us`` or later; the end if none was."""
         segments = self._log.segments
         place = bisect_left(segments, timestamp_us, key=_last_time)
         if place == len(segments):
@@ -147,12 +149,12 @@ class StoredLog:
         return min(rows.offsets[row], self._end) if row < len(rows.times) else self._end
 
     def record_bytes(self, start: int, stop: int) -> float:
-        """The same for all of them: how much the log has for each of its records."""
+        """The mean bytes of a record in the whole log, whichever range is asked for."""
         seen = self.look()
         return sum(segment.end for segment in self._log.segments) / max(1, seen.end - seen.first)
 
     def pieces(self, start: int, stop: int) -> Iterator[Piece]:
-        """Every entry with records from ``start`` to before ``stop``."""
+        """The entries that have records from ``start`` to before ``stop``."""
         log, seen = self._log, self.look()
         if start < seen.first:
             raise Trimmed(f"offset {start} is gone, {self.name} begins with {seen.first}")
@@ -169,9 +171,9 @@ class StoredLog:
                     return
 
     def _pieces_of(self, frame: memoryview, start: int, stop: int) -> Iterator[Piece]:
-        """Of one entry. A publish has its records elsewhere: in the entries that it names."""
+        """The pieces of one entry. The records of a publish are in the chunks that it names."""
         header = parse_header(frame)
-        assert header is not None  # for the type checker: it was proved when it was read
+        assert header is not None  # for the type checker: the header was checked when it was read
         offset = header.base_offset
         if header.kind == EntryKind.DATA:
             if offset < stop and offset + header.count > start:

@@ -1,7 +1,7 @@
-"""The options of a read, checked before anything is asked of anybody.
+"""The options of a read, checked before a request is sent to the cluster.
 
-Spark hands a source whatever was written, with names in lower case, and never says that a name is
-unknown. So that is said here, with the name that was probably meant.
+Spark hands a source all options of the program, with names in lower case, and never reports an
+unknown name. So this module reports it, with the name that was probably meant.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["Moment", "ReadOptions", "Word", "check_names", "parse_read_options"]
 
 Word = Literal["earliest", "latest"]
 
-# Only for a batch: a stream has no end.
+# Options of a batch only: a stream has no end.
 ENDINGS = ("endingOffsets", "endingTimestamp")
-# Only for a stream: a batch takes all at once.
+# Options of a stream only: a batch takes all records at once.
 PACES = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
 NAMES = (
     *CLUSTER_NAMES,
@@ -44,7 +44,8 @@ NAMES = (
 
 _WORDS: dict[str, Word] = {"earliest": "earliest", "latest": "latest"}
 _TRUTHS = {"true": True, "false": False}
-# ISO 8601 has days without hyphens. As milliseconds they would all lie in the first of 1970.
+# The digits of a day without hyphens, which ISO 8601 allows. As milliseconds, all such days would
+# lie in the first day of 1970.
 DAY_DIGITS = 8
 
 
@@ -61,14 +62,14 @@ Places = Place | dict[str, int | Word]
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What is to be read, from where, and in which portions."""
+    """The logs of a read, the cluster or directory they are in, the range, and the portions."""
 
     # Names or patterns, at least one.
     logs: tuple[str, ...]
     # A cluster, or the data directory of a node: exactly one of them.
     cluster: Cluster | None = None
     path: str | None = None
-    # None is the default, which a batch and a stream have each their own.
+    # None: the default, which differs between a batch and a stream.
     starting: Places | None = None
     ending: Places | None = None
     offsets_max: int | None = None
@@ -76,7 +77,7 @@ class ReadOptions:
     partitions_min: int = 1
     records_max: int | None = None
     fail_on_data_loss: bool = True
-    # any, leader, or a node.
+    # "any", "leader", or the id of a node.
     read_from: str = ANY
 
 
@@ -85,16 +86,17 @@ def is_pattern(name: str) -> bool:
 
 
 def parse_read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
-    """Raises InvalidArgument for anything that cannot be meant.
+    """The options of a read. Raises InvalidArgument for an unknown, missing or invalid option.
 
-    ``streaming`` is None as long as nobody knows: then what only one of the two takes is let pass.
+    ``streaming`` is None as long as it is not known: then options pass that only a batch, or only a
+    stream, takes.
     """
     check_names(given, NAMES)
     lowered = {name.lower(): value.strip() for name, value in given.items()}
     options = {name: lowered[name.lower()] for name in NAMES if name.lower() in lowered}
     cluster, path, logs = _whereabouts(options)
     if path is not None:
-        _refuse(options, ["timeout"], "a data directory is read in place, and nobody is waited for")
+        _refuse(options, ["timeout"], "a data directory is read in place, without a cluster")
         _refuse(options, ["readFrom"], "a data directory is one replica and has no others")
     if streaming is True:
         if path is not None:
@@ -129,7 +131,7 @@ def check_names(given: Iterable[str], names: Iterable[str]) -> None:
 
 
 def _whereabouts(options: Mapping[str, str]) -> tuple[Cluster | None, str | None, tuple[str, ...]]:
-    """A cluster or a path, and the names of logs. ``.load("orders")`` sets the path."""
+    """The cluster or the path, and the names of the logs. ``.load("orders")`` sets the path."""
     path, log = options.get("path"), options.get("log")
     cluster = None
     if path is None or "endpoints" in options:
@@ -197,7 +199,10 @@ def _place(name: str, text: str) -> int | Word:
 
 
 def _microseconds(name: str, text: str) -> int:
-    """Milliseconds since 1970, or ISO 8601; without a zone it is UTC: the same everywhere."""
+    """The microseconds since 1970 that ``text`` stands for: milliseconds since 1970, or ISO 8601.
+
+    A time without a zone is UTC: the same on every machine.
+    """
     if text.isascii() and text.isdecimal() and len(text) == DAY_DIGITS:
         raise InvalidArgument(
             f"{name} = {text!r} may be a day or milliseconds: write "

@@ -1,7 +1,7 @@
-"""Which offsets a read takes, and in how many parts. Nothing here asks anybody: it is told.
+"""The plan of a read: which offsets it takes, and in how many parts. No function here does I/O.
 
-A plan is made once. What it says, [start, stop) of each log in one of its lives, is what every task
-reads, as often as Spark repeats it.
+A plan is made once. It has [start, stop) of each log, in one incarnation. Every task reads its part
+of exactly that, as often as Spark repeats the task.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ __all__ = [
     "starting_point",
 ]
 
-# What is read is cut into so many parts, unless each would have fewer bytes than the first of these
-# or more than the second: enough for some cores, so large that starting a task matters little, and
-# little enough to lose when one fails. Options may ask for more.
+# A read is cut into PARTS parts, unless each would have fewer than PART_BYTES or more than
+# PART_BYTES_MAX bytes: enough for some cores, so large that the start of a task matters little, and
+# little enough to lose when a task fails. Options may ask for more parts.
 PARTS = 8
 PART_BYTES = 32 << 20
 PART_BYTES_MAX = 128 << 20
 
 
 class Seen(NamedTuple):
-    """Where a log lay when somebody looked."""
+    """The incarnation and the ends of a log at one moment."""
 
     incarnation: str
     # The first offset that is kept, and the one after the last record.
@@ -54,32 +54,34 @@ class Seen(NamedTuple):
 
 
 class Planned(Protocol):
-    """A log that a plan can ask."""
+    """A log, as a plan needs it."""
 
     @property
     def name(self) -> str: ...
 
     def look(self) -> Seen:
-        """Nothing acknowledged before lies behind the end."""
+        """The ends of the log now. All records acknowledged before lie in front of the end."""
 
     def offset_at(self, timestamp_us: int) -> int: ...
 
     def record_bytes(self, start: int, stop: int) -> float:
-        """About so many bytes has a record between these offsets."""
+        """The mean bytes of a record between these offsets, about."""
 
 
 class Point(NamedTuple):
-    """A place in one life of a log, between two records."""
+    """A place between two records of a log, in one incarnation."""
 
     incarnation: str
     offset: int
-    # Where the stream began with the log; known until it has gone a step further than its first.
+    # The offset where the stream began with the log; None after the second move of the point.
     start: int | None = None
 
     def moved(self, offset: int) -> Point:
-        """Spark keeps the end of a portion and, of a first one, no beginning: so that end has it.
+        """The point moved to ``offset``.
 
-        One that does not move stays equal, or Spark would find something new in it.
+        Spark keeps the end of a portion, and not the start of the first portion: so the end of the
+        first portion includes its start. A point that does not move stays equal, or Spark would
+        take it for new data.
         """
         if offset == self.offset:
             return self
@@ -87,7 +89,7 @@ class Point(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What is read of one log."""
+    """The range of one log that is read."""
 
     log: str
     incarnation: str
@@ -101,13 +103,13 @@ class Span(NamedTuple):
 
 
 class Range(NamedTuple):
-    """What one task reads. Travels to the worker."""
+    """The range that one task reads. It travels to the worker."""
 
     log: str
     incarnation: str
     start: int
     stop: int
-    # One more from task to task, and another one in the next plan: they begin with different
+    # Rises by one from task to task, and differs in the next plan: so tasks begin with different
     # replicas.
     turn: int
 
@@ -116,7 +118,7 @@ class Range(NamedTuple):
 
 
 def pin(log: Planned, options: ReadOptions) -> Span:
-    """What a batch reads of ``log``, from now on and for good."""
+    """The range of ``log`` that a batch reads, fixed from now on."""
     seen = log.look()
     starting = "earliest" if options.starting is None else options.starting
     ending = "latest" if options.ending is None else options.ending
@@ -135,7 +137,7 @@ def pin(log: Planned, options: ReadOptions) -> Span:
 def starting_point(
     log: Planned, seen: Seen, starting: Places, options: ReadOptions, *, default: Place
 ) -> int:
-    """Where to begin with ``log``."""
+    """The offset at which a read of ``log`` begins."""
     start = _offset(log, seen, _of(starting, log.name, default))
     if start > seen.end:
         raise OffsetOutOfRange(f"startingOffsets {start}: {log.name} ends at {seen.end}")
@@ -143,7 +145,10 @@ def starting_point(
 
 
 def begin(name: str, start: int, first: int, options: ReadOptions) -> int:
-    """``start``, or what is left if the log has lost what stood there."""
+    """The offset ``start``, or ``first`` if the log no longer has ``start`` and options allow that.
+
+    Raises Trimmed if they do not.
+    """
     if start >= first:
         return start
     if options.fail_on_data_loss:
@@ -160,7 +165,7 @@ def _of(places: Places, name: str, default: Place) -> Place:
 
 def _offset(log: Planned, seen: Seen, place: Place) -> int:
     if isinstance(place, Moment):
-        # The end may have moved since: a plan keeps to what it saw.
+        # The end may have moved since: a plan keeps to the ends that it saw.
         return min(max(log.offset_at(place.us), seen.first), seen.end)
     if place == "earliest":
         return seen.first
@@ -171,7 +176,7 @@ def _offset(log: Planned, seen: Seen, place: Place) -> int:
 
 
 def split(spans: Sequence[Span], options: ReadOptions) -> list[Range]:
-    """Parts of about the same size, in the order of the logs and their offsets."""
+    """The spans, cut into parts of about the same size, in the order of the logs and offsets."""
     total = sum(span.records for span in spans)
     size = sum(span.records * span.record_bytes for span in spans)
     part_bytes = min(max(size / PARTS, PART_BYTES), PART_BYTES_MAX)
@@ -194,8 +199,11 @@ def split(spans: Sequence[Span], options: ReadOptions) -> list[Range]:
 
 
 def _first_turn(spans: Sequence[Span]) -> int:
-    """Most portions of a stream are one part: they are not all to begin with the same replica, nor
-    those whose size is a multiple of the number of replicas."""
+    """The turn of the first part of a plan.
+
+    Most portions of a stream are one part. They must not all begin with the same replica, nor must
+    portions whose size is a multiple of the number of replicas.
+    """
     return crc32(repr([(span.log, span.start, span.stop) for span in spans]).encode())
 
 
@@ -203,7 +211,7 @@ def _first_turn(spans: Sequence[Span]) -> int:
 
 
 def offsets_of(points: Mapping[str, Point]) -> dict[str, dict[str, str | int]]:
-    """As Spark keeps them. It compares their text, so the order is always the same."""
+    """The points as Spark keeps them. Spark compares their text, so their order is always one."""
     return {
         log: {name: value for name, value in points[log]._asdict().items() if value is not None}
         for log in sorted(points)
@@ -211,7 +219,7 @@ def offsets_of(points: Mapping[str, Point]) -> dict[str, dict[str, str | int]]:
 
 
 def points_of(offsets: Mapping[str, Mapping[str, str | int]]) -> dict[str, Point]:
-    """What :func:`offsets_of` made."""
+    """The points that :func:`offsets_of` encoded. Raises InvalidArgument for other offsets."""
     try:
         return {
             log: Point(
@@ -237,10 +245,10 @@ def recreated(log: str, before: str, now: str) -> LogRecreated:
 def advance(
     began: Mapping[str, Point], target: Mapping[str, Seen], most: Mapping[str, int] | None
 ) -> dict[str, Point]:
-    """Where the next portion ends: at ``target``, or after ``most`` records of each log.
+    """The end of the next portion: at ``target``, or after ``most`` records of each log.
 
-    A log that was not there before comes in with its first record, and is read from the next
-    portion on: so what a portion reads follows from its two ends alone.
+    A log that was not there before comes in with its first offset, and is read from the next
+    portion on: so the two ends of a portion alone determine what it reads.
     """
     points = {}
     for log, seen in target.items():
@@ -261,10 +269,10 @@ def advance(
 
 
 def portion_start(log: str, began: Point | None, ended: Point) -> int | None:
-    """Where a portion begins that ends at ``ended``; None if it has nothing of the log.
+    """The start of the portion that ends at ``ended``; None if it has no records of the log.
 
-    ``began`` is what Spark takes for its beginning. Of a first portion that is repeated it is where
-    a stream would begin now.
+    ``began`` is the start that Spark has for the portion. For a first portion that is repeated it
+    is the offset at which a stream would begin now.
     """
     if began == ended or ended.start == ended.offset:
         return None
@@ -278,10 +286,11 @@ def portion_start(log: str, began: Point | None, ended: Point) -> int | None:
 
 
 def shares(backlog: Mapping[str, int], most: int, turn: int) -> dict[str, int]:
-    """``most`` records in all: one of each log, and the others by how many it has waiting.
+    """The number of records of each log, ``most`` in all: one of each log, and the others in
+    proportion to the records that it has waiting.
 
-    If there are more logs than that they take turns: ``turn`` rises by ``most`` from one portion to
-    the next.
+    If there are more logs than ``most`` they take turns: ``turn`` rises by ``most`` from one
+    portion to the next.
     """
     if sum(backlog.values()) <= most:
         return dict(backlog)
@@ -292,7 +301,7 @@ def shares(backlog: Mapping[str, int], most: int, turn: int) -> dict[str, int]:
     taken: dict[str, int] = {}
     left = free = most - len(backlog)
     others = sum(backlog.values()) - len(backlog)
-    # The longest first: they have room for what is rounded up.
+    # The logs with most records come first: they have room for shares that are rounded up.
     for log, waiting in sorted(backlog.items(), key=lambda item: -item[1]):
         share = min(left, -(-free * (waiting - 1) // others))
         taken[log] = 1 + share

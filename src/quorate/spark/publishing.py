@@ -1,7 +1,7 @@
-"""What the driver does with what its tasks staged: one publish for each log, each of them once.
+"""The driver's part of a write: one publish in each log makes the staged rows visible, once.
 
-A log knows a repeat again by the number of the batch and by the digest. With several logs, all are
-asked before the first publish: if one of them has other rows, no other log gets any.
+A log recognises a repeat by the number of the batch and by the digest. With several logs, all are
+asked before the first publish: if one log has other rows, no other log gets any.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Write", "gathered", "publish_job", "publish_portion", "publish_transaction"]
 
-# A batch of that number is published, and not, or not known to be, with these rows.
+# The errors of a batch whose number is published, and not, or not known to be, with these rows.
 REPEATED = (Duplicate, ReplayMismatch)
 
 
 class Addition(NamedTuple):
-    """What all tasks of a write staged in one log."""
+    """The parts that all tasks of a write staged in one log."""
 
     parts: list[Part]
-    # The log took some of it, so the batch was not published then.
+    # The log took some chunks, so the batch was not published then.
     accepted: bool
 
     @property
@@ -43,25 +43,29 @@ class Addition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """All that the tasks of a write staged."""
+    """The rows that all tasks of a write staged, by log."""
 
     app: str
     batch_id: int
-    # By log, in the order of their names.
+    # Additions by log, in the order of the names of the logs.
     additions: dict[str, Addition]
-    # Of all of them together: that of one log changes with the rows of another.
+    # One digest for all logs together: a log's publish differs if the rows of another log differ.
     digest: bytes
 
 
 class Refusal(NamedTuple):
-    """A log has the batch, or a later one, and not with these rows, as far as is known."""
+    """The refusal of a log that has the batch, or a later one, and not, as far as known, with
+    these rows."""
 
     log: Log
     error: Duplicate | ReplayMismatch
 
 
 def gathered(written: Sequence[Written], app: str, batch_id: int, log: str | None) -> Write:
-    """``log`` is written to also if there are no rows: so it remembers that there were none."""
+    """The write that the messages of all tasks add up to.
+
+    ``log`` gets a publish also if there are no rows: so it remembers that there were none.
+    """
     by_log: dict[str, list[Share]] = {} if log is None else {log: []}
     for message in written:
         for name, share in message.shares.items():
@@ -85,16 +89,21 @@ def _sum_of(digests: Iterator[Digest]) -> Digest:
 
 
 def publish_job(write: Write, cluster: Cluster) -> None:
-    """Of a job without a name. It is never known again, so the logs need not remember it for
-    long."""
+    """Publish the rows of a job without a name.
+
+    Such a job is never repeated under its id, so the logs need not remember it for long.
+    """
     with cluster.client() as client:
         for refusal in _refusals(write, _logs(client, write), once=True):
             raise refusal.error
 
 
 def publish_portion(write: Write, cluster: Cluster, *, keep_first: bool) -> None:
-    """Of a stream. A log that has other rows keeps them; unless that is what was asked for, it is
-    told, and no log gets anything."""
+    """Publish a portion of a stream.
+
+    A log that has published other rows keeps them. Unless ``keep_first`` asks for that, this is an
+    error, and no log gets a row.
+    """
     with cluster.client() as client:
         logs = _logs(client, write)
         if not keep_first and len(logs) > 1:
@@ -107,8 +116,11 @@ def publish_portion(write: Write, cluster: Cluster, *, keep_first: bool) -> None
 
 
 def publish_transaction(write: Write, cluster: Cluster) -> None:
-    """A version that all logs have, or a later one, is passed over with a warning. What only some
-    of them have is completed, if it is the same."""
+    """Publish the rows of a transaction.
+
+    If all logs have the version, or a later one, it is passed over with a warning. A version that
+    only some logs have is completed, if their rows are the same.
+    """
     with cluster.client() as client:
         logs = _logs(client, write)
         if len(logs) > 1:
@@ -136,7 +148,7 @@ def _pass_over(write: Write, refusal: Refusal) -> None:
         f"written: "
     )
     if isinstance(refusal.error, Duplicate) and write.additions[refusal.log.name].accepted:
-        # Somebody else wrote a later version meanwhile. Nobody skipped these rows on purpose.
+        # Another run wrote a later version meanwhile. These rows were not skipped on purpose.
         raise Duplicate(
             f"{told}version {reached} was published after this write had begun. Whether another "
             f"run wrote the same rows is not known any more"
@@ -153,8 +165,8 @@ def _logs(client: Client, write: Write) -> list[Log]:
 
 
 def _judged_ahead(write: Write, logs: Sequence[Log]) -> dict[str, Refusal | None]:
-    """What the logs that have published the batch, or a later one, will say; None: that they have
-    these very rows."""
+    """The expected refusal of each log that has published the batch, or a later one; None for a log
+    that has these very rows."""
     found = zip(logs, last_publications(logs, write.app), strict=True)
     return {
         log.name: _judged(write, log, last)
@@ -180,8 +192,11 @@ def _judged(write: Write, log: Log, last: Publication) -> Refusal | None:
 
 
 def _refusals(write: Write, logs: Sequence[Log], *, once: bool = False) -> Iterator[Refusal]:
-    """Publish in one log after the other. The same batch with the same rows is answered as the
-    first time; whoever is given a refusal decides whether to go on."""
+    """Publish in one log after the other, and yield the refusals.
+
+    The same batch with the same rows is answered as the first time. The caller decides at each
+    refusal whether to go on.
+    """
     for log in logs:
         parts = write.additions[log.name].parts
         try:

@@ -1,7 +1,7 @@
-"""What a task does: read one range of a log into the columns that were asked for.
+"""The work of a read task: one range of a log becomes the columns that the query asks for.
 
-It connects when it begins and leaves nothing behind: the worker's process is used again, perhaps
-for another cluster.
+A task connects when it begins and leaves no state behind: Spark uses the worker's process again,
+perhaps for another cluster.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ["read_replicated", "shaped"]
 def read_replicated(
     part: Range, options: ReadOptions, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The records of ``part``, all of them: a task that cannot have them fails."""
-    assert options.cluster is not None  # for the type checker: it is no data directory
+    """The records of ``part``, all of them: a task that cannot read them all fails."""
+    assert options.cluster is not None  # for the type checker: this is no data directory
     begin_task()
     with options.cluster.client() as client:
         log = client.log(part.log)
@@ -44,7 +44,7 @@ def read_replicated(
 def shaped(
     batches: Iterable[pa.RecordBatch], part: Range, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The records of ``part``, as Spark wants them. Raises Corrupt if one is missing."""
+    """The records of ``part``, as Spark expects them. Raises Corrupt if one is missing."""
     shape = Shape(schema, part.log)
     return map(shape, gathered(_counted(batches, part), shape.needs))
 

@@ -1,4 +1,4 @@
-"""A Spark session with what the format ``quorate`` needs, on a machine as it is."""
+"""A Spark session that can run the format ``quorate``, without any set-up of the machine."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["session"]
 
-# The first whose streams can be told how much to take at a time.
+# The first version whose streams accept a limit on the size of a portion.
 PYSPARK_MIN = (4, 2)
 INSTALL = "install it with: pip install 'quorate[spark]'"
-# Only errors: Spark has much to say when it starts.
+# Logs errors only: Spark logs much when it starts.
 LOGGING = Path(__file__).with_name("log4j2.properties")
-# Spark makes one method of a whole stage. Parsing with checks is soon too long for Java's compiler
-# by default, and then interpreted for ever.
+# Spark makes one Java method of a whole stage. A stage that parses and checks is soon longer than
+# the methods that Java compiles by default, and then it is interpreted for ever.
 COMPILE_LONG_METHODS = "-XX:-DontCompileHugeMethods"
 
 
@@ -37,9 +37,9 @@ def session(
 
     ``master`` is as Spark knows it: "local[4]", "spark://host:7077"; without it Spark decides: all
     cores of this machine, unless ``spark-submit`` was told otherwise. ``remote`` is a Spark Connect
-    server instead: "sc://host:15002". ``config`` goes before what is set here.
+    server instead: "sc://host:15002". ``config`` takes precedence over the settings made here.
 
-    Workers run the Python that runs this. Java is the system's if it is 17 or newer, otherwise the
+    Workers run the Python of this process. Java is the system's if it is 17 or newer, otherwise the
     one that the extra ``spark`` brings. Raises ImportError if PySpark is missing or too old,
     RuntimeError without a Java.
     """
@@ -72,8 +72,8 @@ def _require_pyspark() -> None:
 
 
 def _prepare(environment: os._Environ[str]) -> None:
-    """For the Java process that is about to start, and the workers that it starts."""
-    # Spark would take whatever is called python3 on the PATH.
+    """Set ``environment`` for the Java process that is about to start, and for its workers."""
+    # Without this, Spark takes the first python3 on the PATH.
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     home = java_home(environment)
     if home is not None:
@@ -83,7 +83,7 @@ def _prepare(environment: os._Environ[str]) -> None:
 def _java_settings() -> dict[str, str]:
     logging = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
     return {
-        # It would overwrite what a program prints.
+        # The progress bar would overwrite the output of a program.
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"{logging} {COMPILE_LONG_METHODS}",
         "spark.executor.extraJavaOptions": COMPILE_LONG_METHODS,

@@ -1,11 +1,11 @@
-"""Writing frames and streams to logs: tasks stage, the driver publishes, all of it or nothing.
+"""Writers of frames and streams to logs: tasks stage rows, the driver publishes all or none.
 
-A log that gets several rows gets them at once. Of several logs each has its own publish: a failure
-in between is mended by the repeat, which finds some of them published. How that is done, and what
-a repeat with other rows comes to, is in ``publishing``.
+All rows of a write become visible in a log at once. Each of several logs has its own publish: a
+failure in between is mended by the repeat, which finds some logs published. ``publishing`` has the
+details, also of a repeat with other rows.
 
-Spark makes the writer of a stream anew for every commit: only what tasks tell gets there. It may
-call ``abort`` after a commit that took effect; so ``abort`` never undoes anything.
+Spark makes the writer of a stream anew for every commit: the commit knows only the messages of the
+tasks. Spark may call ``abort`` after a commit that took effect: ``abort`` never undoes a publish.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ADVICE = (
 def batch_writer(
     given: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> QuorateBatchWriter:
-    """On the driver, before anything is run."""
+    """The writer of a batch, made on the driver before a task runs."""
     with codes_told():
         if overwrite:
             raise InvalidArgument(
@@ -70,7 +70,8 @@ def batch_writer(
 def stream_writer(
     given: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> QuorateStreamWriter:
-    """On the driver, for each portion and again for its commit: so it asks nobody."""
+    """The writer of a stream, made on the driver for each portion and again for its commit: so this
+    sends no request to the cluster."""
     with codes_told():
         if overwrite:
             raise InvalidArgument(
@@ -84,7 +85,8 @@ def stream_writer(
 
 
 class QuorateBatchWriter(DataSourceArrowWriter):
-    """One save. Tasks and the commit have copies of it, so they share what it drew."""
+    """Writes the rows of one save. Tasks and the commit have copies of it, so they share its job
+    id."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -101,7 +103,7 @@ class QuorateBatchWriter(DataSourceArrowWriter):
             return Written(self._app, self._batch_id, shares, in_query(context))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """With a transaction, what is published already stays as it is."""
+        """Publish the rows of all tasks. The published rows of a transaction stay as they are."""
         with codes_told():
             found = _all_written(messages)
             if self._options.transaction is not None:
@@ -114,13 +116,16 @@ class QuorateBatchWriter(DataSourceArrowWriter):
                     "when Spark repeats the batch after a failure, they are written twice",
                     stacklevel=2,
                 )
-            # Nobody will ask whether there were rows.
+            # A log without rows gets no publish: no repeat will ask it whether there were rows.
             write = gathered(found, self._app, self._batch_id, log=None)
             publish_job(write, self._options.cluster)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Of a job without a name everything is dropped: tasks that were killed have said nothing.
-        Another run may be at work on the same transaction: what it staged is left to it."""
+        """Drop the staged rows of a write that failed.
+
+        For a job without a name, all attempts are dropped: tasks that were killed sent no message.
+        Another run may be at work on the same transaction: the chunks that it staged are kept.
+        """
         found = _written(messages)
         staged = _attempts(found)
         if self._options.transaction is None:
@@ -132,7 +137,7 @@ class QuorateBatchWriter(DataSourceArrowWriter):
 
 
 class QuorateStreamWriter(DataSourceStreamArrowWriter):
-    """One portion of a stream. The log knows it again by the query and its number."""
+    """Writes one portion of a stream. A log recognises a portion by the query and its number."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -159,20 +164,23 @@ class QuorateStreamWriter(DataSourceStreamArrowWriter):
                 raise type(error)(f"{error}; {ADVICE}") from None
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Another driver may be at work on the same portion: what it staged is left to it."""
+        """Drop the staged rows of the tasks that sent a message.
+
+        Another driver may be at work on the same portion: the chunks that it staged are kept.
+        """
         found = _written(messages)
         if found:
             _drop(_attempts(found), found[0].app, found[0].batch_id, self._options.cluster)
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
-    """A task that failed says nothing."""
+    """The messages of the tasks that wrote their rows: a task that failed sends none."""
     return [message for message in messages if isinstance(message, Written)]
 
 
 def _all_written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
-    """Every task has said what it wrote, or what is published would not be all of it. Spark has at
-    least one task, also for a frame without partitions."""
+    """The messages of all tasks. Raises InvalidArgument if one is missing: the publish would not
+    have all rows. Spark runs at least one task, also for a frame without partitions."""
     found = _written(messages)
     if len(found) < len(messages) or not found:
         raise InvalidArgument(
@@ -182,7 +190,7 @@ def _all_written(messages: Sequence[WriterCommitMessage | None]) -> list[Written
 
 
 def _attempts(written: Iterable[Written]) -> list[tuple[str, bytes | None]]:
-    """The logs that they staged in, and as whom."""
+    """The logs that the tasks staged rows in, each with the id of the attempt."""
     return [
         (log, share.part.attempt) for message in written for log, share in message.shares.items()
     ]
@@ -191,8 +199,11 @@ def _attempts(written: Iterable[Written]) -> list[tuple[str, bytes | None]]:
 def _drop(
     staged: Iterable[tuple[str, bytes | None]], app: str, batch_id: int, cluster: Cluster
 ) -> None:
-    """Give back the room of what was staged, by one attempt or by all. Nobody sees it, and in the
-    end it expires: so what goes wrong here is not to hide why the write failed."""
+    """Drop the chunks that an attempt, or for None all attempts, staged, to free their room.
+
+    No reader sees staged chunks, and in the end they expire: so an error here must not hide why the
+    write failed.
+    """
     with suppress(QuorateError), cluster.client() as client:
         for log, attempt in staged:
             with suppress(LogNotFound):

@@ -1,4 +1,4 @@
-"""Which columns a frame may have that is written to a log: checked before a task is started."""
+"""The columns that a frame may have to be written to a log, checked before a task is started."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ACCEPTED", "check_columns"]
 
-# What may stand in each column, in words.
+# The types that each column may have, in the words of an error.
 ACCEPTED = {
     "value": "binary or string",
     "key": "binary or string",
@@ -28,7 +28,7 @@ ACCEPTED = {
     "timestamp": "timestamp",
     "log": "string",
 }
-# Columns of a frame that was read from a log, which the next log gives anew.
+# Columns of a frame that was read from a log. The log that is written to gives them anew.
 GIVEN_BY_LOGS = ("partition", "offset", "appendTime")
 
 

@@ -1,4 +1,4 @@
-"""The options of a write, checked before anything is asked of anybody."""
+"""The options of a write, checked before a request is sent to the cluster."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["Transaction", "WriteOptions", "parse_write_options"]
 TRANSACTION = ("txnAppId", "txnVersion")
 MISMATCH = "replayMismatch"
 NAMES = (*CLUSTER_NAMES, "log", "path", *TRANSACTION, MISMATCH)
-# Spark's own, which it passes on.
+# Options of Spark itself, which it passes on to the format.
 STREAM_NAMES = ("checkpointLocation", "queryName")
 
 _MISMATCHES: dict[str, Literal["fail", "keepFirst"]] = {"fail": "fail", "keepFirst": "keepFirst"}
 
 
 class Transaction(NamedTuple):
-    """Under which a write is known again: the same version, or a lower one, is not written."""
+    """The id of a write. A log recognises it: the same version, or a lower one, is not written."""
 
     app: str
     version: int
@@ -34,18 +34,18 @@ class Transaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where rows go, and what a repeat does."""
+    """The cluster and log that rows are written to, and the effect of a repeated write."""
 
     cluster: Cluster
-    # None: every row says so itself, in its column log.
+    # None: every row names its log, in its column log.
     log: str | None
     transaction: Transaction | None = None
-    # What to do when a portion is repeated with other rows than were published.
+    # The effect of a portion that is repeated with other rows than were published.
     mismatch: Literal["fail", "keepFirst"] = "fail"
 
 
 def parse_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Raises InvalidArgument for anything that cannot be meant."""
+    """The options of a write. Raises InvalidArgument for an unknown, missing or invalid option."""
     check_names(given, (*NAMES, *STREAM_NAMES) if streaming else NAMES)
     lowered = {name.lower(): value.strip() for name, value in given.items()}
     options = {name: lowered[name.lower()] for name in NAMES if name.lower() in lowered}
@@ -64,7 +64,7 @@ def parse_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOp
 
 
 def _log(options: Mapping[str, str]) -> str | None:
-    """``.save("orders")`` sets the path."""
+    """The log that is written to; ``.save("orders")`` names it by the path. None: a column does."""
     log, path = options.get("log"), options.get("path")
     if log and path:
         raise InvalidArgument(f"log = {log!r} and path = {path!r}: one of them is enough")

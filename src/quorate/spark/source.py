@@ -1,4 +1,4 @@
-"""The format ``quorate``: what Spark creates, once for each ``load`` and each ``save``.
+"""The format ``quorate``: the data source that Spark creates for each ``load`` and each ``save``.
 
 ::
 
@@ -6,8 +6,8 @@
         "log", "orders"
     ).load()
 
-There is no ``pushFilters``: a DataFrame that is used twice would be answered with the filters of
-the other use. A range is an option, and a narrower schema reads fewer columns.
+There is no ``pushFilters``: a DataFrame that is used twice would get the filters of the other use.
+To read less, a range is an option, and a narrower schema reads fewer columns.
 """
 
 from __future__ import annotations
@@ -48,8 +48,11 @@ __all__ = ["QuorateBatchReader", "QuorateDataSource"]
 
 
 class QuorateDataSource(DataSource):
-    """Register it with ``spark.dataSource.register`` where Spark does not find it by itself: it
-    looks for installed packages only, not into what comes with ``--py-files``."""
+    """The data source ``quorate``.
+
+    Register it with ``spark.dataSource.register`` where Spark does not find it by itself: Spark
+    searches installed packages only, not the files that come with ``--py-files``.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -76,7 +79,7 @@ class QuorateDataSource(DataSource):
 
 
 class QuorateBatchReader(DataSourceReader):
-    """A range of each log, pinned when the query is planned. A DataFrame keeps its plan."""
+    """Reads a range of each log, pinned when the query is planned. A DataFrame keeps its plan."""
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -91,13 +94,13 @@ class QuorateBatchReader(DataSourceReader):
         if options.path is not None:
             with stored_logs(options.path, options.logs) as stored:
                 return _ranges(stored, options)
-        assert options.cluster is not None  # for the type checker: it was checked
+        assert options.cluster is not None  # for the type checker: the options were checked
         with ClusterLogs(options.cluster) as logs:
             logs.check_node(options.read_from)
             return _ranges(logs.all(options.logs), options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Spark calls it without a part if there is none."""
+        """The records of one part. If a plan has no parts, Spark calls this once, with None."""
         read = read_replicated if self._options.path is None else read_stored
         with codes_told():
             if partition.value is not None:

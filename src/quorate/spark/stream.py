@@ -1,11 +1,12 @@
-"""Reading logs as a stream: what comes next, portion by portion.
+"""The reader of logs as a stream: it plans and reads portion by portion.
 
 Spark keeps the offsets in the checkpoint and repeats a portion after a failure with the ends that
-it had. They name the life of each log, so that a repeat never reads another log's records.
+it had. The offsets name the incarnation of each log, so that a repeat never reads another log's
+records.
 
-Where a portion begins Spark knows from the one before it. For the first one it asks again where to
-begin, also after a restart, when the options, or the time, say something else: so its end has its
-start with it.
+Spark knows the start of a portion from the end of the portion before. For the first portion it asks
+again where to begin, also after a restart, when the options, or the time, lead to another offset:
+so the end of the first portion includes its start.
 """
 
 from __future__ import annotations
@@ -55,20 +56,22 @@ if TYPE_CHECKING:
 
 __all__ = ["QuorateStreamReader"]
 
-# Between two looks at logs that do not grow: little beside what Spark needs for a portion.
+# Seconds between two looks at logs that do not grow: little beside the time that Spark needs for a
+# portion.
 IDLE_S = 0.05
 
 
 class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One process on the driver asks it for all portions; others, in the workers, only read."""
+    """Reads logs as a stream. One copy, in a process on the driver, plans all portions; the copies
+    in the workers only read."""
 
     def __init__(self, given: Mapping[str, str], asked: StructType) -> None:
-        # Checked by the first question: an error in here Spark hides behind one of its own.
+        # Checked by the first call: Spark hides an error in here behind one of its own.
         self._given = given
         self._asked = asked
-        # Opened by the first question; never in a worker.
+        # Opened by the first call that plans; never in a worker.
         self._logs: ClusterLogs | None = None
-        # Where a query that takes what there is now has to stop; None if it goes on.
+        # The ends of the logs at which an availableNow query stops; None if the query goes on.
         self._target: dict[str, Seen] | None = None
 
     @cached_property
@@ -79,7 +82,7 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _schema(self) -> pa.Schema:
         return arrow_schema(self._asked)
 
-    # -- what comes next -----------------------------------------------------------------------
+    # -- the ends of portions ------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
         with codes_told():
@@ -102,7 +105,7 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._check_kept(began, target)
             end = advance(began, target, self._most(began, target, limit))
         if end == began and self._target is None:
-            # Spark asks again at once; a cluster has better things to do than to answer.
+            # Spark asks again at once, and each time the cluster would have to answer.
             time.sleep(IDLE_S)
         return offsets_of(end)
 
@@ -120,19 +123,22 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._target = self._look()
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Where the logs end, whatever a portion may take: progress shows it beside the offset that
-        was reached, and the difference is the lag."""
+        """The ends of the logs, however little a portion may take: progress shows them beside the
+        offsets that were reached, and the difference is the lag."""
         with codes_told():
             seen = self._look()
             return offsets_of({log: Point(one.incarnation, one.end) for log, one in seen.items()})
 
     def _ahead(self) -> dict[str, Seen]:
-        """The logs, as far as they are to be read. Spark asks for a target before it asks where to
-        begin: what is appended in between, and logs that are made then, lie behind it."""
+        """The logs, up to the offsets where the query stops.
+
+        Spark asks for a target before it asks where to begin: records that are appended in between,
+        and logs that are made then, lie behind the target.
+        """
         return self._look() if self._target is None else self._target
 
     def _look(self) -> dict[str, Seen]:
-        """All logs that belong to it at this moment."""
+        """All logs that belong to the stream now, with their offsets."""
         logs, wanted = self._cluster(), self._options.logs
         found = {}
         for name in logs.names(wanted):
@@ -148,13 +154,13 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _cluster(self) -> ClusterLogs:
         if self._logs is None:
             options, _ = self._options, self._schema
-            assert options.cluster is not None  # for the type checker: it was checked
+            assert options.cluster is not None  # for the type checker: the options were checked
             self._logs = ClusterLogs(options.cluster)
             self._logs.check_node(options.read_from)
         return self._logs
 
     def _check_kept(self, began: Mapping[str, Point], target: Mapping[str, Seen]) -> None:
-        """A log that was read must still be there."""
+        """Raise an error if a log of the checkpoint is gone, or left out by the option ``log``."""
         for name in began.keys() - target.keys():
             self._cluster().find(name).first_offset(began[name].incarnation)
             raise InvalidArgument(
@@ -165,7 +171,7 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _most(
         self, began: Mapping[str, Point], target: Mapping[str, Seen], limit: ReadLimit
     ) -> dict[str, int] | None:
-        """How many records of each log the next portion may have; None if all."""
+        """The most records of each log that the next portion may have; None: all records."""
         backlog = {
             name: seen.end - began[name].offset
             for name, seen in target.items()
@@ -177,18 +183,18 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows):
             turn = sum(point.offset for point in began.values())
             most = shares(backlog, limit.max_rows, turn)
-        # Spark passes on one limit, and both may be set.
+        # Spark passes on only one limit, and the options may set both.
         bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.bytes_max
         return most if bytes_max is None else self._fitting(began, most, bytes_max)
 
     def _fitting(
         self, began: Mapping[str, Point], most: Mapping[str, int], bytes_max: int
     ) -> dict[str, int]:
-        """Of ``most`` what has about ``bytes_max`` bytes; one record of each log at least, or it
-        would never end."""
+        """The part of ``most`` that has about ``bytes_max`` bytes; at least one record of each log,
+        or the stream would never end."""
         fitting = {}
         left, waiting = bytes_max, sum(most.values())
-        # Those with few records first: what they leave is for the others.
+        # Logs with few records come first: the bytes that they leave are for the others.
         for name, records in sorted(most.items(), key=lambda item: item[1]):
             if records:
                 start, share = began[name].offset, left * records // waiting
@@ -222,7 +228,7 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield from read_replicated(partition.value, self._options, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: what was read stays where it is."""
+        """Do nothing: records stay in the log after they were read."""
 
     def stop(self) -> None:
         if self._logs is not None:
@@ -231,8 +237,11 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _check_past(starting: Places) -> None:
-    """A stream begins at an offset. A time to come has none: all that is appended until then would
-    be read as well."""
+    """Raise InvalidArgument if a stream is to begin at a time that is yet to come.
+
+    A stream begins at an offset, and a time to come has none: all records that are appended until
+    then would be read as well.
+    """
     now = datetime.now(UTC)
     if isinstance(starting, Moment) and starting.us > now.timestamp() * 1_000_000:
         raise InvalidArgument(

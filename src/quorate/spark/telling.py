@@ -1,4 +1,4 @@
-"""Errors on their way through Spark, which passes on their text and nothing else."""
+"""The codes of errors that pass through Spark, which hands on the text of an error and no more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["codes_told"]
 
 @contextmanager
 def codes_told() -> Iterator[None]:
-    """An error leaves with its code in front: whoever sees the text can look it up."""
+    """Put the code of each error in front of its text, so that a reader can look the code up."""
     try:
         yield
     except QuorateError as error:

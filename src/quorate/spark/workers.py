@@ -1,4 +1,4 @@
-"""Python workers of Spark: forked with all that is imported, and used for task after task."""
+"""Python workers of Spark: forked with all imported modules, and used for task after task."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ _begun = False
 
 
 def begin_task() -> None:
-    """Spark collects garbage after every task. What is imported never becomes garbage, and to go
-    through all of it takes longer than many a task: so it is set aside, once in each worker."""
+    """Exclude all imported modules from garbage collection, once in each worker.
+
+    Spark collects garbage after every task. Imported modules never become garbage, and to go
+    through all of them takes longer than many a task.
+    """
     global _begun
     if not _begun and TaskContext.get() is not None:
         _begun = True

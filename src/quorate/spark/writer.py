@@ -1,7 +1,7 @@
-"""What a task does with its rows: stage them, as chunks that nobody sees yet.
+"""The work of a write task: it stages its rows, as chunks that no reader sees yet.
 
-It connects when it begins and leaves nothing behind. Each try to write a partition draws an id of
-its own: of a task that failed, or was started twice, only one is named by the publish.
+A task connects when it begins and leaves no state behind. Each attempt to write a partition draws
+an id of its own: if a task failed, or was started twice, the publish names only one attempt.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Share", "Target", "Written", "in_query", "stage_rows", "task_context", "task_of_query"]
 
-# A chunk has at least so many bytes, but for the last, and where the next row is a large one.
+# The least bytes of a chunk, but for the last, and for one before a large row.
 CHUNK_BYTES = 1 << 20
 
-# What Spark tells tasks about their query. It is written down nowhere but in Spark's source.
+# The properties in which Spark tells tasks about their query. Only Spark's source documents them.
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
 
 
 class Target(NamedTuple):
-    """What the chunks of a task are staged for."""
+    """The write and the partition that the chunks of a task are staged for."""
 
-    # The query, the job, or what the option txnAppId says.
+    # The id of the query, the name of the job, or the value of the option txnAppId.
     app: str
     run: bytes
     batch_id: int
@@ -60,23 +60,24 @@ class Target(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a task staged in one log."""
+    """The rows that a task staged in one log."""
 
     part: Part
     digest: Digest
-    # The log took some of it. Otherwise it said at once that this or a later batch is published.
+    # The log took some chunks. Otherwise it answered at once that this or a later batch is
+    # published.
     accepted: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a task tells the driver: all that the driver ever learns of it."""
+    """The commit message of a task: all that the driver ever learns of the task."""
 
     app: str
     batch_id: int
-    # By log; one that got no rows is not there.
+    # Shares by log; a log that got no rows is left out.
     shares: dict[str, Share] = field(default_factory=dict)
-    # Whether a streaming query had it written.
+    # A streaming query runs the task.
     in_query: bool = False
 
 
@@ -88,12 +89,12 @@ def task_context() -> TaskContext:
 
 
 def in_query(context: TaskContext) -> bool:
-    """Whether a streaming query is behind it, be it by foreachBatch."""
+    """True if a streaming query runs the task, directly or by foreachBatch."""
     return context.getLocalProperty(QUERY_ID) is not None
 
 
 def task_of_query(context: TaskContext) -> Target:
-    """Raises InvalidArgument if Spark does not say what it always said."""
+    """The target of a task of a stream. Raises InvalidArgument if Spark lacks a property."""
     found = {name: context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID)}
     missing = [name for name, text in found.items() if not text]
     if missing:
@@ -115,9 +116,10 @@ def task_of_query(context: TaskContext) -> Target:
 def stage_rows(
     batches: Iterator[pa.RecordBatch], options: WriteOptions, target: Target
 ) -> dict[str, Share]:
-    """What was staged in each log. A log that is not there is an error: none is created.
+    """Stage the rows of a task, and return its share in each log.
 
-    Of a try that fails nothing is left: the next one needs the room.
+    A log that does not exist is an error: no log is created. An attempt that fails drops the chunks
+    that it staged: the next attempt needs the room.
     """
     begin_task()
     attempt = uuid4().bytes
@@ -150,14 +152,14 @@ class _Lane:
 
     def __init__(self, log: Log, target: Target, attempt: bytes, now_us: int) -> None:
         self.stager = Stager(log, Chunk(*target, attempt, 0))
-        # A larger chunk is refused.
+        # The log refuses a chunk with more bytes.
         self._limit = largest_chunk(log)
         self._partition = target.partition
         self._attempt = attempt
-        # For rows that have no time.
+        # The time of rows that have none.
         self._now_us = now_us
         self._digest = NOTHING
-        # Too few to be a chunk.
+        # Rows that are too few for a chunk, and their bytes.
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
 
@@ -174,7 +176,7 @@ class _Lane:
             self._waiting[-1] = copied(self._waiting[-1])
 
     def finish(self) -> Share:
-        """There was at least one row."""
+        """Send the last rows and return the share of the task, which has at least one row."""
         if self._waiting:
             self._send()
         self.stager.finish()
