@@ -35,7 +35,7 @@ CEILINGS: dict[str, tuple[float, float]] = {
     "client": (21.5, 18.0),
     "demo": (16.5, 19.5),
     "net": (18.5, 18.0),
-    "pipeline": (11.5, 24.0),
+    "pipeline": (3.0, 4.0),
     "quorate": (12.0, 12.5),
     "raft": (14.5, 16.0),
     "replica": (22.0, 27.0),

@@ -147,7 +147,7 @@ def test_where_no_lock_keeps_it_out_another_run_loses_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(archiving, "write_aside", write_aside)
         ran = desk.run("archive", log, dest)
-    said = "another run has archived into" if noted else "was changed or removed by somebody else"
+    said = "another run has archived into" if noted else "was changed or removed by another process"
     assert (ran.status, said in ran.err) == (1, True), ran.err
     assert offsets(dest) == [1, 2, 4, 5]
     assert next_offset(dest) == (8 if noted else 6)

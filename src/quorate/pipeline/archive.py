@@ -1,8 +1,8 @@
-"""What an archive is: a directory of Parquet files, with a note of what they hold.
+"""An archive: a directory of Parquet files, with a note that describes them.
 
 The note lies in the directory itself, in a folder that readers pass over, beside the checkpoint of
-the query. So whoever goes on, or verifies, needs to say no more than which log and where; and what
-belongs together is moved and removed together.
+the query. So a command that goes on, or verifies, needs only the log and the directory; and files
+that belong together are moved and removed together.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ __all__ = [
 FOLDER = ".quorate"
 NOTE = f"{FOLDER}/archive.json"
 CHECKPOINT = f"{FOLDER}/checkpoint"
-# Whoever writes to the archive holds it.
+# The lock that a run holds while it writes to the archive.
 LOCK = f"{FOLDER}/lock"
-# The day on which the leader took a record: rising, so a portion has few of them.
+# The day on which the leader took a record: it only rises, so a portion has few different days.
 APPEND_DATE = "append_date"
 NO_FOLDERS = "none"
-# Names that begin so are passed over by readers of Parquet.
+# The first characters of names that readers of Parquet pass over.
 HIDDEN = (".", "_")
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The note."""
+    """The note of an archive: what the archive has, and how far it goes."""
 
     log: str
     incarnation: str
@@ -55,16 +55,16 @@ class Archive:
     schema: str | None
     # The column whose values are folders, or APPEND_DATE, or NO_FOLDERS.
     partition_by: str
-    # The first offset, and the one where it ends for good; None: it has no end.
+    # The first offset, and the offset where the archive ends for good; None: it has no end.
     start: int
     to: int | None
-    # All records before this offset are there, or set aside; the last portion of them begins at the
-    # other one, and may be repeated.
+    # All records before ``stop`` are in the archive, or set aside; the last portion of them begins
+    # at ``repeated_from``, and may be repeated.
     stop: int
     repeated_from: int
-    # Where those are that do not decode; None: there may be none.
+    # The directory of records that do not decode; None: all records must decode.
     bad: str | None
-    # What a record takes in the files, about; 0.0: not known yet.
+    # The mean bytes of a record in the files; 0.0: not known yet.
     record_bytes: float = 0.0
 
     @property
@@ -74,7 +74,7 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a command says an archive is. None: it does not say."""
+    """The properties of an archive that a command asks for. None: the command leaves it open."""
 
     decode: str | None = None
     schema: str | None = None
@@ -84,23 +84,25 @@ class Wanted:
 
 
 def bad_prefix(log: str, query: str) -> str:
-    """What the files of ``Archive.bad`` begin with: others may have the same place for theirs."""
+    """The first part of the names of the files in ``Archive.bad``, a directory that other archives
+    may use as well."""
     return f"{stem_of(log)}-{query.partition('-')[0]}-"
 
 
 def stem_of(log: str) -> str:
-    """What names of its files begin with: of a log, too, a name may begin as hidden ones do."""
+    """The first part of the names of a log's files. The name of a log may begin like a hidden file:
+    then a prefix makes its files visible."""
     return f"log{log}" if is_hidden(log) else log
 
 
 def is_hidden(name: str) -> bool:
-    """Whether readers pass over a file that is called so, from the directory on."""
+    """True if readers pass over the file ``name``, a path that begins in the directory."""
     return any(step.startswith(HIDDEN) for step in name.split("/"))
 
 
 def load(files: Files) -> Archive | None:
-    """The note of a directory; None if there is nothing in it. Raises InvalidArgument if it holds
-    something else."""
+    """The note of a directory; None if the directory is missing or has no visible files. Raises
+    InvalidArgument if it has visible files and no note."""
     text = files.read(NOTE)
     if text is None:
         strange = [name for name in files.matching("*") if not is_hidden(name)]
@@ -122,7 +124,7 @@ def save(files: Files, archive: Archive) -> None:
 
 
 def check_same(archive: Archive, log: str, incarnation: str, wanted: Wanted, where: str) -> None:
-    """Raise unless the archive in ``where`` is one of this log, and what was ``wanted``."""
+    """Raise an error unless the archive in ``where`` is of this log, and fits ``wanted``."""
     if archive.log != log:
         raise InvalidArgument(f"{where} is an archive of {archive.log}, not of {log}")
     if archive.incarnation != incarnation:

@@ -1,4 +1,4 @@
-"""How a record becomes a row of an archive, and where that row lies.
+"""The rows of an archive: their columns, made from those of records, and their folders.
 
 The same expressions make the rows that are written and, for a comparison, the rows that the log
 would give again.
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 __all__ = ["READ_COLUMNS", "Layout", "decoded_once", "quoted", "row_hash"]
 
-# What is read of the log.
+# The columns that are read from the log.
 READ_COLUMNS = f"{SOURCE_COLUMNS}, appendTime timestamp"
 
-# The columns of a record, and what they are called in an archive. A column of the schema that is
-# called the same goes before, and the record's gets the prefix.
+# The columns of a record, and their names in an archive. If a column of the schema has the same
+# name, it keeps the name, and the record's column gets the prefix.
 _OF_RECORD = {
     "offset": "offset",
     "key": "key",
@@ -57,11 +57,11 @@ _OF_RECORD = {
 }
 PREFIX = "record_"
 
-# Types whose values are no names for folders, and those of which the day is.
+# Types whose values cannot name a folder, and types whose day names it.
 NO_NAMES = (ArrayType, BinaryType, MapType, StructType)
 TIMES = (TimestampType, TimestampNTZType)
 _DAY_US = 86_400_000_000
-# Texts that are no names for folders: readers take the second one for null.
+# Texts that cannot name a folder: readers take the second one for null.
 _NO_FOLDER = ("", "__HIVE_DEFAULT_PARTITION__")
 
 
@@ -72,9 +72,9 @@ class Layout:
         self._schema = None if archive.schema is None else parse_schema(archive.schema)
         if self._schema is not None:
             _check_comparable(self._schema)
-        # What a value is decoded to.
+        # The columns that a value is decoded to.
         self._decoded = ["value"] if self._schema is None else self._schema.fieldNames()
-        # The record's own, as the archive calls them. Spark does not tell a from A.
+        # The names of the record's own columns in the archive. Spark does not tell a from A.
         taken = {name.lower(): name for name in self._decoded}
         self._own = {
             of_record: PREFIX + name if name in taken else name
@@ -87,7 +87,7 @@ class Layout:
                     f"be called {name}, and there is a column {taken[name]}: name one of the two "
                     f"otherwise"
                 )
-        # The column whose values are folders, and the one it is made of; None if there are none.
+        # The column whose values are folders, or None, and the column that it is made of.
         self.folder: str | None = None
         self._folder_of = ""
         if archive.partition_by != NO_FOLDERS:
@@ -99,19 +99,20 @@ class Layout:
 
     @property
     def folder_is_rising(self) -> bool:
-        """Whether neighbours in the log are neighbours in the folders."""
+        """True if neighbours in the log are neighbours in the folders."""
         return self._folder_of == self._own["appendTime"]
 
     def is_place_of(self, name: str) -> bool:
-        """Whether files of the archive are called so, from its directory on."""
+        """True if ``name``, a path from the directory on, is a place of files of the archive."""
         *folders, _ = name.split("/")
         if self.folder is None:
             return not folders
-        # Spark writes some characters of a name as others do in addresses.
+        # Spark escapes some characters of a folder's name, as in a URL.
         return [unquote(one.rpartition("=")[0]) for one in folders] == [self.folder]
 
     def _divide(self, by: str) -> None:
-        """A day is the folder of a time; any other value is its own."""
+        """Choose the folders for ``--partition-by``: the folder of a time is its day, that of any
+        other value is the value itself."""
         kinds = dict(self._kinds())
         names = {name.lower(): name for name in kinds}
         column = names.get(by.lower())
@@ -149,7 +150,7 @@ class Layout:
         ]
 
     def parsed(self, records: DataFrame) -> DataFrame:
-        """The rows of ``records``, which has READ_COLUMNS, with those that are refused."""
+        """The rows of ``records``, which has READ_COLUMNS; refused records are among them."""
         frame = decoded(records, "raw" if self._schema is None else "json", self._schema)
         own = [F.col(SOURCE)[field].alias(name) for field, name in self._own.items()]
         # The key before the value, as everywhere.
@@ -160,24 +161,25 @@ class Layout:
         column = F.col(quoted(self._folder_of))
         kind = rows.schema[self._folder_of].dataType
         if isinstance(kind, TIMES):
-            # By UTC: the day must not depend on where it runs.
+            # The day by UTC: it must not depend on the zone of the machine.
             micros, day = F.unix_micros(column.cast("timestamp")), F.lit(_DAY_US)
-            # Rounded down, also before 1970, and without a number that is less than the time.
+            # Rounded down, also before 1970; no number on the way is less than the time.
             days = F.call_function("div", micros, day) - (micros % day < 0).cast("int")
             return F.date_from_unix_date(days.cast("int"))
         return F.when(~column.isin(*_NO_FOLDER), column) if isinstance(kind, StringType) else column
 
     def in_order(self, rows: DataFrame) -> DataFrame:
-        """The rows of each task as files have them."""
+        """The rows of each task, in the order of the files: by folder, then by offset."""
         folders = [] if self.folder is None else [quoted(self.folder)]
         return rows.sortWithinPartitions(*folders, self.offset)
 
     def accepted(self, parsed: DataFrame) -> DataFrame:
-        """What is archived."""
+        """The rows that are archived."""
         return parsed.where(F.col(REFUSAL).isNull()).drop(VALUE, REFUSAL)
 
     def insisted(self, parsed: DataFrame, log: str) -> DataFrame:
-        """The same, if there is nothing to refuse: the first such record raises."""
+        """The rows that are archived, where no record may be refused: the first one that is raises
+        an error."""
         told = F.concat(
             F.col(REFUSAL)["code"],
             F.lit(f": {log} offset "),
@@ -192,7 +194,7 @@ class Layout:
         return parsed.withColumn(self.offset, offset).drop(VALUE, REFUSAL)
 
     def refused(self, parsed: DataFrame) -> DataFrame:
-        """What is set aside: the records as they were, and why."""
+        """The records that are set aside, as they were, with the reason."""
         return parsed.where(F.col(REFUSAL).isNotNull()).select(
             *(F.col(name).alias(_OF_RECORD[field]) for field, name in self._own.items()),
             F.col(VALUE).alias("value"),
@@ -201,19 +203,19 @@ class Layout:
 
 
 def decoded_once(parsed: DataFrame) -> DataFrame:
-    """The same. No filter passes what observes: it would decode each record again for every look
-    at it."""
+    """The rows of ``parsed``, behind an observation, which no filter passes: a filter that Spark
+    moved before the decoding would decode each record again for every look at it."""
     return parsed.observe("quorate_decoded", F.count(REFUSAL).alias("bad"))
 
 
 def quoted(name: str) -> str:
-    """``name`` where Spark expects an expression."""
+    """The expression that stands for the column ``name``, where Spark expects an expression."""
     ticked = name.replace("`", "``")
     return f"`{ticked}`"
 
 
 def _check_comparable(schema: StructType) -> None:
-    """Raise InvalidArgument if there is something in the schema that has no hash, or no file."""
+    """Raise InvalidArgument for a type in the schema that has no hash, or that no file can have."""
     for field in schema:
         for kind in _within(field.dataType):
             if isinstance(kind, VariantType):
@@ -231,7 +233,7 @@ def _check_comparable(schema: StructType) -> None:
 
 
 def _within(kind: DataType) -> Iterator[DataType]:
-    """The type itself, and all that it is made of."""
+    """The type itself, and all types that it is made of."""
     yield kind
     inner: list[DataType] = []
     if isinstance(kind, StructType):
@@ -245,7 +247,7 @@ def _within(kind: DataType) -> Iterator[DataType]:
 
 
 def row_hash(rows: DataFrame) -> Column:
-    """Of all that is in a row, however deep."""
+    """The hash of all values in a row, however deep."""
     cells: list[Column] = []
     for field in rows.schema:
         cells += _cells(F.col(quoted(field.name)), field.dataType)
@@ -253,8 +255,8 @@ def row_hash(rows: DataFrame) -> Column:
 
 
 def _cells(column: Column, kind: DataType) -> list[Column]:
-    """What to hash of a value. By itself a hash passes over null, also within, takes no account of
-    where a list ends, and cannot take a map."""
+    """The columns to hash for a value. By itself Spark's hash passes over null, also within a
+    value, takes no account of where a list ends, and cannot take a map."""
     if isinstance(kind, StructType):
         fields = [_cells(column.getField(field.name), field.dataType) for field in kind]
         return [column.isNull(), *itertools.chain.from_iterable(fields)]

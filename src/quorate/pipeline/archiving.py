@@ -1,9 +1,9 @@
-"""A log on its way into Parquet files.
+"""The query that archives a log into Parquet files.
 
-One streaming query. Each portion becomes files that are named by the offsets it covers, so a
+It is one streaming query. Each portion becomes files that are named by the offsets it covers, so a
 portion that is repeated after a crash takes its own place again. Then the archive's note says how
-far it goes. What is noted is in place, and nothing removes it: a portion that the query repeats
-although it is noted is left as it is.
+far the archive goes. Files of portions that are noted are in place, and no run removes them: a
+portion that the query repeats although it is noted is left as it is.
 """
 
 from __future__ import annotations
@@ -37,28 +37,29 @@ if TYPE_CHECKING:
 
 __all__ = ["Archived", "Pace", "extend"]
 
-# Of records, read for a portion: a crash repeats less than this.
+# The bytes of records that are read for a portion: a crash repeats less than this.
 PORTION_BYTES = 1 << 30
-# What a task reads, about, unless the portion is a large one: its parts are, too, and are cut into
-# files by their rows.
+# About the bytes that a task reads, unless the portion is large: then its parts are large, too, and
+# are cut into files by their rows.
 PART_BYTES = 48 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How much at a time, and how often."""
+    """The size of files and portions, and the interval between portions."""
 
-    # A file has about so many bytes, if a portion has as many.
+    # About the bytes of a file, if a portion has as many.
     file_bytes: int
-    # Of a portion, at most; None: PORTION_BYTES decides.
+    # The most records of a portion; None: PORTION_BYTES decides.
     records_max: int | None = None
-    # Between two portions of a run without an end; None: it ends where the log ends now.
+    # The seconds between two portions of a run without an end; None: the run ends where the log
+    # ends now.
     every_s: float | None = None
 
 
 @dataclass(slots=True)
 class Archived:
-    """What a run has done so far."""
+    """The work of a run so far."""
 
     files: int = 0
     rows: int = 0
@@ -76,10 +77,13 @@ def extend(
     pace: Pace,
     watch: Watch,
 ) -> tuple[Archive, Archived, Ended | None]:
-    """Archive what the log has beyond the archive: as it is then, what was done, and how the query
-    ended; None if nothing was left to do."""
+    """Archive the records of the log that lie beyond the archive.
+
+    Returns the note as it is then, the work that was done, and how the query ended, or None for
+    that if there were no such records.
+    """
     files = Files(spark, dest)
-    # Of the dead. Where the lock keeps nobody out one may be alive, and then fails.
+    # Folders of dead runs. Where the lock keeps no run out, a run may be alive, and then fails.
     for left in files.matching(".quorate-*"):
         files.remove(left)
     job = _Job(spark, files, source, archive, pace)
@@ -107,7 +111,7 @@ def extend(
 
 
 class _Job:
-    """What is done with each portion."""
+    """Archives each portion of the query."""
 
     def __init__(
         self, spark: SparkSession, files: Files, source: Log, archive: Archive, pace: Pace
@@ -122,7 +126,7 @@ class _Job:
 
     def told(self, progress: Progress) -> Progress:
         done = self.done
-        # A portion that is read a second time, for what is bad in it, is counted once.
+        # A portion that is read a second time, for its bad records, is counted once.
         read = done.rows + done.bad
         rate = progress.rate * read / max(1, progress.read)
         counts = {"archived": done.rows, "files": done.files}
@@ -130,14 +134,14 @@ class _Job:
         return progress._replace(read=read, rate=rate, counts=counts)
 
     def take(self, frame: DataFrame, portion: int) -> None:
-        # Spark passes on the text of what is raised here, and nothing else.
+        # Spark passes on only the text of an error that is raised here.
         with codes_told(), plain_errors():
             self._take(frame, portion)
 
     def _take(self, frame: DataFrame, portion: int) -> None:
         archive, layout = self.archive, self._layout
         if archive.complete:
-            # The log goes on, and nobody wants the rest.
+            # The log goes on, and its further records are not wanted.
             return
         if archive.to is not None:
             frame = frame.where(F.col("offset") < archive.to)
@@ -153,12 +157,12 @@ class _Job:
         if not self._is_noted(first, last):
             self._set_aside(layout.refused(decoded_once(parsed)), f"{first:020}-{last:020}", bad)
         elif aside.in_place_already(stem) is not None:
-            # Killed between the note and the end of the portion for Spark.
+            # A run was killed between the note and the end of the portion for Spark.
             aside.remove()
             return
         else:
-            # Somebody removed files of it. As long as they are not back it is not noted: else a
-            # run that dies now would be the last one to know of it.
+            # Files of the portion were removed. As long as they are not back it is not noted: else
+            # a run that dies now would be the last one to know of the loss.
             self._save(replace(archive, stop=first))
         placed = aside.into_place_once(stem)
         self._note(first, last, placed)
@@ -168,11 +172,13 @@ class _Job:
         self.done.bad += bad
 
     def _write_aside(self, parsed: DataFrame, portion: int) -> tuple[Aside, dict[str, Any]]:
-        """What is archived of a portion, and what was seen of all that is in it."""
+        """Write the rows of a portion aside; returns them, and the observed ends and bad records of
+        the whole portion."""
         archive, layout = self.archive, self._layout
         seen = Observation()
-        # Behind the shuffle: Spark leaves out what lies before one that no row comes through. And
-        # before the refused ones go, which no filter does earlier: all records are seen.
+        # The observation is behind the shuffle: if no row passes a shuffle, Spark leaves out the
+        # steps before it. And it is before the refused records go, since no filter passes an
+        # observation: so it sees all records.
         rows = self._divided(parsed.drop(VALUE)).observe(
             seen,
             F.min(layout.offset).alias("first"),
@@ -206,7 +212,8 @@ class _Job:
         return (first, last + 1) == (self.archive.repeated_from, self.archive.stop)
 
     def _check_whole(self, first: int, last: int, rows: int) -> None:
-        """Offsets have no gaps: so neither has what was written, and what lies before it."""
+        """Raise an error unless the portion is without a gap, and follows the archive without one:
+        offsets have no gaps."""
         archive = self.archive
         if rows != last - first + 1:
             raise Corrupt(f"{archive.log}: {rows} records came from {first} to {last}")
@@ -217,7 +224,8 @@ class _Job:
             )
 
     def _check_alone(self) -> None:
-        """Not every file system has locks: there another run shows by what it noted."""
+        """Raise InvalidArgument if another run has changed the note: not every file system has
+        locks."""
         if load(self._files) != self.archive:
             raise InvalidArgument(
                 f"another run has archived into {self._files.root} since this one began, which "
@@ -234,7 +242,8 @@ class _Job:
         save(self._files, archive)
 
     def _file_rows(self) -> int | None:
-        """By what records took so far; for the first portion, by what they take in the log."""
+        """The most rows of a file, by the mean bytes of a record in the files so far; for the first
+        portion, by the mean bytes in the log. None if neither is known."""
         archive = self.archive
         size = archive.record_bytes
         if not size:
@@ -242,7 +251,7 @@ class _Job:
         return max(1, int(self._pace.file_bytes / size)) if size else None
 
     def _divided(self, rows: DataFrame) -> DataFrame:
-        """As many tasks as there are to be files."""
+        """The rows, divided into as many tasks as there are to be files."""
         layout = self._layout
         parts = rows.rdd.getNumPartitions()
         whole = max(1, self._pace.file_bytes // PART_BYTES)
@@ -250,5 +259,5 @@ class _Job:
         tasks = max(-(-parts // whole), min(parts, self._spark.sparkContext.defaultParallelism))
         if layout.folder is None or layout.folder_is_rising:
             return rows.coalesce(tasks)
-        # Each folder gets one file of a portion, not one of every task.
+        # Each folder gets one file from a portion, not one from every task.
         return rows.repartition(tasks, quoted(layout.folder))

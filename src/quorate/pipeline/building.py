@@ -1,7 +1,7 @@
-"""A pipeline's frames: what its transformation gives, and the dead letters beside it.
+"""The frames of a pipeline: the result of its transformation, and the dead letters beside it.
 
-Both come from one source. Where a record can be refused the source is read once for each: what a
-transformation does with rows is its own affair, so nothing else can travel through it.
+Both come from one source. Where a record can be refused, the source is read once for each frame:
+the transformation may change its rows in any way, so refused records cannot travel through it.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ if TYPE_CHECKING:
 
 __all__ = ["LETTER", "ROW", "Built", "build", "for_log", "paired"]
 
-# Of a frame that has both: one of them is null in every row.
+# The columns of a frame with rows and letters: one of them is null in every row.
 ROW, LETTER = "_row", "_letter"
 
 
 class Built(NamedTuple):
-    """Frames of a pipeline, which count what passes: read, dead_letters, written."""
+    """The frames of a pipeline, which count their rows: read, dead_letters, written."""
 
-    # What the transformation is given, and what it gives.
+    # The columns that the transformation is given, and its result.
     given: StructType
     rows: DataFrame
-    # As a log takes them; None if no record can be refused.
+    # Letters, with the columns that a log takes; None if no record can be refused.
     letters: DataFrame | None
-    # Records that are refused, with the reason; None as above.
+    # Records that are refused, with the reason; None if no record can be refused.
     refused: DataFrame | None
 
 
 def build(pipeline: Pipeline, source: DataFrame, letter_bytes_max: int) -> Built:
-    """``source`` has the columns that decoding needs, of a batch or of a stream.
+    """The frames of ``pipeline`` over ``source``.
 
-    No letter has more bytes than ``letter_bytes_max``.
+    ``source`` has the columns that decoding needs, of a batch or of a stream. No letter has more
+    bytes than ``letter_bytes_max``.
     """
     schema = None if pipeline.schema is None else parse_schema(pipeline.schema)
     whole = decoded(source, pipeline.decode, schema)
@@ -62,7 +63,7 @@ def build(pipeline: Pipeline, source: DataFrame, letter_bytes_max: int) -> Built
         given = accepted(whole.observe("quorate_source", everything.alias("read")))
         kept = bad = None
     else:
-        # They also keep a filter from being evaluated, with all of the decoding, twice.
+        # The observations also keep Spark from evaluating a filter, with all decoding, twice.
         bad_count = F.count(F.when(F.col(REFUSAL).isNotNull(), 1))
         given = accepted(whole.observe("quorate_accepted", bad_count.alias("_refused")))
         judged = whole.observe(
@@ -77,17 +78,17 @@ def build(pipeline: Pipeline, source: DataFrame, letter_bytes_max: int) -> Built
 
 
 def for_log(pipeline: Pipeline, built: Built) -> DataFrame:
-    """All that is to be written, each row with the log that it is for."""
+    """The rows and letters to be written, each with the log that it is for."""
     out = records(built.rows, pipeline.key, pipeline.sink.name)
     return out if built.letters is None else out.unionByName(built.letters)
 
 
 def paired(built: Built) -> DataFrame:
-    """Rows and letters in one frame, so that both come from the same portion."""
+    """The rows and letters in one frame, so that both come from the same portion."""
     row = F.struct("*") if built.rows.columns else F.struct()
     if built.letters is None:
         return built.rows.select(row.alias(ROW))
-    # The types themselves: as text they would need quotes around some names.
+    # The types themselves, not their text, which would need quotes around some names.
     no_row = F.lit(None).cast(built.rows.schema)
     no_letter = F.lit(None).cast(built.letters.schema)
     return built.rows.select(row.alias(ROW), no_letter.alias(LETTER)).union(
@@ -97,7 +98,7 @@ def paired(built: Built) -> DataFrame:
 
 @contextmanager
 def _about(what: str) -> Iterator[None]:
-    """What Spark says leaves with what it is about."""
+    """Put ``what`` in front of an error that Spark raises inside."""
     try:
         with plain_errors():
             yield
@@ -109,7 +110,7 @@ def _transformed(pipeline: Pipeline, given: DataFrame) -> DataFrame:
     try:
         result = pipeline(given)
     except PySparkException as error:
-        # Said in Spark's own words.
+        # The error keeps Spark's own words.
         with _about(_where(pipeline, error)):
             raise
     except Exception as error:
@@ -128,7 +129,7 @@ def _transformed(pipeline: Pipeline, given: DataFrame) -> DataFrame:
 
 
 def _where(pipeline: Pipeline, error: Exception) -> str:
-    """The query, or the nearest line of the file that has the function."""
+    """The place of an error: the query, or the nearest line of the file that has the function."""
     if isinstance(pipeline.transform, str):
         return f"{pipeline.name}, sql"
     code = getattr(pipeline.transform, "__code__", None)

@@ -1,8 +1,8 @@
-"""The checkpoint of a pipeline: where it is, and whose.
+"""The checkpoint of a pipeline: its location and its owner.
 
-It is the pipeline's identity. Whoever begins with another one writes everything again; whoever
-takes that of another pipeline goes on where that one stood. So there is a default only where it is
-the same for every run, and a file in it says whose it is.
+A checkpoint is the pipeline's identity. A run with a new checkpoint writes all records again; a run
+with the checkpoint of another pipeline goes on where that one stood. So there is a default only
+where it is the same for every run, and a file in the checkpoint names its owner.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ if TYPE_CHECKING:
 
 __all__ = ["STARTED", "Checkpoint", "checkpoint_for", "default_checkpoint", "query_id"]
 
-# Beside what Spark keeps there.
+# The files of this package, beside those of Spark.
 OWNER, LOCK = "quorate.json", "quorate.lock"
-# Spark makes it when a query is first started.
+# The file that Spark makes when a query is first started.
 STARTED = "metadata"
-# What only the owner of a pipeline's has.
+# The key that the owner has only if the checkpoint belongs to a pipeline.
 PIPELINE = "pipeline"
 
 
 def default_checkpoint(file: Path, name: str) -> str:
-    """Beside the file, so that it is found from wherever the command is run."""
+    """The checkpoint beside ``file``, so that a command finds it from any working directory."""
     return (file.absolute().parent / ".quorate" / "checkpoints" / name).as_uri()
 
 
 def checkpoint_for(given: str | None, default: str, master: str | None) -> str:
-    """Raises InvalidArgument where the default would not be the same for every run."""
+    """The given checkpoint, or the default. Raises InvalidArgument where the default would not be
+    the same for every run."""
     if given is not None:
         return given
     if master is not None and not is_local(master):
@@ -51,27 +52,27 @@ def checkpoint_for(given: str | None, default: str, master: str | None) -> str:
 
 
 def query_id(files: Files) -> str:
-    """What Spark calls the query whose checkpoint the directory is: no two of them are called the
-    same, wherever they are moved."""
+    """The id that Spark gave the query whose checkpoint the directory is. No two checkpoints have
+    the same id, and a checkpoint that is moved keeps its id."""
     return str(json.loads(files.read(STARTED) or "{}")["id"])
 
 
 class Checkpoint:
-    """A checkpoint, whether or not it is there yet."""
+    """A checkpoint, which may not exist yet."""
 
     def __init__(self, spark: SparkSession, location: str, owner: Mapping[str, str]) -> None:
         self.location = location
-        # What must not change from run to run, by what it is called in messages.
+        # The properties that must not change from run to run, by their names in messages.
         self._owner = dict(owner)
         self._files = Files(spark, location)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Note whose it is, and keep other runs out of it.
+        """Note the owner of the checkpoint, and keep other runs out of it.
 
-        Raises InvalidArgument if it is somebody else's, or another run goes on from it now.
+        Raises InvalidArgument if it has another owner, or if another run goes on from it now.
         """
-        # What is wrong is said before the lock makes the directory.
+        # Errors are raised before the lock makes the directory.
         self.check()
         with only_run(self._files, LOCK):
             if not self.check():
@@ -79,7 +80,7 @@ class Checkpoint:
             yield
 
     def check(self) -> bool:
-        """Whether it is noted whose it is. Raises InvalidArgument if it is somebody else's."""
+        """True if the checkpoint names its owner. Raises InvalidArgument if that is another one."""
         noted = self._files.read(OWNER)
         if noted is None:
             if self._files.exists(STARTED):
@@ -107,13 +108,13 @@ class Checkpoint:
         return True
 
     def reached(self, log: str) -> int | None:
-        """The offset up to which portions are committed; None if none is."""
+        """The offset up to which portions are committed; None if no portion is."""
         done = [name.rpartition("/")[2] for name in self._files.matching("commits/*")]
         numbers = [int(name) for name in done if name.isdecimal()]
         if not numbers:
             return None
         name = f"offsets/{max(numbers)}"
-        # A version, then the settings of the query, then a line for each source.
+        # The file has a version, then the settings of the query, then a line for each source.
         last = (self._files.read(name) or "").strip().rpartition("\n")[2]
         try:
             return int(json.loads(last)[log]["offset"])

@@ -1,7 +1,7 @@
-"""An archive beside its log: is each record there, once, and as it was?
+"""The comparison of an archive with its log: each record must be there, once, and as it was.
 
-Both sides are read as a whole and come down to a few numbers, all inside Spark. Only if these
-differ, the two are joined to say where. Records that were set aside are compared in the same way.
+Both sides are read as a whole and reduced to a few numbers, all inside Spark. Only if these differ,
+the two sides are joined to say where. Records that were set aside are compared in the same way.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ __all__ = ["Compared", "Side", "compare"]
 
 
 class Side(NamedTuple):
-    """What one side has."""
+    """The numbers that one side, the archive or the log, is reduced to."""
 
     records: int
-    # Different offsets among them, and their ends; None if there are none.
+    # The number of different offsets, the first and the last; these are None without records.
     distinct: int
     first: int | None
     last: int | None
-    # Of all that is in the rows: the sum of their hashes, so that neither order nor files matter.
+    # The sum of the hashes of whole rows, so that neither order nor files matter.
     digest: str
-    # Records that do not decode, and their digest: those of the log, and those that are set aside.
+    # Records that do not decode, and their digest: for the log, those that it has; for the archive,
+    # those that are set aside.
     bad: int = 0
     bad_digest: str | None = None
 
@@ -43,12 +44,12 @@ class Side(NamedTuple):
 class Compared(NamedTuple):
     archive: Side
     log: Side
-    # What is wrong, in words; empty if nothing is.
+    # The differences in words; empty if there are none.
     differences: list[str]
 
 
 def compare(spark: SparkSession, cluster: Cluster, archive: Archive, root: str) -> Compared:
-    """All that the archive in ``root`` says it has, with what the log has there."""
+    """Compare the archive in ``root`` with the log, over all offsets of the archive's note."""
     layout = Layout(archive)
     records = (
         spark.read.format("quorate")
@@ -66,7 +67,7 @@ def compare(spark: SparkSession, cluster: Cluster, archive: Archive, root: str) 
     differences += strays
     if archive.bad is None or archive.schema is None:
         return Compared(there, in_log, differences)
-    # Not in what words they were refused: another version may have others.
+    # The words of a refusal are not compared: another version may have others.
     refused = layout.refused(parsed).drop("error")
     aside = _set_aside(spark, archive, root, refused.schema)
     kept, bad, more = _compared(aside, refused, "offset", f"among the bad ones in {archive.bad}")
@@ -80,8 +81,8 @@ def compare(spark: SparkSession, cluster: Cluster, archive: Archive, root: str) 
 def _archived(
     spark: SparkSession, root: str, layout: Layout, columns: StructType
 ) -> tuple[DataFrame, list[str]]:
-    """What lies in the archive where it belongs; and what does not, in words. Spark would pass over
-    that, or fail."""
+    """The rows of the files that lie where the archive has files; and the other files, in words.
+    Spark would pass over those, or fail."""
     files = Files(spark, root)
     seen = [one.name for one in files.below() if not is_hidden(one.name)]
     placed = [name for name in seen if layout.is_place_of(name)]
@@ -100,10 +101,10 @@ def _archived(
 
 
 def _set_aside(spark: SparkSession, archive: Archive, root: str, columns: StructType) -> DataFrame:
-    """What this archive, and no other one, has put among the bad records."""
+    """The bad records that this archive, and no other one, has set aside."""
     files = Files(spark, str(archive.bad))
     checkpoint = Files(spark, f"{root}/{CHECKPOINT}")
-    # There is none before the first portion.
+    # There is no checkpoint before the first portion.
     prefix = bad_prefix(archive.log, query_id(checkpoint)) if checkpoint.exists(STARTED) else ""
     names = files.matching(f"{literal(prefix)}*.parquet") if prefix else []
     if not names:
@@ -115,7 +116,7 @@ def _set_aside(spark: SparkSession, archive: Archive, root: str, columns: Struct
 def _compared(
     found: DataFrame, expected: DataFrame, offset: str, where: str
 ) -> tuple[Side, Side, list[str]]:
-    """What is there, what the log has, and how they differ."""
+    """The two sides, the rows that were found and those of the log, and their differences."""
     there, in_log = _side(found, offset), _side(expected, offset)
     if there == in_log and there.records == there.distinct:
         return there, in_log, []
@@ -123,9 +124,12 @@ def _compared(
 
 
 def _side(rows: DataFrame, offset: str) -> Side:
-    """Neighbours in the log come together first, as bits of one word: so no table of all offsets
-    is needed to count those that differ, and long sums of hashes are added only once for a word."""
-    # Apart from the sums: what hashes lists is not compiled, nor is anything in the same step.
+    """The numbers of one side.
+
+    Neighbours in the log come together first, as bits of one word: so no table of all offsets is
+    needed to count different offsets, and long sums of hashes are added only once for a word.
+    """
+    # In a step before the sums: Spark compiles no step that hashes lists.
     rows = rows.select(F.col(offset).alias("at"), row_hash(rows).alias("hashed"))
     at, hashed = F.col("at"), F.col("hashed")
     bit = F.call_function("shiftleft", F.lit(1).cast("bigint"), F.pmod(at, F.lit(64)).cast("int"))
@@ -147,7 +151,7 @@ def _side(rows: DataFrame, offset: str) -> Side:
 
 
 def _differences(found: DataFrame, expected: DataFrame, offset: str, where: str) -> list[str]:
-    """Which offsets, and how many."""
+    """The differences in words: of each kind the number of offsets, and the first."""
     mine = found.select(F.col(offset).alias("at"), row_hash(found).alias("found"))
     mine = mine.groupBy("at").agg(F.min("found").alias("found"), F.count("found").alias("times"))
     its = expected.select(F.col(offset).alias("at"), row_hash(expected).alias("expected"))

@@ -1,6 +1,6 @@
-"""Records become rows: their values are decoded and checked, and what is refused says why.
+"""The decoding of records to rows: values are decoded and checked, or refused with a reason.
 
-All of it is Spark's own expressions: rows never leave Java. A record is refused, not dropped: it
+All steps are Spark's own expressions: rows never leave Java. A record is refused, not dropped: it
 keeps its place in the frame, with a code and a message.
 """
 
@@ -36,26 +36,26 @@ __all__ = [
     "refused",
 ]
 
-# What is read of a log for this.
+# The columns that are read from a log for this.
 SOURCE_COLUMNS = (
     "key binary, value binary, log string, offset long, timestamp timestamp, "
     "headers array<struct<key:string,value:binary>>"
 )
-# Columns beside those of the schema: where a record comes from, its value as it was, and why it is
-# refused: null if it is not.
+# Columns beside those of the schema: the source of a record, its value as it was, and the refusal:
+# null if the record is accepted.
 SOURCE, VALUE, REFUSAL = "_source", "_value", "_refusal"
-# And where Spark puts what it could not parse.
+# Columns of the parser: its result, and the text that Spark could not parse.
 _PARSED, CORRUPT = "_parsed", "_corrupt"
 _OWN = (SOURCE, VALUE, REFUSAL, _PARSED, CORRUPT)
 APPEND_TIME = "appendTime"
 _OF_SOURCE = ("log", "offset", "key", "timestamp", "headers")
 
-# Characters of a value that a message shows.
+# The most characters of a value that a message shows.
 SHOWN_MAX = 120
 
 
 def parse_schema(text: str) -> StructType:
-    """Raises InvalidArgument unless it is columns in Spark's DDL."""
+    """The columns that ``text`` declares in Spark's DDL. Raises InvalidArgument for other text."""
     try:
         schema = StructType.fromDDL(text)
     except PySparkException as error:
@@ -78,18 +78,19 @@ def decoded(records: DataFrame, decode: Decoding, schema: StructType | None) -> 
     """The columns of the schema, or ``value`` for text and raw, then _source, _value, _refusal.
 
     ``records`` has SOURCE_COLUMNS, and perhaps appendTime, which becomes part of _source. The
-    columns of a record that is refused mean nothing.
+    columns of a refused record have no meaning.
     """
     more = [name for name in records.columns if name == APPEND_TIME]
     source = F.struct(*_OF_SOURCE, *more).alias(SOURCE)
     parsed, refusal, columns = _READERS[decode](schema or StructType())
-    # A parser works once for each record: what is used more than once stays a column of its own.
+    # A parser works once for each record: a result that is used more than once stays a column.
     frame = records.select(source, F.col("value").alias(VALUE), parsed.alias(_PARSED))
     return frame.select(*columns, SOURCE, VALUE, refusal.alias(REFUSAL))
 
 
 def checked(frame: DataFrame, checks: Mapping[str, str]) -> DataFrame:
-    """What fails a check is refused, by the first one that it fails."""
+    """The frame in which a record that fails a check is refused, by the first check that it
+    fails."""
     failed = [
         F.when(
             ~F.coalesce(F.expr(condition).cast("boolean"), F.lit(False)),
@@ -109,7 +110,7 @@ def checked(frame: DataFrame, checks: Mapping[str, str]) -> DataFrame:
 
 
 def accepted(frame: DataFrame) -> DataFrame:
-    """What a transformation gets to see."""
+    """The rows that a transformation sees."""
     return frame.where(F.col(REFUSAL).isNull()).drop(VALUE, REFUSAL)
 
 
@@ -118,24 +119,26 @@ def refused(frame: DataFrame) -> DataFrame:
 
 
 class OneJson:
-    """A text that has to be one JSON value, proved by the same parse that reads it.
+    """The parser of a text that has to be one JSON value, proved by the same parse that reads it.
 
-    By itself Spark would take the first of several values, and of a list, and not mind what comes
-    after it, such as a brace too many. So the text is put into a list, with a mark behind it. List
-    and mark are known by a word which no text can know. Most texts cannot close the list, since
-    they have no bracket: the mark comes after it. For the others it is an item of the list, which
-    costs more: a text that closes the list has lost it, and cannot open that list again.
+    By itself Spark would take the first of several values, and of a list, and ignore the text after
+    it, such as a brace too many. So the text is put into a list, with a mark behind it. List and
+    mark are named by a random word which no text can know. Most texts cannot close the list, since
+    they have no bracket: for them the mark comes after the list. For the others it is an item of
+    the list, which costs more: a text that closes the list has lost the mark, and cannot open that
+    list again.
     """
 
     def __init__(self, kind: StructType | StringType) -> None:
-        """``kind``: an object with these fields, or, as text, any value."""
+        """Make a parser of ``kind``: an object with these fields, or, as text, any value."""
         self._word = f"w{secrets.token_hex(8)}"
         self._after = f"after_{self._word}"
         self._item = f'{{"{self._word}":true}}'
         self._kind = kind
 
     def parse(self, text: Column) -> Column:
-        """What the other methods are about: it goes into a column of its own."""
+        """The result of the parse, which the other methods take: it goes into a column of its
+        own."""
         item: StructType | StringType = self._kind
         if isinstance(item, StructType):
             item = StructType([*item.fields, StructField(self._word, BooleanType())])
@@ -152,7 +155,7 @@ class OneJson:
         return F.from_json(within, StructType(fields), options)
 
     def ended(self, parsed: Column) -> Column:
-        """Whether the parser came to the mark: before it there were values, and nothing else."""
+        """True if the parser came to the mark: the text before it has values, and no other text."""
         items = parsed[self._word]
         last = F.get(items, F.size(items) - 1)
         if isinstance(self._kind, StructType):
@@ -160,23 +163,23 @@ class OneJson:
         return F.coalesce(parsed[self._after], last == self._item, F.lit(False))
 
     def alone(self, parsed: Column) -> Column:
-        """Whether that was one value."""
+        """True if the text has exactly one value."""
         marks = F.when(parsed[self._after].isNull(), 1).otherwise(0)
         return F.coalesce(F.size(parsed[self._word]) - marks == 1, F.lit(False))
 
     def proved(self, parsed: Column) -> Column:
-        """Whether it is one JSON value, and of the kind. After an error Spark goes on, as if there
-        had been none, and may well come to the mark."""
+        """True if the text is one JSON value, and of the kind. After an error Spark goes on, as if
+        there had been none, and may well come to the mark."""
         sound = parsed[CORRUPT].isNull()
         return F.coalesce(sound & self.ended(parsed) & self.alone(parsed), F.lit(False))
 
     def value(self, parsed: Column) -> Column:
-        """The first of them."""
+        """The first value of the text."""
         return F.get(parsed[self._word], F.lit(0))
 
 
 # -- one reader for each decoding ----------------------------------------------------------------
-# What it parses a record to, why that is refused, and the columns that it gives.
+# A reader has the parsed record, its refusal, and the columns of the row.
 
 Reading = tuple["Column", "Column", list["Column"]]
 
@@ -227,7 +230,8 @@ _READERS = {"raw": _raw, "text": _text, "json": _json, "csv": _csv}
 
 
 def _lenient(schema: StructType) -> StructType:
-    """What a column must not be is judged here, where it can be said which one it was."""
+    """The schema without NOT NULL: ``_nulls`` checks that, since its message can name the
+    column."""
     return StructType([StructField(one.name, one.dataType) for one in schema])
 
 
@@ -235,7 +239,7 @@ def _columns(schema: StructType, row: Column) -> list[Column]:
     return [row[one.name].alias(one.name) for one in schema]
 
 
-# -- what is wrong with a record -----------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------
 
 
 def _refusal(code: str, message: Column) -> Column:
@@ -272,7 +276,8 @@ def _nulls(schema: StructType, row: Column) -> list[Column]:
 
 
 def _json_fault(schema: StructType, row: Column) -> Column:
-    """Only looked for if there is one: malformed, or a field of another type."""
+    """The fault of a text that Spark could not parse: malformed, or a field of another type. Only
+    evaluated for such a text."""
     text = F.col(VALUE).cast("string")
     values = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
     wrong = [
@@ -302,7 +307,7 @@ def _said(what: str) -> Column:
 
 
 def _shown(value: Column) -> Column:
-    """A value as a message has it: text, or its bytes in hexadecimal."""
+    """The value as a message shows it: text, or its bytes in hexadecimal."""
     text = value.cast("string")
     return F.when(F.is_valid_utf8(text), _shortened(text)).otherwise(
         F.hex(F.substring(value, 1, SHOWN_MAX // 4))

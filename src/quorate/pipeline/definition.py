@@ -1,6 +1,7 @@
-"""What a pipeline is: a source, how to read its records, what to do with them, and where to.
+"""The definition of a pipeline: its source, the decoding of records, the transformation, the sink.
 
-It is checked when it is made, as far as that can be done without Spark and without a cluster.
+A definition is checked when it is made, as far as that can be done without Spark and without a
+cluster.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ __all__ = ["DECODINGS", "Decoding", "Pipeline", "from_table", "pipeline"]
 
 Decoding = Literal["json", "csv", "text", "raw"]
 
-# And whether it needs a schema: without one there is nothing to hold a record against.
+# The decodings, and whether each needs a schema, to check records against.
 DECODINGS: dict[Decoding, bool] = {"json": True, "csv": True, "text": False, "raw": False}
-# What a table says besides the arguments of the decorator.
+# The keys of a TOML table besides the arguments of the decorator.
 TABLE_ONLY = ("name", "sql")
 ARGUMENTS = ("source", "sink", "decode", "schema", "checks", "dead_letter", "key")
 
@@ -36,14 +37,14 @@ ARGUMENTS = ("source", "sink", "decode", "schema", "checks", "dead_letter", "key
 class Pipeline:
     """A pipeline, ready to be run. Calling it applies its transformation, as a test would."""
 
-    # Names checkpoints, progress and dead letters.
+    # The name of checkpoints, and in progress and dead letters.
     name: str
     source: Place
     sink: Place
     decode: Decoding
-    # What a record has, in Spark's DDL; None if the decoding needs none.
+    # The columns of a record, in Spark's DDL; None if the decoding needs no schema.
     schema: str | None
-    # Conditions that every record has to meet, by what they are called.
+    # Conditions in SQL that every record has to meet, by name.
     checks: Mapping[str, str]
     # The log for records that cannot be decoded or fail a check; None: one of them fails the run.
     dead_letter: Place | None
@@ -64,7 +65,7 @@ class Pipeline:
 
     @property
     def may_refuse(self) -> bool:
-        """Whether there can be a record that is not let through."""
+        """True if a record can be refused, by the decoding or by a check."""
         return self.decode != "raw" or bool(self.checks)
 
 
@@ -80,13 +81,13 @@ def pipeline(
 ) -> Callable[[Transform], Pipeline]:
     """Make a function of a frame the transformation of a pipeline, which has the function's name.
 
-    ``source`` is "log:NAME", ``sink`` "log:NAME" or "parquet:DIR". ``decode`` is what a record's
-    value is: "json" or "csv" with a ``schema``, "text", or "raw" for bytes. ``checks`` are
-    conditions in SQL, by a name that says what should hold. Records that do not decode or fail a
-    check go to ``dead_letter``, "log:NAME"; without it, one of them fails the run. ``key`` is the
-    column of the result that becomes the key of a record.
+    ``source`` is "log:NAME", ``sink`` "log:NAME" or "parquet:DIR". ``decode`` is the format of a
+    record's value: "json" or "csv" with a ``schema``, "text", or "raw" for bytes. ``checks`` are
+    conditions in SQL, by a name that states the condition in words. Records that do not decode or
+    fail a check go to ``dead_letter``, "log:NAME"; without it, the first such record fails the run.
+    ``key`` is the column of the result that becomes the key of a record.
 
-    Raises InvalidArgument.
+    Raises InvalidArgument for an argument that is invalid, or does not fit the others.
     """
     given = {
         "source": source,
@@ -107,7 +108,8 @@ def pipeline(
 
 
 def from_table(name: str, table: Mapping[str, Any]) -> Pipeline:
-    """The same, with SQL over the view ``source``; ``name`` unless the table says another."""
+    """The pipeline of a TOML table, with SQL over the view ``source``. Its name is ``name`` unless
+    the table has another."""
     known = (*TABLE_ONLY, *ARGUMENTS)
     for key in table:
         if key not in known:
@@ -121,7 +123,7 @@ def from_table(name: str, table: Mapping[str, Any]) -> Pipeline:
 
 
 def _made(name: str, given: Mapping[str, Any], transform: Transform | str) -> Pipeline:
-    # It becomes part of paths and identities.
+    # The name becomes part of paths and identities.
     if re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name) is None:
         raise InvalidArgument(
             f"{name!r} is no name for a pipeline: 1 to 100 letters, digits, dots, underscores or "
@@ -147,7 +149,7 @@ def _made(name: str, given: Mapping[str, Any], transform: Transform | str) -> Pi
 
 
 def _check_whole(made: Pipeline) -> None:
-    """What only the parts together can get wrong."""
+    """Raise InvalidArgument if arguments that are valid by themselves do not fit each other."""
     if DECODINGS[made.decode] and made.schema is None:
         raise InvalidArgument(
             f'decode = "{made.decode}" needs a schema: write schema = "id long, amount double"'

@@ -1,7 +1,7 @@
-"""What failed in Spark, in one line: its errors carry the one that matters somewhere inside.
+"""The errors of Spark in one line: each carries the error that matters somewhere inside.
 
 A task's error comes back as text, wrapped by the worker, the task, the stage, the job and the
-query, with a trace at each step. Errors of this package are known again by their class and code.
+query, with a trace at each step. Errors of this package are recognised by their class and code.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ if TYPE_CHECKING:
 
 __all__ = ["plain_errors"]
 
-# Of which only the first sentence is about what was written; the rest is about catalogs.
+# The condition of which only the first sentence is about the query; the rest is about catalogs.
 NO_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
-# Characters of an error that nobody wrote for a reader of one line.
+# The most characters of an error that was not written to be read in one line.
 TEXT_MAX = 500
 
 _OURS = re.compile(r"quorate\.errors\.\w+: ([A-Z][A-Z_]+): (.+)")
-# What an expression raised: it begins with one of our codes.
+# An error that an expression raised: it begins with a code of this package.
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] ([A-Z][A-Z_]+): (.+)")
 _TRACEBACK = "Traceback (most recent call last):"
-# The end of a Python traceback: the class of the error, and what it says.
+# The end of a Python traceback: the class of the error, and its message.
 _PYTHON = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?:: (.*))?$", re.MULTILINE)
-# Where it was raised, of which the last is the nearest.
+# The lines of a traceback, of which the last is the nearest to the error.
 _LINE = re.compile(r'^  File "([^"]+)", line (\d+)', re.MULTILINE)
-# Spark's own name for what is wrong; a sentence follows, and ends there.
+# Spark's own name of an error, and the end of the sentence that follows it.
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ")
 _SENTENCE_END = re.compile(r"\s*SQLSTATE: \w+|\n\n|\n\tat ")
-# What Java raised: the first has wrapped those below it.
+# The exceptions of Java: the first has wrapped those below it.
 _JAVA = re.compile(
     r"^(?:: |Caused by: )?(?:[a-z]\w*\.)+([A-Z][\w$]*(?:Exception|Error))(?:: (.+))?$", re.MULTILINE
 )
 _CALLED = re.compile(r"An error occurred while calling \S+\.")
-# The header of a file of CSV, which is somewhere below an error that does not tell of it.
+# A wrong header of a CSV file, which is somewhere below an error that does not mention it.
 _HEADER = re.compile(
     r"Expected: (?P<meant>.*) but found: (?P<found>.*)\s+CSV file: (?P<file>\S+)|"
     r"Header length: (?P<length>\d+), schema size: (?P<size>\d+)\s+CSV file: (?P<other>\S+)"
 )
-# Names that were perhaps meant: those that only this package knows are no help.
+# Names that were perhaps meant: names that are internal to this package are no help.
 _MEANT = re.compile(r" Did you mean one of the following\? \[([^\]]*)\]\.")
 _INTERNAL = re.compile(r"`_(?!source`)")
-# They say that something failed, and the reason comes later.
+# Conditions that only tell of a failure; the reason comes later in the text.
 _WRAPPERS = ("STREAM_FAILED", "FAILED_EXECUTE_UDF", "PYTHON_DATA_SOURCE_ERROR", "PYTHON_EXCEPTION")
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """What Spark raises inside leaves as an error of this package, with its own code."""
+    """Turn an error that Spark raises inside into an error of this package, with its own code."""
     try:
         yield
     except Exception as error:
@@ -62,13 +62,14 @@ def plain_errors() -> Iterator[None]:
 
 
 def _of_spark(error: Exception) -> bool:
-    """By the names of its classes: they cannot be loaded where there is no Spark."""
+    """True if Spark raised ``error``, judged by the names of its classes: the classes themselves
+    cannot be loaded where there is no Spark."""
     packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     return not packages.isdisjoint({"py4j", "pyspark"})
 
 
 def _whole_text(error: Exception) -> str:
-    """With the causes that Spark keeps to itself."""
+    """The text of ``error``, with the causes that Spark leaves out of it."""
     told = [str(error)]
     trace = getattr(error, "_stackTrace", None)
     if isinstance(trace, str):
@@ -98,7 +99,8 @@ def _plain(text: str) -> QuorateError:
 
 
 def _of_header(found: dict[str, str | None]) -> str:
-    """Of a file whose header is another one than the first file's, or than the schema."""
+    """The message about a file whose header differs from that of the first file, or from the
+    schema."""
     if found["file"] is not None:
         return f"{found['file']}: the header has {found['found']} in place of {found['meant']}"
     return f"{found['other']}: the header has {found['length']} columns in place of {found['size']}"
@@ -114,7 +116,7 @@ def _trimmed(code: str, message: str) -> tuple[str, str]:
 
 
 def _from_traceback(text: str) -> str:
-    """The error, and the line of whoever raised it."""
+    """The error of a Python traceback, and the line that raised it."""
     raised = _PYTHON.search(text)
     if raised is None:
         return _shortened(text.strip().partition("\n")[0])

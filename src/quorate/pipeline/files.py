@@ -1,8 +1,8 @@
 """Files where Spark has them: on this machine's disk, or on any file system that Hadoop knows.
 
 A path goes through the session's own Java, so that the same path is the same place for the driver,
-for tasks and for what is done here. Local files get no checksum files beside them: they are read by
-others, who would take them for rubbish, and who may change a file without knowing of its checksum.
+for tasks and for this module. Local files get no checksum files beside them: other programs read
+the directory, take checksum files for rubbish, and may change a file without its checksum.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = [
     "local_path",
 ]
 
-# Behind the name of a small file: while it is written, and when it is whole and still has to take
-# the place of the old one.
+# Suffixes to the name of a small file: while it is written, and when it is whole and still has to
+# take the place of the old file.
 HALF, NEW = ".tmp", ".new"
 
 _WILD = re.compile(r"([\\*?\[\]{}])")
@@ -37,16 +37,16 @@ _WILD = re.compile(r"([\\*?\[\]{}])")
 class Found(NamedTuple):
     """A file of a directory."""
 
-    # From the directory on.
+    # The path from the directory on.
     name: str
     size: int
 
 
 class Files:
-    """A directory, whether or not it is there, and what lies in it: names begin there."""
+    """A directory, which may not exist, and the files in it: names are paths from there on."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        # Not every session has one, and PySpark does not say which: Any is what it gives.
+        # Not every session has a JVM, and PySpark's types do not say which: they give Any.
         java: Any = spark._jvm
         self._path = java.org.apache.hadoop.fs.Path
         self._io = java.org.apache.hadoop.io.IOUtils
@@ -72,13 +72,13 @@ class Files:
         return Path(str(self._root.toUri().getPath()))
 
     def overlaps(self, other: Files) -> bool:
-        """Whether the two directories are the same, or one of them lies in the other."""
+        """True if the two directories are the same, or one of them lies in the other."""
         mine, others = self._steps(), other._steps()
         common = min(len(mine), len(others))
         return mine[:common] == others[:common]
 
     def _steps(self) -> list[str]:
-        """The way there, without detours through links and ``..``."""
+        """The steps of the path, without links and ``..``."""
         where = self.root if self.local is None else f"file:{self.local.resolve()}"
         return where.rstrip("/").split("/")
 
@@ -92,7 +92,7 @@ class Files:
         )
 
     def below(self, name: str = "") -> list[Found]:
-        """All files, however deep, sorted; none if there is no such directory."""
+        """All files below ``name``, however deep, sorted; none if there is no such directory."""
         if not self.exists(name):
             return []
         prefix = len(self.root.rstrip("/")) + 1
@@ -105,7 +105,7 @@ class Files:
         return sorted(found)
 
     def matching(self, pattern: str) -> list[str]:
-        """The names that fit, sorted; ``*`` is any part of one name."""
+        """The names that fit ``pattern``, sorted; ``*`` is any part of one name."""
         root = self.root.rstrip("/")
         found = self._system.globStatus(self._path(f"{literal(root)}/{pattern}"))
         prefix = len(root) + 1
@@ -115,20 +115,20 @@ class Files:
         return int(self._system.getFileStatus(self._at(name)).getLen())
 
     def remove(self, name: str) -> None:
-        """A file, or a directory with all that is in it; nothing if it is not there."""
+        """Remove a file, or a directory with its contents, if it is there."""
         self._system.delete(self._at(name), True)
 
     def move(self, name: str, to: str) -> None:
-        """Nothing may be there yet; directories on the way are made."""
+        """Move a file to ``to``, where no file may be yet; missing directories are made."""
         target = self._at(to)
         self._system.mkdirs(target.getParent())
         if not self._system.rename(self._at(name), target):
             raise OSError(0, "cannot be moved there", f"{self.root}/{to}")
 
     def read(self, name: str) -> str | None:
-        """The text of a small file, None if there is none. Nothing is changed by that: whoever
-        writes it may be at work."""
-        # It may get its name while one looks for the other.
+        """The text of a small file; None if there is no such file. A read changes no file: the
+        writer of the file may be at work."""
+        # The new file may get its name while this looks for it under the other name.
         for one in (name, name + NEW, name):
             if self.exists(one):
                 buffer = self._buffer()
@@ -137,9 +137,9 @@ class Files:
         return None
 
     def write(self, name: str, text: str) -> None:
-        """A small file as a whole: a crash leaves the old one or the new one, for :meth:`read`.
+        """Write a small file as a whole: a crash leaves the old or the new one to :meth:`read`.
 
-        Not every file system moves a file to where another one is: so the old one is removed, and
+        Not every file system can move a file onto another one: so the old file is removed, and
         meanwhile the new one has a name that says that it is whole.
         """
         if not self.exists(name) and self.exists(name + NEW):
@@ -159,13 +159,13 @@ class Files:
 
 
 def literal(path: str) -> str:
-    """``path`` where Spark expects a pattern."""
+    """The pattern that stands for ``path`` itself, where Spark expects a pattern."""
     return _WILD.sub(r"\\\1", path)
 
 
 def address(what: str, path: str, master: str | None) -> str:
-    """Where ``path`` is, for the driver and for tasks. Raises InvalidArgument if these would take
-    it for places on different machines."""
+    """The address of ``path``, for the driver and for tasks. Raises InvalidArgument if ``path``
+    would mean places on different machines for them."""
     if "://" in path or path.startswith("file:/"):
         return path
     local = Path(path).absolute()
@@ -178,15 +178,15 @@ def address(what: str, path: str, master: str | None) -> str:
 
 
 def local_path(path: str) -> Path | None:
-    """Where that is on this machine; None if it is on another file system."""
+    """The place of ``path`` on this machine; None if it is on another file system."""
     if path.startswith("file:/"):
         return Path("/" + path.removeprefix("file:").lstrip("/"))
     return None if "://" in path else Path(path)
 
 
 def check_directory(what: str, path: str | None) -> None:
-    """Raise InvalidArgument if ``path`` is one of this machine and cannot be a directory: that can
-    be told without Spark."""
+    """Raise InvalidArgument if ``path`` is on this machine and cannot be a directory: this check
+    needs no Spark."""
     local = None if path is None else local_path(path)
     if local is None:
         return
@@ -199,8 +199,8 @@ def check_directory(what: str, path: str | None) -> None:
 
 
 def check_apart(spark: SparkSession, bad: str | None, what: str, path: str) -> None:
-    """Raise InvalidArgument if what is set aside in ``bad`` would be among the files of ``path``,
-    or these among it: the next look would take one for the other."""
+    """Raise InvalidArgument if the rows set aside in ``bad`` would lie among the files of ``path``,
+    or these among those: the next run would take one for the other."""
     if bad is not None and Files(spark, bad).overlaps(Files(spark, path)):
         raise InvalidArgument(
             f"--bad = {bad} and {what} = {path} are the same, or one of them lies in the other: "

@@ -1,8 +1,8 @@
-"""Files on their way into a log, each row once.
+"""The query that appends the rows of files to a log, each row once.
 
-One streaming query watches where the files are. Its checkpoint knows which files were taken, and
-the log knows which portions of the query it has: so a portion that is repeated after a crash is
-not written again. Rows that make no record are set aside, or end the run; none is dropped.
+One streaming query watches the directory of the files. Its checkpoint knows which files were taken,
+and the log knows which portions of the query it has: so a portion that is repeated after a crash is
+not written again. Rows that make no record are set aside, or end the run; no row is dropped.
 """
 
 from __future__ import annotations
@@ -53,16 +53,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Columns", "Ingested", "ingest"]
 
-# Characters of a bad row that travel with the error, to find its line.
+# The characters of a bad row that travel with the error, to find its line, and those that an error
+# shows.
 ROW_MAX = 500
 SHOWN_MAX = 120
-# A larger number was not meant as milliseconds, or as a time: it has more than 15 digits.
+# A larger number, with more than 15 digits, was not meant as milliseconds, or as a time.
 MILLIS_MAX = 10**15 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns a record is made of; None: the whole row, no key, the time of the write."""
+    """The columns that a record is made of; None: the whole row, no key, the time of the write."""
 
     value: str | None = None
     key: str | None = None
@@ -71,7 +72,7 @@ class Columns:
 
 @dataclass(slots=True)
 class Ingested:
-    """What a run has done so far."""
+    """The work of a run so far."""
 
     read: int = 0
     appended: int = 0
@@ -91,9 +92,10 @@ def ingest(
     every_s: float | None,
     watch: Watch,
 ) -> tuple[Ingested, Ended]:
-    """Append what was not taken yet; with ``every_s`` go on, with a look so often."""
+    """Append the rows of files that were not taken yet; with ``every_s`` go on, with a look for new
+    files every so many seconds."""
     rows = rows_of(source.stream(spark), source, columns)
-    # What is there now was looked at when the source was found.
+    # The files that are there now were checked when the source was found.
     late = source if every_s is not None else None
     job = _Job(spark, cluster, log, checkpoint, bad, late)
     writer = rows.writeStream.foreachBatch(job.take).option("checkpointLocation", checkpoint)
@@ -109,7 +111,7 @@ def ingest(
 
 
 class _Job:
-    """What is done with each portion."""
+    """Appends each portion of the query."""
 
     def __init__(
         self,
@@ -125,7 +127,7 @@ class _Job:
         self._log = log
         self._files = Files(spark, checkpoint)
         self._bad = bad
-        # Whose files may come after the start; None if they are not waited for.
+        # The source, if files may come after the start; None if they are not waited for.
         self._late = late
         self.done = Ingested()
 
@@ -135,7 +137,7 @@ class _Job:
         return progress._replace(read=done.read, counts=counts)
 
     def take(self, frame: DataFrame, portion: int) -> None:
-        # Spark passes on the text of what is raised here, and nothing else.
+        # Spark passes on only the text of an error that is raised here.
         with codes_told(), plain_errors():
             self._take(frame, portion)
 
@@ -150,7 +152,7 @@ class _Job:
         observed = frame.observe(seen, *counts)
         good = observed.where("error is null") if self._bad is not None else _insisted(observed)
         if last is not None and last.batch_id >= portion:
-            # Only counted: what the portion gave was written before the crash.
+            # The rows are only counted: the portion was written before the crash.
             good.write.format("noop").mode("overwrite").save()
             self._check_same(portion, seen.get["read"] - seen.get["bad"], last)
         else:
@@ -165,12 +167,13 @@ class _Job:
         self.done.read += seen.get["read"]
 
     def _check_same(self, portion: int, rows: int, last: Publication) -> None:
-        """A crash lets the last portion be repeated, and no other."""
+        """Raise an error unless the portion is the last one of the log, with as many rows: a crash
+        lets the last portion be repeated, and no other."""
         if last.batch_id > portion:
             raise Duplicate(
                 f"{self._log.name} has portion {last.batch_id}, and the checkpoint "
-                f"{self._files.root} is at {portion}: it was set back, and nobody knows what was "
-                f"in the portions between"
+                f"{self._files.root} is at {portion}: it was set back, and it is not known which "
+                f"rows were in the portions between"
             )
         if last.count != rows:
             raise ReplayMismatch(
@@ -191,11 +194,12 @@ class _Job:
         )
 
 
-# -- what a row gives --------------------------------------------------------------------------
+# -- the record of a row -----------------------------------------------------------------------
 
 
 def rows_of(frame: DataFrame, source: Source, columns: Columns) -> DataFrame:
-    """value, key and timestamp of a record; error, if it is none; file and row, to find it."""
+    """The frame of records: value, key, timestamp; error, for a row that makes no record; file and
+    row, to find it."""
     for option in ("value", "key", "timestamp"):
         _check_column(source, option, getattr(columns, option))
     file = F.col("_metadata.file_path").alias("file")
@@ -221,7 +225,7 @@ def rows_of(frame: DataFrame, source: Source, columns: Columns) -> DataFrame:
 
 
 def _of_json(lines: DataFrame, columns: Columns) -> DataFrame:
-    """A line is one value, and an object if columns are asked for."""
+    """The records of JSON lines: a line is one value, and an object if columns are asked for."""
     lines = lines.where(F.trim("row") != "")
     anything = OneJson(StringType())
     no_json = F.when(~anything.proved(F.col("_any")), F.lit("not JSON"))
@@ -247,12 +251,13 @@ def _of_json(lines: DataFrame, columns: Columns) -> DataFrame:
 
 
 def _of_csv(lines: DataFrame, source: Source, columns: Columns) -> DataFrame:
-    """A line is a row. One that ends within quotes goes on in the next: neither of them is one."""
+    """The records of CSV lines: a line is a row. A row that ends within quotes goes on in the next
+    line: then neither of the two lines makes a record."""
     schema = source.schema or StructType()
     whole = StructType([*schema.fields, StructField(CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     rows = lines.select("*", F.from_csv("row", whole.toDDL(), options).alias("_parsed"))
-    # A backslash takes its meaning from the quote behind it.
+    # A backslash escapes the quote behind it.
     plain = F.regexp_replace("row", r"\\.", "")
     quotes = F.length(plain) - F.length(F.replace(plain, F.lit('"')))
     fault = F.when(
@@ -276,7 +281,8 @@ def _made(
     columns: Columns,
     fault: Column,
 ) -> DataFrame:
-    """``fault`` says why a row is none; a column that a record cannot be without is another."""
+    """The frame of records, from the parsed rows. ``fault`` says why a row makes no record; a value
+    or a time that is missing, or no time, is a fault, too."""
     value, key = whole, F.lit(None)
     time: Column = F.lit(None).cast("timestamp")
     faults = [fault]
@@ -314,7 +320,7 @@ def _check_column(source: Source, option: str, column: str | None) -> None:
 
 
 def _column(name: str) -> Column:
-    """A column of exactly that name: a dot in it is no field of a struct."""
+    """The column of exactly that name: a dot in it is no field of a struct."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
@@ -327,7 +333,7 @@ def _plain(column: Column, kind: DataType) -> Column:
 
 
 def _time(name: str, column: Column, kind: DataType) -> Column:
-    """Null if it is none. A time without a zone is UTC."""
+    """The time in ``column``; null if it is no time. A time without a zone is UTC."""
     if isinstance(kind, TimestampType | TimestampNTZType | DateType):
         return column.cast("timestamp")
     if isinstance(kind, IntegralType):
@@ -341,11 +347,11 @@ def _time(name: str, column: Column, kind: DataType) -> Column:
     raise InvalidArgument(f"--timestamp {name}: {kind.simpleString()} is no time")
 
 
-# -- a row that is none ------------------------------------------------------------------------
+# -- rows that make no record ------------------------------------------------------------------
 
 
 def _insisted(rows: DataFrame) -> DataFrame:
-    """The first row with a fault raises, with what is needed to find it."""
+    """The rows, of which the first with a fault raises an error, with the place of the row."""
     found = F.struct("file", F.substring("row", 1, ROW_MAX).alias("row"), "error")
     told = F.concat(F.lit(f"{DecodeFailed.code}: "), F.to_json(found))
     value = F.when(F.col("error").isNull(), F.col("value")).otherwise(
@@ -355,10 +361,11 @@ def _insisted(rows: DataFrame) -> DataFrame:
 
 
 def _located(spark: SparkSession, source: Source, error: DecodeFailed) -> DecodeFailed:
-    """Spark splits files and knows no lines: so the file is read again, and they are counted."""
+    """The error with the line of the row. Spark splits files and knows no lines: so the file is
+    read again, and its lines are counted."""
     try:
         found = json.loads(str(error))
-        # Spark gives an address, in which some characters are written as numbers.
+        # Spark gives an address, in which some characters are escaped.
         file, row, fault = unquote(found["file"]), found["row"], found["error"]
     except (KeyError, TypeError, ValueError):
         return error

@@ -1,7 +1,7 @@
 """Spark jobs as commands run them: a session, a query that is watched until it ends, Ctrl-C.
 
 Ctrl-C, or SIGTERM, is noted, not raised, while a job runs: raised inside a call to Java it would
-leave the connection in a state that nobody knows.
+leave the connection in an unknown state.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ __all__ = ["Ended", "Progress", "follow", "is_local", "opened_session", "run_bat
 
 Result = TypeVar("Result")
 
-# The file that the system calls so.
+# The descriptor of the error output.
 STDERR = 2
-# Between two looks at a job.
+# Seconds between two looks at a job.
 LOOK_S = 0.2
-# So long a portion may take to its end after Ctrl-C.
+# The seconds that a portion may take to its end after Ctrl-C.
 LAST_PORTION_S = 2.0
-# A query is started so often if Spark gave up one of its Python processes after ten seconds, which
-# it does at its start on a machine that is busy. What a query has done it does not do again.
+# The most starts of a query if Spark gave up one of its Python processes after ten seconds, which
+# it does at its start on a busy machine. A query does not repeat portions that it has committed.
 STARTS = 5
 TOO_SLOW = "Python worker failed to connect back"
-# What tasks of a batch are called in a progress.
+# The names of the counts of a batch's tasks in a progress.
 TASKS, TASKS_DONE = "tasks", "tasks done"
 
 
 class Progress(NamedTuple):
-    """How far a job is."""
+    """The progress of a job."""
 
-    # Of a stream, since it was started; a batch has one.
+    # The portions of a stream, since it was started; a batch has one.
     portions: int = 0
-    # Records that were taken, in all and in a second of the last portion.
+    # Records that were taken, in all, and per second in the last portion.
     read: int = 0
     rate: float = 0.0
-    # What the query observes, summed: the fields of every `observe`, by their names. One that
-    # begins with an underscore is not counted.
+    # The sums of the observations of the query: the fields of every `observe`, by their names. A
+    # name that begins with an underscore is not counted.
     counts: Mapping[str, int] = {}
     # The offset after the last record that was taken, by log.
     reached: Mapping[str, int] = {}
@@ -66,10 +66,10 @@ class Progress(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a stream ended that did not fail."""
+    """The end of a stream that did not fail."""
 
     progress: Progress
-    # By Ctrl-C: the portion that was under way is repeated by the next run.
+    # Ended by Ctrl-C: the portion that was under way is repeated by the next run.
     interrupted: bool
 
 
@@ -77,7 +77,7 @@ class Ended(NamedTuple):
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and tasks are on this machine, and see the same files."""
+    """True if driver and tasks are on this machine, and see the same files."""
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
@@ -89,9 +89,9 @@ def opened_session(
     config: Mapping[str, str] | None = None,
     quiet: bool = True,
 ) -> Iterator[SparkSession]:
-    """A session for one command; one that runs already is used, and left as it is.
+    """A session for one command; a session that runs already is used, and left as it is.
 
-    What Spark raises inside leaves as an error of this package.
+    An error that Spark raises inside becomes an error of this package.
     """
     settings = _settings(master) | dict(config or {})
     before = signal.getsignal(signal.SIGINT)
@@ -99,34 +99,34 @@ def opened_session(
         with plain_errors(), _java_aside() if quiet else nullcontext():
             spark, ours = _session(app, master, settings)
     except (ImportError, RuntimeError) as error:
-        # No PySpark, or no Java: it says what to install.
+        # PySpark or Java is missing: the error says what to install.
         raise SparkFailed(str(error)) from error
     finally:
-        # Spark's own would cancel jobs in the middle of a call.
+        # Spark's own handler would cancel jobs in the middle of a call.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, before)
     try:
         with plain_errors():
-            # Spark's own search for it may fail on a busy machine, and is not repeated.
+            # Spark's own search for the format may fail on a busy machine, and is not repeated.
             spark.dataSource.register(quorate.spark.QuorateDataSource)
             if quiet:
                 _hush(spark)
             yield spark
     finally:
         if ours:
-            # If Java is gone there is nothing to stop, and why the job failed is told already.
+            # If Java is gone there is no session to stop, and the job's error is told already.
             with suppress(SparkFailed), plain_errors():
                 spark.stop()
 
 
 def _hush(spark: SparkSession) -> None:
-    """A command tells each error once, and nothing that is none."""
+    """Silence Spark's own messages: a command tells each error once, and no other message."""
     from pyspark.logger import PySparkLogger
 
-    # They log some errors before they raise them.
+    # These loggers log some errors before Spark raises them.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
-    # Java hangs up on it when a job is cancelled, and it takes that for a failure.
+    # Java hangs up on this server when a job is cancelled, and the server reports a failure.
     accumulators: Any = spark.sparkContext._accumulatorServer
     tell = accumulators.handle_error
 
@@ -139,10 +139,10 @@ def _hush(spark: SparkSession) -> None:
 
 @contextmanager
 def _java_aside() -> Iterator[None]:
-    """A Java process that is started in here has another error output, for as long as it lives.
+    """Give a Java process that is started inside another error output, for as long as it lives.
 
-    It has much to say that is no error of the job, and an error it says many times; whoever runs
-    the command says it once. Why it did not start is told.
+    Java writes much that is no error of the job, and an error many times; the command tells an
+    error once. If Java does not start, the error includes its output.
     """
     with tempfile.TemporaryFile() as aside:
         kept = os.dup(STDERR)
@@ -161,7 +161,7 @@ def _java_aside() -> Iterator[None]:
 def _session(
     app: str, master: str | None, settings: Mapping[str, str]
 ) -> tuple[SparkSession, bool]:
-    """And whether it was started for this."""
+    """The session, and whether it was started for this command."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
@@ -170,7 +170,7 @@ def _session(
         running = SparkSession.getActiveSession()
     if running is None:
         return quorate.spark.session(app, master=master, config=settings), True
-    # Views and settings of its own.
+    # A session with views and settings of its own.
     fresh = running.newSession()
     for name, value in settings.items():
         if fresh.conf.isModifiable(name):
@@ -179,15 +179,15 @@ def _session(
 
 
 def _settings(master: str | None) -> dict[str, str]:
-    # The same rows wherever it runs: a repeat must not depend on the clock of a machine.
+    # The same rows on every machine: a repeat must not depend on a machine's time zone.
     settings = {"spark.sql.session.timeZone": "UTC"}
-    # Spark is set up there for more than this machine, if it is at all.
+    # With a directory of settings, Spark may be set up for more than this machine.
     if is_local(master) if master is not None else "SPARK_CONF_DIR" not in os.environ:
         settings |= {
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            # Spark's 200 are for clusters.
+            # Spark's default of 200 is for clusters.
             "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
         }
     return settings
@@ -197,10 +197,11 @@ def _settings(master: str | None) -> dict[str, str]:
 
 
 def follow(start: Callable[[], StreamingQuery], watch: Watch) -> Ended:
-    """Start a query, wait until it has ended, and tell ``watch`` after each portion how far it is.
+    """Start a query, wait until it has ended, and tell ``watch`` the progress after each portion.
 
-    Ctrl-C stops it, after the portion under way if that ends soon: what is cut short is not
-    committed, and the next run repeats it. Raises what the query failed with.
+    Ctrl-C stops the query, after the portion under way if that ends soon: a portion that is cut
+    short is not committed, and the next run repeats it. Raises the error that the query failed
+    with.
     """
     tally = _Tally()
     with _interrupts() as noted:
@@ -212,7 +213,7 @@ def follow(start: Callable[[], StreamingQuery], watch: Watch) -> Ended:
             if noted.is_set():
                 _let_end(query, tally)
             failure = query.exception()
-            # A terminal gives Ctrl-C to workers, too, and the query may fail by that.
+            # A terminal sends Ctrl-C to workers, too, and the query may fail by that.
             interrupted = noted.is_set() and (query.isActive or failure is not None)
             if interrupted or failure is None:
                 break
@@ -227,8 +228,8 @@ def follow(start: Callable[[], StreamingQuery], watch: Watch) -> Ended:
 
 
 def _let_end(query: StreamingQuery, tally: _Tally) -> None:
-    """Whoever waits for Ctrl-C has a moment: what is written already is better counted than
-    repeated."""
+    """Wait up to LAST_PORTION_S seconds for the portion under way: records that are written already
+    are better counted than repeated."""
     tally.add(query)
     before, until = tally.progress.portions, time.monotonic() + LAST_PORTION_S
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
@@ -238,7 +239,8 @@ def _let_end(query: StreamingQuery, tally: _Tally) -> None:
 
 
 def run_batch(spark: SparkSession, action: Callable[[], Result], watch: Watch) -> Result:
-    """What ``action`` gives, which runs jobs. Ctrl-C cancels them, and raises KeyboardInterrupt."""
+    """The result of ``action``, which runs jobs. Ctrl-C cancels the jobs, and raises
+    KeyboardInterrupt."""
     from pyspark.sql import SparkSession
 
     given: list[Result] = []
@@ -246,11 +248,11 @@ def run_batch(spark: SparkSession, action: Callable[[], Result], watch: Watch) -
 
     def act() -> None:
         try:
-            # A write asks the session of its thread for formats, and a new thread has none.
+            # A write asks the session of its thread for formats, and a new thread has no session.
             sessions: Any = SparkSession._get_j_spark_session_class(spark._jvm)
             sessions.setActiveSession(spark._jsparkSession)
             given.append(action())
-        except BaseException as error:  # noqa: BLE001  # handed to whoever waits
+        except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
             raised.append(error)
 
     thread = threading.Thread(target=act, name="batch", daemon=True)
@@ -272,14 +274,14 @@ def run_batch(spark: SparkSession, action: Callable[[], Result], watch: Watch) -
 
 @contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """Set by Ctrl-C, and by SIGTERM, with which whoever runs services ends them."""
+    """An event that is set by Ctrl-C, and by SIGTERM, with which service managers end a service."""
     noted = threading.Event()
-    # Only the main thread may listen.
+    # Only the main thread may handle signals.
     if threading.current_thread() is not threading.main_thread():
         yield noted
         return
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
-    # A shell lets what runs in its background ignore Ctrl-C; and None is somebody else's.
+    # A shell lets background jobs ignore Ctrl-C; and None is a handler that is not Python's.
     before = {one: known for one, known in before.items() if known not in (signal.SIG_IGN, None)}
     for one in before:
         signal.signal(one, lambda *_: noted.set())
@@ -291,7 +293,7 @@ def _interrupts() -> Iterator[threading.Event]:
 
 
 def _tasks(spark: SparkSession) -> Progress:
-    """Of the stages that run."""
+    """The tasks of the stages that run, and those of them that are done."""
     tracker = spark.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
     counts = {
@@ -302,7 +304,7 @@ def _tasks(spark: SparkSession) -> Progress:
 
 
 class _Tally:
-    """Sums up what a query reports of its portions."""
+    """Sums up the reports of a query about its portions."""
 
     def __init__(self) -> None:
         self.progress = Progress()
@@ -310,7 +312,7 @@ class _Tally:
         self._seen: tuple[int, str] = (-1, "")
 
     def add(self, query: StreamingQuery) -> bool:
-        """Whether there was news."""
+        """Count the new reports of ``query``; True if there were any."""
         last = query.lastProgress
         if last is None or _mark(last) == self._seen:
             return False
@@ -328,7 +330,7 @@ class _Tally:
             for name, number in row.asDict().items()
             if isinstance(number, int) and not name.startswith("_")
         }
-        # A source that is used twice in a query is counted twice by Spark.
+        # Spark counts a source twice that is used twice in a query.
         read = found.get("read", report.numInputRows or 0)
         counts = dict(before.counts)
         for name, number in found.items():
@@ -349,7 +351,7 @@ def _mark(report: StreamingQueryProgress) -> tuple[int, str]:
 
 
 def _whereabouts(sources: list[SourceProgress]) -> tuple[dict[str, int], int | None]:
-    """Where the logs of a query stand, and how much they have beyond."""
+    """The offsets that a query has reached in its logs, and the number of records beyond them."""
     reached: dict[str, int] = {}
     ahead: dict[str, int] = {}
     for source in sources:
@@ -361,7 +363,7 @@ def _whereabouts(sources: list[SourceProgress]) -> tuple[dict[str, int], int | N
 
 
 def _offsets(text: str | None) -> dict[str, int]:
-    """The places of logs; those of other sources look different."""
+    """The offset of each log in ``text``; none for a source that is not of this package."""
     try:
         found = json.loads(text or "null")
         return {log: int(point["offset"]) for log, point in found.items()}

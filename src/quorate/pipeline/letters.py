@@ -1,7 +1,7 @@
-"""Dead letters: records that were refused, as they were, with headers that say why.
+"""Dead letters: records that were refused, unchanged, with headers that say why.
 
-A record may be so large that there is no room for those headers. Its letter has only them, and one
-that says what was left out: where the record is, they tell anyway.
+A record may be so large that there is no room for those headers. Its letter has only the headers,
+and one more that tells how many bytes were left out: the headers tell anyway where the record is.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ if TYPE_CHECKING:
 
 __all__ = ["LEFT_OUT", "LETTER_HEADERS", "letters"]
 
-# Put after those that the record had.
+# The headers of a letter, after those of the record.
 LETTER_HEADERS = ("error.code", "error.message", "source.log", "source.offset", "pipeline")
-# Before these, in a letter without its record: the bytes that key, value and headers have.
+# The header before these, in a letter without its record: the bytes of key, value and headers.
 LEFT_OUT = "record.left_out"
-# Characters of a message: the condition of a check may be as long as somebody likes.
+# The most characters of a message: the condition of a check may have any length.
 MESSAGE_MAX = 1000
 _HEADERS = "array<struct<key:string,value:binary>>"
 
 
 def letters(refused: DataFrame, pipeline: str, log: str | None, bytes_max: int) -> DataFrame:
-    """Rows for the log ``log``, which takes no larger records: key, value, headers, timestamp, log.
+    """The letters as rows for the log ``log``: key, value, headers, timestamp, log.
 
-    Without a log the first one raises, in the task that met it.
+    The log takes no record with more than ``bytes_max`` bytes. Without a log the first letter
+    raises an error, in the task that met it.
     """
     source, refusal = F.col(SOURCE), F.col(REFUSAL)
     said = (
@@ -59,7 +60,7 @@ def _header(name: str, value: Column) -> Column:
 
 
 def _size(key: Column, value: Column, headers: Column) -> Column:
-    """As limits.record_bytes counts it."""
+    """The bytes of a record, as limits.record_bytes counts them."""
     names, contents = headers["key"], headers["value"].cast("array<string>")
     return (
         F.coalesce(F.octet_length(key), F.lit(0))

@@ -1,4 +1,4 @@
-"""A pipeline from its file: Python with ``@pipeline``, or TOML with SQL."""
+"""The loader of a pipeline from its file: Python with ``@pipeline``, or TOML with SQL."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["NeedsSession", "load"]
 
 
 class NeedsSession(Exception):
-    """The file asks Spark for something while it is loaded, as ``@udf("string")`` does."""
+    """The file calls Spark while it is loaded, as ``@udf("string")`` does, and needs a session."""
 
 
 def load(file: Path) -> Pipeline:
     """The one pipeline of ``file``. Raises InvalidArgument that names the line at fault, or
-    NeedsSession: then it can be loaded once there is one."""
+    NeedsSession: then the file can be loaded once there is a session."""
     if not file.is_file():
         what = "is a directory" if file.is_dir() else "does not exist"
         raise InvalidArgument(
@@ -61,21 +61,22 @@ def _from_python(file: Path) -> Pipeline:
 
 
 class _AsItStands(SourceFileLoader):
-    """Reads the file each time. What Python keeps of one that is imported is told from it by its
-    size and by the second in which it was changed: whoever edits fast would run what was there."""
+    """A loader that reads the file each time. Python takes its compiled copy for current if the
+    size of the file and the second of its last change are the same: after a fast edit the old code
+    would run."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _run(file: Path) -> ModuleType:
-    # Not a name that anything else could have; functions of it travel to workers by value.
+    # A name that no other module has; functions of the module travel to workers by value.
     name = f"_pipeline_{file.stem}"
     loader = _AsItStands(name, str(file))
     spec = importlib.util.spec_from_file_location(name, file, loader=loader)
     assert spec is not None and spec.loader is not None  # for the type checker: it ends in .py
     module = importlib.util.module_from_spec(spec)
-    # As if Python ran the file: what lies beside it can be imported.
+    # As if Python ran the file: modules beside it can be imported.
     beside = str(file.absolute().parent)
     if beside not in sys.path:
         sys.path.insert(0, beside)
@@ -95,7 +96,7 @@ def _run(file: Path) -> ModuleType:
 
 
 def _line(error: BaseException, file: Path) -> int:
-    """Of the file; the last one that was being carried out there."""
+    """The line of ``file`` that was being run when ``error`` was raised; 1 if none was."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [one.lineno for one in frames if Path(one.filename) == file and one.lineno is not None]
     return lines[-1] if lines else 1

@@ -1,6 +1,7 @@
-"""One run at a time, where that can be told: by a lock of the kernel, which ends with its process.
+"""The lock that lets one run at a time into a directory: a lock of the kernel, which ends with its
+process.
 
-A file that only lies there would outlive a run that is killed, and nobody could tell whose it is.
+A file without a lock would outlive a run that is killed, and would not tell which run owns it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ __all__ = ["only_run"]
 
 @contextmanager
 def only_run(files: Files, name: str) -> Iterator[None]:
-    """Keep others out of the directory, by the file ``name`` in it, which stays there.
+    """Keep other runs out of the directory, by a lock on the file ``name``, which stays there.
 
-    Raises InvalidArgument if another run is inside. Nobody is kept out of a file system that is not
+    Raises InvalidArgument if another run is inside. No run is kept out of a file system that is not
     mounted here, or that has no locks; nor by a user who can neither make nor open the file.
     """
     descriptor = None if files.local is None else _opened(files.local / name)
@@ -40,7 +41,8 @@ def only_run(files: Files, name: str) -> Iterator[None]:
 
 
 def _opened(path: Path) -> int | None:
-    """None if it can be neither made nor read: then nothing can be written beside it either."""
+    """The descriptor of the file; None if the file can be neither made nor read: then no other file
+    can be written beside it either."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
     for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):
@@ -57,5 +59,5 @@ def _lock(descriptor: int, where: str) -> None:
             f"another run is at work in {where}: wait until it has ended, or end it"
         ) from None
     except OSError:
-        # A mount without locks: what keeps runs apart there is looked at before files are placed.
+        # A mount without locks: there a run checks, before it places files, that it is alone.
         return

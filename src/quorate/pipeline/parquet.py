@@ -1,10 +1,10 @@
 """Rows as Parquet files that plain readers can trust: each row is there once.
 
-Spark's own way to that end is a list of valid files, which only Spark reads. Here a file is valid
-if it has a name. Rows are written aside first, into a folder that readers pass over because its
-name begins with a dot. When all of them are seen to be there, what an earlier attempt left under
-the same stem is removed, and then the files are moved to their names. Whoever writes the same rows
-again uses the same stem: a crash anywhere is mended by the repeat.
+Spark's own way to that end is a list of valid files, which only Spark reads. Here every visible
+file is valid. Rows are written aside first, into a folder that readers pass over because its name
+begins with a dot. When all rows are seen to be there, the files that an earlier attempt left under
+the same stem are removed, and then the new files are moved to their names. A repeat of the same
+rows uses the same stem: so the repeat mends a crash at any point.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ if TYPE_CHECKING:
 
     from quorate.pipeline.files import Found
 
-    # JSON is for rows that somebody will look at: one object a line.
+    # JSON is for rows that users will look at: one object a line.
     Kind = Literal["parquet", "json"]
 
 __all__ = ["Aside", "Placed", "place", "write_aside"]
 
-# Spark's own choice is older than Parquet's timestamps, and has no zone.
+# The setting for the type of times. Spark's own choice is older than Parquet's timestamps, and has
+# no zone.
 TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
-# Of the name that each attempt to write something has for itself.
+# The random bytes in the name of an attempt's folder, which no other attempt uses.
 ATTEMPT_BYTES = 4
 
 
 class Placed(NamedTuple):
-    """What became of some rows."""
+    """The number of files that rows were placed in, of the rows, and of the bytes."""
 
     files: int
     rows: int
@@ -47,7 +48,7 @@ class Placed(NamedTuple):
 
 
 class Aside:
-    """Rows that are written, and that nobody sees yet."""
+    """Rows that are written, in files that no reader sees yet."""
 
     def __init__(
         self, frame: DataFrame, files: Files, folder: str, kind: Kind, partition_by: Sequence[str]
@@ -58,17 +59,17 @@ class Aside:
         self._folder = folder
         self._kind = kind
         self._suffix = f".{kind}"
-        # Of the folders that partitions have.
+        # The levels of folders that partitions have.
         self._depth = len(partition_by)
-        # Before the rows are counted: whatever goes missing from now on is noticed.
+        # Listed before the rows are counted: a file that goes missing from now on is noticed.
         self._written = self._listed()
-        # Out of what was written; of Parquet that is a look at the ends of the files.
+        # Counted in the files that were written; for Parquet only the ends of the files are read.
         self.rows = self._count([folder])
 
     def into_place(self, stem: str) -> Placed:
-        """Name the files ``<stem>-<n>.parquet``, in place of all that were called so.
+        """Name the files ``<stem>-<n>.parquet``, in place of all earlier files of these names.
 
-        Raises InvalidArgument, and changes nothing, if they are not what was written.
+        Raises InvalidArgument, and changes no file, if the files are not as they were written.
         """
         if self._listed() != self._written:
             raise self.disturbed()
@@ -83,18 +84,19 @@ class Aside:
         return Placed(len(placed), self.rows, sum(one.size for one in placed))
 
     def in_place_already(self, stem: str) -> Placed | None:
-        """What is called so, if it has as many rows; None if some are missing.
+        """The files in place with this stem, if they have as many rows; None if they have not.
 
-        Only of a stem whose rows never change this says that they are the same.
+        The same number means the same rows only for a stem whose rows never change.
         """
         names = self._called(stem)
-        # A file that a dying machine left half written has no rows.
+        # A file that a dying machine left half written counts as one without rows.
         if self.rows != (self._count(names, ignoreCorruptFiles="true") if names else 0):
             return None
         return Placed(len(names), self.rows, sum(map(self._files.size, names)))
 
     def into_place_once(self, stem: str) -> Placed:
-        """The same for rows that never change: if all of them are in place, they stay there."""
+        """Name the files, as above, for rows that never change: if all rows are in place, the files
+        there stay."""
         there = self.in_place_already(stem)
         if there is None:
             return self.into_place(stem)
@@ -105,17 +107,17 @@ class Aside:
         self._files.remove(self._folder)
 
     def disturbed(self) -> InvalidArgument:
-        """What to raise if this is not what was written."""
+        """The error to raise if the files are not as they were written."""
         return InvalidArgument(
-            f"{self._files.root}/{self._folder} was changed or removed by somebody else, so what "
-            f"is in place was left as it is: let one run at a time write there"
+            f"{self._files.root}/{self._folder} was changed or removed by another process, so the "
+            f"files in place were left as they are: let one run at a time write there"
         )
 
     def _listed(self) -> list[Found]:
         return [one for one in self._files.below(self._folder) if one.name.endswith(self._suffix)]
 
     def _called(self, stem: str) -> list[str]:
-        """The files in place that have the stem, in whatever folders of partitions."""
+        """The files in place that have the stem, in all folders of partitions."""
         called_so = re.compile(rf"{re.escape(stem)}-[0-9]+{re.escape(self._suffix)}")
         found = self._files.matching("*/" * self._depth + f"{literal(stem)}-*{self._suffix}")
         return [name for name in found if called_so.fullmatch(name.rpartition("/")[2])]
@@ -137,12 +139,12 @@ def write_aside(
     kind: Kind = "parquet",
     file_rows_max: int | None = None,
 ) -> Aside:
-    """Write ``frame`` below ``dest``, in place of what an attempt of the same ``name`` left.
+    """Write ``frame`` below ``dest``, in place of files that an attempt of the same ``name`` left.
 
-    ``partition_by`` are columns that become folders; ``file_rows_max`` rows are the most of a file.
+    ``partition_by`` are columns that become folders; a file has at most ``file_rows_max`` rows.
     """
     files = Files(spark, dest)
-    # An attempt that is alive must not find files of another one among its own.
+    # Each attempt has its own folder: a live attempt must not find another's files among its own.
     of_attempts = re.compile(rf"\.quorate-{re.escape(name)}-[0-9a-f]{{{2 * ATTEMPT_BYTES}}}")
     for left in files.matching(f".quorate-{literal(name)}-*"):
         if of_attempts.fullmatch(left):
@@ -166,10 +168,10 @@ def place(
     *,
     kind: Kind = "parquet",
 ) -> Placed:
-    """Have the rows of ``frame`` below ``dest``, once, however often this is repeated.
+    """Place the rows of ``frame`` below ``dest``, once, however often this is repeated.
 
-    ``stem`` names them: the same rows have the same stem, other rows another one. It is part of
-    file names. Readers may see some of the rows while they are put there, and never one twice.
+    ``stem`` names the rows: the same rows have the same stem, other rows another one. It is part of
+    file names. Readers may see some of the rows while they are placed, and never a row twice.
     """
     seen = Observation()
     observed = frame.observe(seen, F.count(F.lit(1)).alias("rows"))

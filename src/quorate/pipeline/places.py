@@ -1,4 +1,5 @@
-"""Where a pipeline reads and writes, as people write it: ``log:orders``, ``parquet:/data/paid``."""
+"""The places that a pipeline reads and writes, as users write them: ``log:orders``,
+``parquet:/data/paid``."""
 
 from __future__ import annotations
 
@@ -24,21 +25,22 @@ class Place:
     """A log of the cluster, or a directory of Parquet files."""
 
     kind: Kind
-    # The log's name, or the directory: a path, or an address that Spark knows.
+    # The log's name, or the directory: a path, or an address of a file system that Spark knows.
     name: str
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"
 
     def beside(self, directory: Path) -> Place:
-        """The same place, seen from anywhere: a relative path begins in ``directory``."""
+        """The same place with an absolute path: a relative path begins in ``directory``."""
         if self.kind == "log" or "://" in self.name:
             return self
         return Place(self.kind, str((directory / self.name).absolute()))
 
 
 def parse_place(what: str, text: object, kinds: Sequence[Kind] = ("log", "parquet")) -> Place:
-    """Raises InvalidArgument, which calls the place ``what``, unless it is one of ``kinds``."""
+    """The place that ``text`` names. Raises InvalidArgument, which calls it ``what``, unless it is
+    one of ``kinds``."""
     meant = " or ".join(_MEANT[kind] for kind in kinds)
     if not isinstance(text, str):
         raise InvalidArgument(f"{what} = {text!r} is no text; write {meant}")

@@ -1,4 +1,4 @@
-"""What a transformation gave, as records of a log."""
+"""The rows of a transformation's result, as records of a log."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["TIMES", "records", "without_source"]
 
-# How times are written in JSON: by itself Spark leaves out what is below a millisecond.
+# The formats of times in JSON: by itself Spark leaves out the digits below a millisecond.
 TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 
-# As a log keeps them, in the order of every frame that is written here.
+# The columns of a record with their types in a log, in the order of every frame that is written
+# here.
 _COLUMNS = {
     "key": "binary",
     "value": "binary",
@@ -31,15 +32,15 @@ _COLUMNS = {
 
 
 def without_source(frame: DataFrame) -> DataFrame:
-    """Where a record came from is for the transformation; it is not written."""
+    """The frame without the column ``_source``, which is for the transformation and not written."""
     return frame.drop(SOURCE)
 
 
 def records(frame: DataFrame, key: str | None, log: str) -> DataFrame:
-    """Rows for the log ``log``: key, value, headers, timestamp, log.
+    """The rows of ``frame`` as rows for the log ``log``: key, value, headers, timestamp, log.
 
-    A frame with a column ``value`` has the columns that a log takes. The rows of any other one
-    become JSON objects, and ``key`` names the column that is the key, too.
+    A frame with a column ``value`` has the columns that a log takes. The rows of any other frame
+    become JSON objects, and ``key`` names the column that is also the key.
     """
     if not frame.columns:
         raise InvalidArgument("the transformation gives no column: there is nothing to write")
@@ -63,13 +64,13 @@ def records(frame: DataFrame, key: str | None, log: str) -> DataFrame:
     columns = {
         name: given.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in _COLUMNS.items()
     }
-    # For every row that it gives to Python, Spark goes through all lists of the batch that are null
-    # so far: with the square of their number. Headers that are null are none.
+    # For every row that it gives to Python, Spark goes through all null lists of the batch so far:
+    # the time grows with the square of their number. Null headers mean no headers.
     none = F.array().cast(_COLUMNS["headers"])
     columns["headers"] = F.coalesce(columns["headers"], none).alias("headers")
     return frame.select(*columns.values(), F.lit(log).alias("log"))
 
 
 def _column(name: str) -> Column:
-    """A column of exactly that name: a dot in it is no field of a struct."""
+    """The column of exactly that name: a dot in it is no field of a struct."""
     return F.col("`" + name.replace("`", "``") + "`")

@@ -1,8 +1,8 @@
-"""Dead letters on their way back to a log: as they were before they failed, and each once.
+"""The replay of dead letters to a log: as they were before they failed, and each once.
 
-How far that went is remembered by the log that they go to, in the same entry that makes them
-visible. So there is no other place that could be lost, and a run that is cut short is simply run
-again. The log knows it by the letters' log, in its present life, and by the condition: another
+The log that the letters go to remembers how far the replay went, in the same entry that makes them
+visible. So there is no other state that could be lost, and a run that is cut short is simply run
+again. The log knows a replay by the incarnation of the letters' log and by the condition: another
 condition is another replay, which begins at the first letter.
 """
 
@@ -29,17 +29,18 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "Replayed", "replay"]
 
-# What is read before some of it is published, about: little beside what a log can hold staged.
+# About the bytes that are read before each publish: little beside the bytes that a log can hold
+# staged.
 PORTION_BYTES = 256 << 20
 
 
 def _header(name: str) -> str:
-    """The last of that name: an earlier one was there before the letter was."""
+    """The value, in SQL, of the last header of that name: an earlier one is the record's own."""
     found = f"filter(headers, header -> header.key = '{name}')"
     return f"string(try_element_at({found}, -1).value)"
 
 
-# What a condition is about, in SQL over the columns of a log.
+# The columns that a condition may use, each in SQL over the columns of a log.
 COLUMNS = {
     "key": "string(key)",
     "value": "string(value)",
@@ -52,10 +53,10 @@ COLUMNS = {
     "pipeline": _header("pipeline"),
     "left_out": f"try_cast({_header(LEFT_OUT)} as bigint)",
 }
-# Their number, and what they are called.
+# The number of headers that a letter adds, and their names.
 _ADDED = len(LETTER_HEADERS)
 _NAMES = ", ".join(f"'{name}'" for name in LETTER_HEADERS)
-# The headers without those that the letter was given, which come last.
+# The record's own headers: without those that the letter added, which come last.
 _ORIGINAL = f"""
     if(transform(slice(headers, -{_ADDED}, {_ADDED}), header -> header.key) = array({_NAMES}),
        slice(headers, 1, size(headers) - {_ADDED}),
@@ -64,17 +65,17 @@ _ORIGINAL = f"""
 
 
 class Replayed(NamedTuple):
-    """What one run did."""
+    """The result of one run."""
 
-    # The letters that it looked at: from the first offset to before the second.
+    # The letters that the run read: from the first offset to before the second.
     start: int
     stop: int
-    # Of these the ones that were appended.
+    # The number of these letters that were appended.
     replayed: int
 
     @property
     def skipped(self) -> int:
-        """Letters that the condition does not fit."""
+        """The number of letters that do not fit the condition."""
         return self.stop - self.start - self.replayed
 
 
@@ -113,7 +114,7 @@ def replay(
 
 
 def _app(letters: Log, where: str | None) -> str:
-    """By what the log knows a replay again."""
+    """The id by which the log knows a replay."""
     condition = hashlib.sha256((where or "").strip().encode()).hexdigest()[:16]
     return f"replay-{letters.incarnation}-{condition}"
 
@@ -128,7 +129,7 @@ def _portions(source: ClusterLog, seen: Seen, start: int) -> Iterator[tuple[int,
 
 
 def _letters(spark: SparkSession, cluster: Cluster, log: str, start: int, stop: int) -> DataFrame:
-    """What a condition sees, and behind it what is appended."""
+    """The columns that a condition sees, followed by those that are appended."""
     reader = spark.read.format("quorate").options(**cluster.options).option("log", log)
     frame = reader.option("startingOffsets", start).option("endingOffsets", stop).load()
     columns = [f"{made} as {name}" for name, made in COLUMNS.items()]
@@ -136,7 +137,8 @@ def _letters(spark: SparkSession, cluster: Cluster, log: str, start: int, stop: 
 
 
 def _value(letters: str) -> str:
-    """Of a letter without its record there is nothing to put back."""
+    """The value of a letter's record, in SQL. A letter without its record has no value to append,
+    and raises an error."""
     told = (
         f"concat('{InvalidArgument.code}: {letters} offset ', offset, ' has no record, only its "
         f"place: with the headers of a letter it was larger than limits.record_bytes. It is at ', "

@@ -1,4 +1,4 @@
-"""Running a pipeline: as a stream that goes on where it stood, or over a range of its own."""
+"""The runs of a pipeline: as a stream that goes on where it stood, or over a given range."""
 
 from __future__ import annotations
 
@@ -30,32 +30,33 @@ if TYPE_CHECKING:
 
 __all__ = ["Backfilled", "Run", "Sample"]
 
-# What Spark tells whoever runs in a query about it; see the sink.
+# The property in which Spark names the query to the code that runs in it; see the sink.
 QUERY_ID = "sql.streaming.queryId"
-# About so much is taken at a time: a fraction of what may be staged, and of a small machine.
+# About the bytes of a portion: a fraction of the bytes that may be staged, and of the memory of a
+# small machine.
 PORTION_BYTES = 128 << 20
-# Records that are looked at for a sample, and rows that are shown.
+# Records that are read for a sample, and rows that are shown.
 SAMPLED, SHOWN = 1000, 20
 
 
 class Backfilled(NamedTuple):
-    """What a range gave."""
+    """The result of a run over a range."""
 
-    # By place: records or rows that are there for it, and whether they were there before.
+    # By place: the records or rows of the range there; and whether they were there before.
     written: Mapping[str, int]
     already: bool
 
 
 class Sample(NamedTuple):
-    """A look at what a pipeline would do."""
+    """The result of a pipeline for a few records, written nowhere."""
 
     columns_in: str
     columns_out: str
     read: int
     refused: int
-    # Why the first one is.
+    # The reason for the first refusal.
     reason: str | None
-    # JSON, or text: one for each row.
+    # The rows as text, in JSON.
     rows: list[str]
 
 
@@ -68,7 +69,7 @@ class Run:
     cluster: Cluster
 
     def __post_init__(self) -> None:
-        # Functions of the file go to workers as a whole: there is no such file for them.
+        # Functions of the pipeline's file travel to workers by value: workers have no such file.
         module = sys.modules.get(getattr(self.pipeline.transform, "__module__", ""))
         if module is not None and module.__name__.startswith("_pipeline_"):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # it is
@@ -87,7 +88,8 @@ class Run:
     ) -> StreamingQuery:
         """The query, started. It begins with the first record, or where its checkpoint stands.
 
-        It goes on for ever, with a portion every so often; or, without that, takes what there is.
+        With ``every_s`` it goes on for ever, with a portion every so many seconds; without it, it
+        ends where the log ended at the start.
         """
         reader = self.spark.readStream.format("quorate").schema(SOURCE_COLUMNS)
         reader = reader.options(**self.cluster.options).option("log", self.pipeline.source.name)
@@ -118,7 +120,8 @@ class Run:
         return write
 
     def _write_pair(self, frame: DataFrame, built: Built, app: str, version: int, stem: str) -> int:
-        """Rows to Parquet, letters to their log; the number of rows. A repeat changes nothing."""
+        """Write the rows to Parquet and the letters to their log, and return the number of rows. A
+        repeat changes nothing."""
         frame = frame.persist()
         try:
             if built.letters is not None:
@@ -142,10 +145,11 @@ class Run:
         return reader.option("startingOffsets", start).option("endingOffsets", stop).load()
 
     def backfill(self, span: Span) -> Backfilled:
-        """Write what the range gives, under a name of its own: a second time changes nothing."""
+        """Write the result of the range, under a name of its own: a repeat changes nothing."""
         pipeline = self.pipeline
         built = self._built(self._read(span.start, span.stop))
-        # Not the code of the transformation: whoever changed it and wants it all again says so.
+        # The name leaves out the code of the transformation: a user who has changed it, and wants
+        # all rows again, has to say so.
         app = f"{pipeline.name}/{span.incarnation}/{span.start}-{span.stop}"
         before = self._published(app)
         if pipeline.sink.kind == "log":
@@ -156,7 +160,7 @@ class Run:
         return Backfilled({str(pipeline.sink): rows, **self._published(app)}, already=bool(before))
 
     def _published(self, app: str) -> dict[str, int]:
-        """How many records ``app`` has published, by place."""
+        """The number of records that ``app`` has published, by place."""
         found = {}
         with self.cluster.client() as client:
             for one in (self.pipeline.sink, self.pipeline.dead_letter):
@@ -168,10 +172,10 @@ class Run:
         return found
 
     def sample(self, span: Span) -> Sample:
-        """The last few records of the range, through the pipeline, written nowhere."""
+        """The result of the pipeline for the last SAMPLED records of the range, written nowhere."""
         built = self._built(self._read(max(span.start, span.stop - SAMPLED), span.stop))
         if self.pipeline.sink.kind == "log":
-            # Says what is wrong with the columns, as a run would.
+            # Raises an error for columns that do not fit a log, as a run would.
             for_log(self.pipeline, built)
         bad = [] if built.refused is None else built.refused.select("_refusal.*").collect()
         return Sample(
@@ -189,14 +193,14 @@ def _columns(schema: StructType) -> str:
 
 
 def _kind(column: StructField) -> str:
-    """Of the one that every pipeline has, the names are enough."""
+    """The type of a column; of ``_source``, which every pipeline has, only the field names."""
     if column.name == SOURCE and isinstance(column.dataType, StructType):
         return f"({', '.join(column.dataType.fieldNames())})"
     return column.dataType.simpleString()
 
 
 def _texts(frame: DataFrame) -> DataFrame:
-    """Rows as people read them: bytes are mostly text."""
+    """The rows as JSON for people to read; bytes are shown as text, which they mostly are."""
     columns = [
         frame[one.name].cast("string").alias(one.name)
         if isinstance(one.dataType, BinaryType)

@@ -1,4 +1,4 @@
-"""Files that are to become records: where they are, what they are, and which columns they have."""
+"""The files that are to become records: their place, their format and their columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["FORMATS", "Format", "Source", "find_source"]
 Format = Literal["text", "json", "csv", "parquet"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
-# What files are called, and what may come after that if they are compressed.
+# The suffixes of files, and those that may follow if the files are compressed.
 _SUFFIXES: dict[Format, tuple[str, ...]] = {
     "text": ("txt", "text", "log"),
     "json": ("json", "jsonl", "ndjson"),
@@ -33,49 +33,51 @@ _SUFFIXES: dict[Format, tuple[str, ...]] = {
     "parquet": ("parquet",),
 }
 _COMPRESSIONS = ("gz", "bz2", "zst", "lz4", "snappy", "deflate")
-# Of a file, to learn what its columns are called.
+# The lines of a file that are read to learn the names of its columns.
 SAMPLED = 200
-# A portion ends after so many bytes of files: little beside what a log can hold staged.
+# The bytes of files after which a portion ends: little beside the bytes that a log can hold staged.
 PORTION_BYTES = 256 << 20
 
 
 class Source(NamedTuple):
-    """What is read."""
+    """The files that are read, with their format and columns."""
 
     address: str
     format: Format
-    # The columns, of formats that have them before a row is read.
+    # The columns, of formats whose columns are known before a row is read.
     schema: StructType | None
-    # Of CSV: the first line, which all files have. Lines are read as they are, and parsed later.
+    # The first line of CSV, which all files have. Lines are read as they are, and parsed later.
     header: str | None
-    # The names that were met, which the option --value and others may mean.
+    # The names of columns that were found, which the option --value and others may name.
     columns: list[str]
-    # Of Spark's reader.
+    # The options of Spark's reader.
     options: dict[str, str]
-    # Files that are there, and that are left alone.
+    # Files of other formats in the directory, which are left alone.
     others: list[str]
 
     def in_portions(self, files_max: int | None) -> Source:
-        """No more files at a time; None: no more than PORTION_BYTES."""
+        """The same source with at most ``files_max`` files in a portion; None: at most
+        PORTION_BYTES."""
         if files_max is None:
             return self._replace(options=self.options | {"maxBytesPerTrigger": str(PORTION_BYTES)})
         return self._replace(options=self.options | {"maxFilesPerTrigger": str(files_max)})
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """Rows as they come, with the column ``_metadata`` of Spark's files."""
+        """The rows of the files as a stream, with the column ``_metadata`` of Spark's files."""
         reader = spark.readStream.format("text" if self.format == "json" else self.format)
         if self.header is not None:
             reader = reader.schema(StructType([StructField(self.header, StringType())]))
         elif self.schema is not None:
             reader = reader.schema(self.schema)
-        # A file is known by its path for ever. Spark would pass over one that comes late.
+        # Spark remembers a file by its path for ever. By default it would pass over a late file.
         reader = reader.option("maxFileAge", "36500d")
         return reader.options(**self.options).load(literal(self.address))
 
     def check_late(self, spark: SparkSession) -> None:
-        """Raises InvalidArgument if files came since with columns that nobody knew of.
+        """Raise InvalidArgument if files with columns that are not in ``columns`` came since.
 
-        Of text a line is taken whole, and Spark compares the headers of CSV by itself.
+        Only Parquet is checked: lines of text are taken whole, and Spark compares the headers of
+        CSV by itself.
         """
         if self.format != "parquet":
             return
@@ -91,7 +93,8 @@ class Source(NamedTuple):
 def find_source(
     spark: SparkSession, address: str, asked: Format | None, ddl: str | None, *, waiting: bool
 ) -> Source:
-    """Raises InvalidArgument if there is nothing to read, or nobody knows what it is.
+    """The source at ``address``. Raises InvalidArgument if there are no files, or if their format
+    or columns cannot be told.
 
     ``waiting`` means that files may come later.
     """
@@ -111,7 +114,7 @@ def find_source(
     options = _options(format_, found)
     others: list[str] = []
     if asked is None and files.is_directory():
-        # Whatever else comes there, such as a file that is not finished, is not meant.
+        # Only files of the format are read: not a file that is unfinished, for example.
         options["pathGlobFilter"] = _pattern(format_)
         others = [name for name in names if _kind(name) != format_]
         paths = [f"{address}/{name}" for name in names if name not in others]
@@ -126,12 +129,12 @@ def find_source(
 
 
 def _hidden(name: str) -> bool:
-    """Spark passes over these, with all that is below."""
+    """True for a file that Spark passes over: its name, or that of a folder above, is hidden."""
     return any(part.startswith((".", "_")) and "=" not in part for part in name.split("/"))
 
 
 def _guess(address: str, names: list[str]) -> Format:
-    """By those names that say something."""
+    """The format of the files, by those names that have a known suffix."""
     kinds = {kind for kind in map(_kind, names) if kind is not None}
     if len(kinds) == 1:
         return kinds.pop()
@@ -160,14 +163,14 @@ def _options(format_: Format, found: list[Found]) -> dict[str, str]:
     options = {}
     foldered = any("=" in one.name for one in found)
     if not (format_ == "parquet" and foldered):
-        # Else Spark would pass over files in folders that are no partitions.
+        # Without this, Spark would pass over files in folders that are no partitions.
         options["recursiveFileLookup"] = "true"
     if format_ == "csv":
         options |= {
             "header": "true",
             # The header of each file is compared, not passed over.
             "enforceSchema": "false",
-            # A line is one column: nothing divides it, and quotes mean nothing yet.
+            # A line is one column: no text divides it, and quotes have no meaning yet.
             "sep": secrets.token_hex(8),
             "quote": "",
         }
@@ -182,12 +185,12 @@ def _columns(
     ddl: str | None,
     options: dict[str, str],
 ) -> tuple[StructType | None, str | None]:
-    """What the columns are, if that is known before a row is read; and the header of CSV."""
+    """The columns, if they are known before a row is read; and the header of CSV."""
     if format_ in ("text", "json"):
         return None, None
     if not paths and ddl is None:
         raise InvalidArgument(
-            f"no files are there yet, so nobody knows the columns of {format_}"
+            f"no files are there yet, so the columns of {format_} are not known"
             f"{': give --schema DDL' if format_ == 'csv' else '; put one there first'}"
         )
     if format_ == "parquet":
@@ -197,14 +200,15 @@ def _columns(
         schema = StructType([StructField(name, StringType()) for name in names])
     else:
         schema = parse_schema(ddl)
-        # A file that is empty has none.
+        # An empty file has no header.
         if names:
             _check_header(paths[0], names, schema.fieldNames())
     return schema, _first_line(spark, paths) or ",".join(schema.fieldNames())
 
 
 def _first_line(spark: SparkSession, paths: list[str]) -> str | None:
-    """As it is in the file whose columns were taken: it is what the others are compared with."""
+    """The header of the file whose columns were taken, unparsed: Spark compares the headers of all
+    other files with it."""
     lines = spark.read.text(literal(paths[0])).where("trim(value) != ''").take(1) if paths else []
     return lines[0].value if lines else None
 
@@ -212,19 +216,19 @@ def _first_line(spark: SparkSession, paths: list[str]) -> str | None:
 def _merged(
     spark: SparkSession, address: str, paths: list[str], options: dict[str, str]
 ) -> StructType:
-    """The columns of all files. They are read as a whole: folders are columns, too."""
+    """The columns of all files. The directory is read as a whole: folders are columns, too."""
     reader = spark.read.options(**options).option("mergeSchema", "true")
     try:
         with plain_errors():
             return reader.parquet(literal(address)).schema
     except SparkFailed:
-        # Spark says which types, and neither of which column nor in which file.
+        # Spark's error names the types, and neither the column nor the file.
         _check_types(spark, paths)
         raise
 
 
 def _check_types(spark: SparkSession, paths: list[str]) -> None:
-    """Raises InvalidArgument for the first column that two files have with different types."""
+    """Raise InvalidArgument for the first column that two files have with different types."""
     first: dict[str, tuple[str, str]] = {}
     for path in sorted(paths):
         for one in spark.read.parquet(literal(path)).schema:
@@ -238,7 +242,8 @@ def _check_types(spark: SparkSession, paths: list[str]) -> None:
 
 
 def _check_header(path: str, names: list[str], expected: list[str]) -> None:
-    """Spark compares the header of each file, and does not say much."""
+    """Raise InvalidArgument for the first column in which the header differs from the schema: Spark
+    compares the header of each file, too, but its error does not say much."""
     for number, (found, meant) in enumerate(zip_longest(names, expected), 1):
         if found is None or meant is None or found.lower() != meant.lower():
             raise InvalidArgument(
