@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import TYPE_CHECKING
 
+import pytest
+
 from quorate.storage.flusher import Flush
-from quorate.storage.index import ROWS_KEPT
+from quorate.storage.index import ROWS_KEPT, load_rows
 from quorate.storage.layout import index_name
 from quorate.storage.scan import Rows
 from quorate.testing.disk.enumerate import grow, open_disk
@@ -88,6 +92,49 @@ def test_rows_that_left_memory_come_back_without_their_index_file() -> None:
     for _ in range(3):
         run(flusher.chores(log.last.index))
     assert all(index_name(segment.number) in disk.files for segment in log.segments[:3])
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EBADMSG], ids=["EIO", "EBADMSG"])
+def test_rows_come_back_although_the_disk_does_not_give_their_index_file(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    entries = write(log, flusher)
+    real, bad = SimulatedFile.read, index_name(1)
+
+    def refuse(file: SimulatedFile, position: int, length: int) -> bytes:
+        if file._name == bad:
+            raise OSError(number, os.strerror(number))
+        return real(file, position, length)
+
+    before = disk.files[bad]
+    with monkeypatch.context() as patched:
+        patched.setattr(SimulatedFile, "read", refuse)
+        assert read(log) == entries
+    run(flusher.chores(log.last.index))
+    assert disk.files[bad] is not before, "it is made again"
+    assert read(log) == entries
+
+
+def test_an_index_file_that_cannot_be_opened_for_now_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    write(log, flusher)
+    real, segment = SimulatedDisk.open, log.segments[0]
+
+    def refuse(disk: SimulatedDisk, name: str) -> SimulatedFile:
+        if name == index_name(segment.number):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(disk, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SimulatedDisk, "open", refuse)
+        with pytest.raises(OSError, match="Too many open files"):
+            load_rows(disk, segment)
+    assert segment.indexed
 
 
 def test_threads_that_read_at_once_find_what_was_written() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +20,7 @@ from quorate.state.operations import SetFence, encode_operation
 from quorate.state.state import State
 from quorate.storage.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
 from quorate.storage.recovered import Recovered
-from quorate.testing.disk.simulated import SimulatedDisk
+from quorate.testing.disk.simulated import SimulatedDisk, SimulatedFile
 from quorate.testing.disk.store import complete
 from quorate.types import ORIGIN, EntryKind, Index, NodeId, Term
 
@@ -200,6 +202,56 @@ def test_without_a_checkpoint_that_counts_the_log_is_replayed(how: str) -> None:
     cluster.restart("n1")
     cluster.run(4 * ELECTION_TICKS)
     assert cluster.engine("n1").state.end == records > 0
+
+
+def refuse_reads(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
+    """The file has a sector that the disk does not give back, or cannot be read for now."""
+    real = SimulatedFile.read
+
+    def read(file: SimulatedFile, position: int, length: int) -> bytes:
+        if file._name == name:
+            raise OSError(number, os.strerror(number))
+        return real(file, position, length)
+
+    monkeypatch.setattr(SimulatedFile, "read", read)
+
+
+def test_a_checkpoint_that_the_disk_does_not_give_back_is_damage_and_the_log_is_replayed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = led(1)
+    with_a_sealed_segment(cluster)
+    records = cluster.engine("n1").state.end
+    cluster.crash("n1")
+    store = store_of(cluster, "n1")
+    with monkeypatch.context() as patched:
+        refuse_reads(patched, CHECKPOINT, errno.EIO)
+        assert store.open().checkpoint is None
+        assert store.log is not None
+        (damage,) = store.log.damage
+        assert (damage.file, damage.entries) == (CHECKPOINT, 0)
+        assert damage.what.startswith("the checkpoint cannot be read: [Errno 5]")
+        cluster.restart("n1")
+        cluster.run(4 * ELECTION_TICKS)
+    assert cluster.engine("n1").state.end == records > 0
+    kept = Checkpoint(standing(cluster, "n1").log.last, cluster.engine("n1").state.sections())
+    assert store.flusher is not None
+    complete(store.flusher.keep(kept))  # type: ignore[arg-type]  # a generator
+    assert store.open().checkpoint is not None, "the next one takes its place"
+
+
+def test_a_checkpoint_that_cannot_be_read_for_now_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = led(1)
+    with_a_sealed_segment(cluster)
+    cluster.crash("n1")
+    store = store_of(cluster, "n1")
+    with monkeypatch.context() as patched:
+        refuse_reads(patched, CHECKPOINT, errno.EMFILE)
+        with pytest.raises(OSError, match="Too many open files"):
+            store.open()
+    assert store.open().checkpoint is not None
 
 
 @pytest.mark.parametrize("how", ["a section more", "a section less", "of a later release"])

@@ -10,7 +10,7 @@ import struct
 import sys
 from array import array
 from collections import deque
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
@@ -18,6 +18,7 @@ from crc32c import crc32c
 from quorate.entry import HEADER_BYTES, parse_header
 from quorate.storage.layout import BLOCK_BYTES, PAGE, Block, block_seed, index_name, pages
 from quorate.storage.scan import Proof, Rows, scan
+from quorate.storage.steps import PASSING
 from quorate.storage.window import Window
 from quorate.types import Index
 
@@ -82,14 +83,9 @@ class LoadedRows:
 
 def load_rows(vfs: Vfs, segment: Segment) -> Rows:
     """Where the entries of a sealed segment lie: from its index file, else from the segment."""
-    # Not looked for among the names: of a long log there are thousands, and rows are loaded often.
-    with (
-        suppress(FileNotFoundError),
-        closing(vfs.open(index_name(segment.number))) as file,
-    ):
-        rows = decode_index(file.read(0, file.size()), segment)
-        if rows is not None:
-            return rows
+    indexed = _read_index(vfs, segment)
+    if indexed is not None:
+        return indexed
     segment.indexed = False
     rows = _rows_of_blocks(segment)
     if rows.last == segment.last.index:
@@ -99,6 +95,20 @@ def load_rows(vfs: Vfs, segment: Segment) -> Rows:
     found = scan(data, header.nonce, header.before, proof)
     segment.hollow |= found.hollow
     return found.rows
+
+
+def _read_index(vfs: Vfs, segment: Segment) -> Rows | None:
+    """What the index file of ``segment`` says; None if it is missing, or bad in any way. That the
+    disk does not give it back is no reason to do without the entries."""
+    try:
+        # Not looked for among the names: of a long log there are thousands, and rows are loaded
+        # often.
+        with closing(vfs.open(index_name(segment.number))) as file:
+            return decode_index(file.read(0, file.size()), segment)
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
+        return None
 
 
 def decode_index(data: bytes, segment: Segment) -> Rows | None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from quorate.entry import decode_entry
 from quorate.errors import Busy, Corrupt, Damaged
-from quorate.storage.checkpoint import Checkpoint, read_checkpoint
-from quorate.storage.damage import UNREADABLE_ADVICE
-from quorate.storage.steps import TOO_MANY_FILES
+from quorate.storage.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
+from quorate.storage.damage import UNREADABLE_ADVICE, Damage
+from quorate.storage.steps import PASSING, TOO_MANY_FILES
 from quorate.types import ORIGIN, Index, Position, VoteRecord
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Recovered:
         """Of a log that was just opened. Raises Damaged if it cannot be started from."""
         refuse_lost(log)
         archive = SegmentArchive(log)
-        checkpoint = _usable(read_checkpoint(log.vfs), log, archive)
+        checkpoint = _usable(_read_checkpoint(log), log, archive)
         committed = max((segment.claimed for segment in log.segments), default=Index(0))
         if checkpoint is not None:
             committed = max(committed, checkpoint.position.index)
@@ -126,6 +126,19 @@ class Recovered:
             log.record, tuple(entries), before, next_offset, append_time, committed, checkpoint,
             hollow, archive,
         )  # fmt: skip
+
+
+def _read_checkpoint(log: SegmentLog) -> Checkpoint | None:
+    """One that the disk does not give back is damage and counts for nothing, like one with a bad
+    bit: the log can do without it."""
+    try:
+        return read_checkpoint(log.vfs)
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
+        what = f"the checkpoint cannot be read: {error}; the log was replayed from its beginning"
+        log.damage.append(Damage(CHECKPOINT, 0, 0, Index(1), Index(0), what))
+        return None
 
 
 def _usable(
