@@ -19,6 +19,7 @@ from quorate.state.labels import (
     encode_stage,
 )
 from quorate.state.operations import DropReason, DropStaged, ForgetApps, encode_operation
+from quorate.state.succession import RUNS_KEPT
 from quorate.testing.sim.stages import Stages
 from quorate.testing.sim.violation import Violation
 from quorate.types import ORIGIN, EntryKind, Index, Position, Term
@@ -51,6 +52,7 @@ class Scribe:
         self.stages = Stages(TIMING)
         self.time = 0
         self.fence: str | None = None
+        self.term = 1
         self._last: Position = ORIGIN
         self._end = 0
         # By label: what the log has.
@@ -85,11 +87,14 @@ class Scribe:
     def forget(self, *publishes: int) -> None:
         self._apply(*encode_operation(ForgetApps(publishes)))
 
+    def noop(self) -> None:
+        self._apply(EntryKind.NOOP, b"")
+
     def _apply(
         self, kind: EntryKind, body: bytes, count: int = 0, runs: int = 0, stamps: int = 0
     ) -> int:
         entry = make_entry(
-            self._last, Term(1), kind, body, base_offset=self._end, count=count,
+            self._last, Term(self.term), kind, body, base_offset=self._end, count=count,
             append_time=self.time, runs=runs, stamps=stamps,
         )  # fmt: skip
         self._last = entry.position
@@ -219,7 +224,86 @@ def test_only_older_runs_make_room() -> None:
         with pytest.raises(Violation, match="drops"):
             scribe.drop(DropReason.REPLACED, *firsts)
     scribe.drop(DropReason.REPLACED, 1, 3)
+    with pytest.raises(Violation, match="no newer run asked"):
+        scribe.drop(DropReason.REPLACED, 2)
+    scribe.stages.ask_stage(label(0, 4, run=3), b"batch", 2)
     scribe.drop(DropReason.REPLACED, 2)
+
+
+def replaced() -> Scribe:
+    """Run 2 took the place of run 1."""
+    scribe = Scribe()
+    scribe.stage(label(0, 1, run=1))
+    scribe.stages.ask_stage(label(0, 2, run=2), b"batch", 2)
+    scribe.drop(DropReason.REPLACED, 1)
+    scribe.stage(label(0, 2, run=2))
+    return scribe
+
+
+def test_a_run_that_was_replaced_makes_no_room_for_itself() -> None:
+    scribe = replaced()
+    scribe.stages.ask_stage(label(0, 3, run=1), b"batch", 2)
+    with pytest.raises(Violation, match="no newer run asked"):
+        scribe.drop(DropReason.REPLACED, 3)
+
+
+def test_a_run_that_was_replaced_takes_no_room_that_was_made_for_another() -> None:
+    scribe = replaced()
+    scribe.stages.ask_stage(label(0, 4, run=3), b"batch", 2)
+    scribe.drop(DropReason.REPLACED, 3)
+    with pytest.raises(Violation, match="took the place"):
+        scribe.stage(label(0, 3, run=1))
+
+
+@pytest.mark.parametrize("how", ["a longer one was refused", "another leader", "later"])
+def test_a_run_that_was_replaced_may_stage_again(how: str) -> None:
+    scribe = replaced()
+    batch = b"longer..." if how == "a longer one was refused" else b"batch"
+    scribe.stages.ask_stage(label(0, 4, run=3), batch, 2)
+    scribe.drop(DropReason.REPLACED, 3)
+    if how == "another leader":
+        scribe.term = 2
+    elif how == "later":
+        scribe.noop()
+    scribe.stage(label(0, 3, run=1))
+
+
+def test_a_run_is_known_until_its_app_is_forgotten() -> None:
+    scribe = replaced()
+    scribe.publish(publish(0, 2), label(0, 2, run=2))
+    scribe.stage(label(1, 5, run=2))
+    tight, explains = Limits(staged_chunks=1), scribe.stages.explains_stage
+    late = label(1, 6, run=1)
+    assert explains("STAGE_FULL", late, 5, tight, scribe.index)
+    scribe.stages.ask_abort(Abort(APP, 1))
+    scribe.drop(DropReason.ABORTED, scribe.index)
+    scribe.time = 20 * SECOND_US
+    scribe.forget(4)
+    scribe.stage(label(1, 7, run=2))
+    assert not explains("STAGE_FULL", late, 5, tight, scribe.index)
+
+
+def test_an_app_that_has_nothing_left_has_no_runs() -> None:
+    scribe = replaced()
+    scribe.stages.ask_abort(Abort(APP, 0))
+    scribe.drop(DropReason.ABORTED, 3)
+    scribe.stage(label(0, 5, run=2))
+    tight = Limits(staged_chunks=1)
+    assert not scribe.stages.explains_stage("STAGE_FULL", label(0, 6, run=1), 5, tight, 5)
+
+
+def test_so_many_runs_without_chunks_are_known() -> None:
+    scribe = published()
+    tight, explains = Limits(staged_chunks=1), scribe.stages.explains_stage
+    scribe.stages.ask_abort(Abort(APP, 4))
+    for run in range(2, RUNS_KEPT + 2):
+        scribe.stage(label(4, run, run=run))
+        late = label(4, 99, run=1)
+        assert explains("STAGE_FULL", late, 5, tight, scribe.index)
+        scribe.drop(DropReason.ABORTED, scribe.index)
+    scribe.stage(label(4, 98, run=98))
+    assert not explains("STAGE_FULL", label(4, 99, run=1), 5, tight, scribe.index)
+    assert explains("STAGE_FULL", label(4, 99, run=2), 5, tight, scribe.index)
 
 
 def test_an_app_is_forgotten_when_it_was_idle() -> None:

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 # Worked out once and written down: checkpoints of this release must be readable by every later.
 GOLDEN_EMPTY = [
     bytes.fromhex(
-        "01 02 0000 01000000 0000000000000000 0000000000000000 0000000000000000"
-        "00000000 00000000 00000000 00 000000"
+        "01 03 0000 01000000 0000000000000000 0000000000000000 0000000000000000"
+        "00000000 00000000 00000000 00000000 00 00000000000000"
     ),
-    bytes.fromhex("05 02 0000 01000000 7863321a093b7bd3"),
+    bytes.fromhex("06 03 0000 01000000 7863321a093b7bd3"),
 ]
 GOLDEN = [
     bytes.fromhex(
-        "01 02 0000 01000000 0600000000000000 0900000000000000 0900000000000000"
-        "02000000 00000000 00000000 08 000000 7772697465722d33"
+        "01 03 0000 01000000 0600000000000000 0900000000000000 0900000000000000"
+        "02000000 00000000 00000000 00000000 08 00000000000000 7772697465722d33"
     ),
     bytes.fromhex(
-        "02 02 0000 02000000"
+        "02 03 0000 02000000"
         # Producer b: opened by entry 2, nothing sent.
         "0200000000000000 0000000000000000 80f0fa0200000000 0900000000000000"
         "02000000000000000000000000000000 04000000 0000 01 00"
@@ -47,7 +47,7 @@ GOLDEN = [
         "0100000000000000 0200000000000000 0000000000000000 0300000000000000 0500000000000000"
         "0300000000000000 0100000000000000 0500000000000000 0300000000000000 0500000000000000"
     ),
-    bytes.fromhex("05 02 0000 01000000 39d7009f90ec23bf"),
+    bytes.fromhex("06 03 0000 01000000 39d7009f90ec23bf"),
 ]
 
 
@@ -95,7 +95,7 @@ def test_a_checkpoint_cut_anywhere_is_refused() -> None:
         ([0, 2], "state ends without 2 of its items"),
         ([0, 0, 1, 2], "kind 1 after one of kind 1"),
         ([0, 1, 1, 2], "kind 2 with 2 items is not expected"),
-        ([0, 1, 2, 2], "kind 5 after one of kind 5"),
+        ([0, 1, 2, 2], "kind 6 after one of kind 6"),
         ([0, 1, 2, 1], "kind 2 with 2 items is not expected"),
     ],
 )
@@ -118,15 +118,15 @@ def test_bytes_left_over_are_refused(place: int, more: bytes) -> None:
 @pytest.mark.parametrize(
     ("section", "place", "value", "message"),
     [
-        (0, 0, b"\6", "not a section of a state: kind 6 version 2"),
-        (0, 1, b"\1", "not a section of a state: kind 1 version 1"),
-        (0, 2, b"\1", "section has 56 bytes, 56 are known"),
+        (0, 0, b"\7", "not a section of a state: kind 7 version 3"),
+        (0, 1, b"\2", "not a section of a state: kind 1 version 2"),
+        (0, 2, b"\1", "section has 64 bytes, 64 are known"),
         (0, 4, b"\2", "kind 1 with 2 items is not expected"),
         (0, 4, b"\0", "kind 1 with 0 items is not expected"),
         (0, 24, b"\x0a", "state is 10 µs old, which is more than its append time"),
-        (0, 44, b"\xff", "section has 56 bytes"),
-        (0, 45, b"\1", "bytes that nobody writes"),
-        (0, 48, b"\xff", "cannot be read: 'utf-8' codec can't decode"),
+        (0, 48, b"\xff", "section has 64 bytes"),
+        (0, 49, b"\1", "bytes that nobody writes"),
+        (0, 56, b"\xff", "cannot be read: 'utf-8' codec can't decode"),
         # So many producers, so many runs: the bytes are not there, and nothing is made for them.
         (1, 4, b"\xff\xff\xff\xff", "kind 2 with 4294967295 items is not expected"),
         (1, 8 + 52, b"\xff\xff", "lacks some of the 65535 runs of producer 'b'"),

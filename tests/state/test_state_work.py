@@ -162,6 +162,19 @@ def test_at_the_cap_whoever_finds_nothing_to_drop_looks_at_one_attempt() -> None
     assert staging.work <= 3
 
 
+def test_at_the_cap_what_an_older_run_staged_late_is_found_without_a_look_at_the_rest() -> None:
+    scribe = staged(run=2)
+    staging = scribe.state.staging
+    staging.succession.forget(APP)
+    for index, run in enumerate((1, 2), 1):
+        staging.succession.begin(APP, uuid(run), index)
+    late = (Chunk(Index(MANY + 1), 1, 100),)
+    staging.add(attempt_of(APP, (7, 0, uuid(MANY + 1)), uuid(1), late, MANY))
+    staging.work = 0
+    assert staging.older_runs(APP, uuid(2)) == (MANY + 1,)
+    assert staging.work == 1
+
+
 def test_what_is_idle_is_found_without_a_look_at_the_rest() -> None:
     staging = staged().state.staging
     assert staging.idle_others("other", uuid(1), MANY, MANY - 10) == tuple(range(1, 11))

@@ -233,6 +233,34 @@ def drops(cluster: HandCluster) -> list[object]:
     return [decode_operation(one.kind, one.body) for one in found]
 
 
+def test_at_the_cap_a_run_that_was_replaced_drops_nothing() -> None:
+    """A task of a driver that is gone tries again and again, each time with another attempt."""
+    cluster = led(1, config(staged_chunks=2))
+    for run, attempts in ((1, (1, 2)), (2, (3, 4))):
+        for partition, attempt in enumerate(attempts):
+            stage(cluster, partition=partition, attempt=attempt, run=run)
+    assert drops(cluster) == [DropStaged(DropReason.REPLACED, (2, 3))]
+    for attempt in (5, 6):
+        problem(cluster, stage(cluster, attempt=attempt, run=1), StageFull)
+    assert len(drops(cluster)) == 1
+    published = operate(cluster, publishing(0, (0, 3, 1, 1), (1, 4, 1, 1)))
+    assert isinstance(cluster.answers[published], Receipt)
+
+
+def test_at_the_cap_what_a_replaced_run_staged_since_makes_room() -> None:
+    cluster = led(1, config(staged_chunks=2))
+    stage(cluster, attempt=1, run=1)
+    stage(cluster, attempt=2, run=2)
+    stage(cluster, attempt=3, run=2, partition=1)
+    operate(cluster, Abort(APP, 0, uuid(3)))
+    late = stage(cluster, attempt=4, run=1)
+    assert isinstance(cluster.answers[late], Staged)
+    again = stage(cluster, attempt=5, run=2, partition=1)
+    assert isinstance(cluster.answers[again], Staged)
+    published = operate(cluster, publishing(0, (0, 2, 1, 1), (1, 5, 1, 1)))
+    assert isinstance(cluster.answers[published], Receipt)
+
+
 def test_at_the_cap_what_others_left_idle_makes_room() -> None:
     cluster = led(1, config(staged_chunks=2, staged_idle_ms=1000))
     stage(cluster, attempt=1)

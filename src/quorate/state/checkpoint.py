@@ -5,23 +5,25 @@ has about SECTION_BYTES and at most SECTION_ITEMS, so that a node does other thi
 Numbers are little-endian and unsigned. A section begins with 8 bytes, kind u8, version u8, 0 u16,
 items u32, and goes on with its items::
 
-    head, once          end, append time, age: u64 each, producers, apps, attempts: u32 each,
-                        length of fence u8, 0 3 bytes, fence
+    head, once          end, append time, age: u64 each, producers, apps, runs, attempts: u32 each,
+                        length of fence u8, 0 7 bytes, fence
     producers           each: epoch u64, last sequence u64, expiry u64, active u64,
                         instance 16 bytes, window u32, runs u16, length of name u8, 0 u8, name,
                         then its runs, 40 bytes each: sequence, count, offset, index, term: u64 each
     apps                each: batch id, offset, count, index, term, active: u64 each,
                         digest 32 bytes, length of name u8, 1 if it published once and for all
                         else 0 u8, 0 6 bytes, name
+    runs of apps        each: index of its first chunk u64, run 16 bytes, length of app u8,
+                        0 7 bytes, app
     attempts            each: batch id u64, active u64, partition u32, chunks u32, run 16 bytes,
                         attempt 16 bytes, length of app u8, 0 7 bytes, app, then its chunks as in a
                         publish entry
     end, once           digest u64
 
 The fence and the names are padded with zeros to a multiple of 8 bytes. Producers stand in rising
-order of epoch, runs in rising order of sequence, apps in rising order of index, attempts in that of
-their first chunks; of these three each may have several sections, or none. What no log can lead to
-is refused.
+order of epoch, their runs in rising order of sequence, apps in rising order of index, runs of apps
+and attempts in that of their first chunks; of these four each may have several sections, or none.
+What no log can lead to is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from quorate.entry import CHUNK_BYTES, Chunk
 from quorate.errors import InvalidArgument
 from quorate.state.attempts import App, attempt_of
 from quorate.state.labels import Label
-from quorate.state.operations import OpenProducer
+from quorate.state.operations import OpenProducer, check_name
 from quorate.state.producers import Producer, Producers
 from quorate.state.runs import ROW_BYTES, Runs
 from quorate.state.staging import Staging
@@ -46,19 +48,20 @@ if TYPE_CHECKING:
 
 __all__ = ["SECTION_BYTES", "SECTION_ITEMS", "Contents", "Reading", "encode_sections"]
 
-VERSION = 2
+VERSION = 3
 # A section ends with the item that makes it this long, or after so many items. An item has at most
 # a megabyte of chunks, or 40 KiB of runs, which are copied as they are; so a section takes a few
 # milliseconds, to make and to read.
 SECTION_BYTES = 128 * 1024
 SECTION_ITEMS = 256
 
-_HEAD_KIND, _PRODUCERS_KIND, _APPS_KIND, _ATTEMPTS_KIND, _END_KIND = range(1, 6)
+_HEAD_KIND, _PRODUCERS_KIND, _APPS_KIND, _RUNS_KIND, _ATTEMPTS_KIND, _END_KIND = range(1, 7)
 
 _SECTION = struct.Struct("<BBHI")
-_HEAD = struct.Struct("<QQQIIIB3x")
+_HEAD = struct.Struct("<QQQIIIIB7x")
 _PRODUCER = struct.Struct("<QQQQ16sIHBB")
 _APP = struct.Struct("<QQQQQQ32sBB6x")
+_RUN = struct.Struct("<Q16sB7x")
 _ATTEMPT = struct.Struct("<QQII16s16sB7x")
 _CHUNK = struct.Struct("<QII")
 _DIGEST = struct.Struct("<Q")
@@ -83,11 +86,13 @@ def encode_sections(contents: Contents, digest: Callable[[], int]) -> Iterator[b
     end, append_time, age, fence, producers, staging = contents
     label = (fence or "").encode()
     apps = staging.apps()
-    sizes = len(producers), len(apps), staging.count
+    runs = staging.succession
+    sizes = len(producers), len(apps), len(runs), staging.count
     head = _HEAD.pack(end, append_time, age, *sizes, len(label)) + _padded(label)
     yield _section(_HEAD_KIND, [head])
     yield from _sections(_PRODUCERS_KIND, map(_encode_producer, producers))
     yield from _sections(_APPS_KIND, map(_encode_app, apps))
+    yield from _sections(_RUNS_KIND, (_encode_run(*begun[:2], index) for index, begun in runs))
     yield from _sections(_ATTEMPTS_KIND, map(_encode_attempt, staging.attempts()))
     yield _section(_END_KIND, [_DIGEST.pack(digest())])
 
@@ -125,6 +130,11 @@ def _encode_app(app: App) -> bytes:
     return head + _padded(label)
 
 
+def _encode_run(app: str, run: bytes, index: int) -> bytes:
+    label = app.encode()
+    return _RUN.pack(index, run, len(label)) + _padded(label)
+
+
 def _encode_attempt(attempt: Attempt) -> bytes:
     label = attempt.app.encode()
     head = _ATTEMPT.pack(
@@ -153,7 +163,7 @@ class Reading:
         self.digest: int | None = None
         # Of the section before.
         self._kind = 0
-        # How many producers, apps and attempts are to come, by kind.
+        # How many producers, apps, runs and attempts are to come, by kind.
         self._left: dict[int, int] = {}
         # The epoch, publish or first chunk of the item before, if it was of the same kind.
         self._last = 0
@@ -201,7 +211,8 @@ class Reading:
         fence, after = _read_label(data, position + _HEAD.size, length)
         if age > append_time:
             raise InvalidArgument(f"state is {age} µs old, which is more than its append time")
-        self._left = dict(zip((_PRODUCERS_KIND, _APPS_KIND, _ATTEMPTS_KIND), sizes, strict=True))
+        kinds = _PRODUCERS_KIND, _APPS_KIND, _RUNS_KIND, _ATTEMPTS_KIND
+        self._left = dict(zip(kinds, sizes, strict=True))
         self.contents = Contents(end, append_time, age, fence or None, Producers(), Staging())
         return _HEAD.pack(end, append_time, age, *sizes, length) + _padded(fence.encode()), after
 
@@ -238,6 +249,15 @@ class Reading:
         contents.staging.put_app(app)
         return _encode_app(app), end
 
+    def _read_run(self, data: bytes, position: int) -> tuple[bytes, int]:
+        index, run, length = _RUN.unpack_from(data, position)
+        name, end = _read_label(data, position + _RUN.size, length)
+        check_name("app", name)
+        runs = self.contents.staging.succession
+        self._follow(f"a run of {name!r}", index, known=runs.began(name, run) is not None)
+        runs.begin(name, run, index)
+        return _encode_run(name, run, index), end
+
     def _read_attempt(self, data: bytes, position: int) -> tuple[bytes, int]:
         batch_id, active_us, partition, count, run, attempt_id, length = _ATTEMPT.unpack_from(
             data, position
@@ -269,6 +289,7 @@ _READERS: dict[int, Callable[[Reading, bytes, int], tuple[bytes, int]]] = {
     _HEAD_KIND: Reading._read_head,
     _PRODUCERS_KIND: Reading._read_producer,
     _APPS_KIND: Reading._read_app,
+    _RUNS_KIND: Reading._read_run,
     _ATTEMPTS_KIND: Reading._read_attempt,
     _END_KIND: Reading._read_end,
 }
@@ -309,3 +330,6 @@ def _check_attempt(attempt: Attempt, chunks: tuple[Chunk, ...], contents: Conten
         raise InvalidArgument(f"state of app {app!r}: staged for a batch that is published")
     if attempt.active_us > contents.age:
         raise InvalidArgument(f"state of app {app!r}: more than the log can have led to")
+    began = contents.staging.succession.began(app, attempt.run)
+    if began is None or began > attempt.first:
+        raise InvalidArgument(f"state of app {app!r}: an attempt of a run that began later")

@@ -12,9 +12,10 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING
 
 from quorate.entry import CHUNK_BYTES, Chunk, chunk_at
-from quorate.errors import InvariantBroken, check
+from quorate.errors import InvalidArgument, InvariantBroken, check
 from quorate.state.attempts import App, Attempt, Key, attempt_of, hash_app
-from quorate.state.operations import DROPPED_AT_ONCE, FORGOTTEN_MAX
+from quorate.state.operations import DROPPED_AT_ONCE, FORGOTTEN_MAX, DropReason
+from quorate.state.succession import RUNS_KEPT, Succession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ _INDEX = struct.Struct("<Q")
 class _Table:
     """What one app has staged: never nothing."""
 
-    __slots__ = ("attempts", "firsts")
+    __slots__ = ("attempts", "firsts", "runs")
 
     def __init__(self) -> None:
         # By their first chunks, in rising order: a new attempt is the newest, a change keeps its
@@ -38,11 +39,25 @@ class _Table:
         self.attempts: dict[int, Attempt] = {}
         # The first chunk of each, by what names the attempt outside of the log.
         self.firsts: dict[Key, int] = {}
+        # The first chunks of the attempts of each run, in rising order. No run has none.
+        self.runs: dict[bytes, dict[int, None]] = {}
 
     def copy(self) -> _Table:
         other = _Table()
         other.attempts, other.firsts = self.attempts.copy(), self.firsts.copy()
+        other.runs = {run: firsts.copy() for run, firsts in self.runs.items()}
         return other
+
+    def add(self, attempt: Attempt) -> None:
+        self.firsts[attempt.key] = attempt.first
+        self.runs.setdefault(attempt.run, {})[attempt.first] = None
+
+    def remove(self, attempt: Attempt) -> None:
+        del self.attempts[attempt.first], self.firsts[attempt.key]
+        firsts = self.runs[attempt.run]
+        del firsts[attempt.first]
+        if not firsts:
+            del self.runs[attempt.run]
 
 
 class Staging:
@@ -54,8 +69,8 @@ class Staging:
     """
 
     __slots__ = (
-        "_apps", "_digest", "_newcomers", "_owners", "_publishers", "_tables", "bytes", "chunks",
-        "work",
+        "_apps", "_digest", "_newcomers", "_owners", "_publishers", "_tables", "_vacated", "bytes",
+        "chunks", "succession", "work",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -69,6 +84,10 @@ class Staging:
         self._publishers: dict[int, str] = {}
         # How many apps have staged and not published.
         self._newcomers = 0
+        # The order in which runs began, of all apps that are known and of one more: the last app
+        # that lost all its chunks to its next run. The first chunk of that run is about to come.
+        self.succession = Succession()
+        self._vacated: str | None = None
         # The sum of the hashes of all attempts and apps.
         self._digest = 0
         # Frames of staged chunks, and how many there are.
@@ -83,6 +102,7 @@ class Staging:
             isinstance(other, Staging)
             and [*self.attempts()] == [*other.attempts()]
             and self._apps == other._apps
+            and self.succession == other.succession
         )
 
     __hash__ = None  # type: ignore[assignment]  # as of any table that is compared by contents
@@ -93,11 +113,12 @@ class Staging:
         other._tables = {app: table.copy() for app, table in self._tables.items()}
         other._owners, other._newcomers = self._owners.copy(), self._newcomers
         other._apps, other._publishers = self._apps.copy(), self._publishers.copy()
+        other.succession, other._vacated = self.succession.copy(), self._vacated
         other._digest, other.bytes, other.chunks = self._digest, self.bytes, self.chunks
         return other
 
     def digest(self) -> int:
-        return self._digest
+        return self._digest + self.succession.digest
 
     # -- what is there -------------------------------------------------------------------------
 
@@ -150,21 +171,19 @@ class Staging:
 
     def older_runs(self, app: str, run: bytes) -> tuple[int, ...]:
         """The attempts of runs of ``app`` that began to stage before ``run`` did: as many as go at
-        once. If the oldest attempt is of this run, there are none, and no other is looked at."""
-        older: set[bytes] = set()
+        once. A run that is known keeps its place, also if all its chunks are gone."""
+        staged = self._staged_runs(app)
         found: list[int] = []
-        begun = False
-        for one in self._of(app):
-            begun = begun or one.run == run
-            if begun and not older:
-                break
-            if not begun:
-                older.add(one.run)
-            if one.run in older:
-                found.append(one.first)
+        for older in self.succession.before(app, run):
+            found += islice(staged.get(older, ()), DROPPED_AT_ONCE - len(found))
             if len(found) == DROPPED_AT_ONCE:
                 break
-        return tuple(found)
+        self.work += len(found)
+        return tuple(sorted(found))
+
+    def _staged_runs(self, app: str) -> dict[bytes, dict[int, None]]:
+        table = self._tables.get(app)
+        return table.runs if table is not None else {}
 
     def _of(self, app: str) -> Iterator[Attempt]:
         """The attempts of ``app``, in the order of their first chunks."""
@@ -212,7 +231,8 @@ class Staging:
         if table is None:
             table = self._tables[attempt.app] = _Table()
             self._newcomers += attempt.app not in self._apps
-        table.firsts[attempt.key] = attempt.first
+        table.add(attempt)
+        self.succession.begin(attempt.app, attempt.run, attempt.first)
         self._put(attempt)
 
     def _put(self, attempt: Attempt) -> None:
@@ -249,7 +269,24 @@ class Staging:
             self._newcomers -= app not in self._apps
             return
         for attempt in gone:
-            del table.attempts[attempt.first], table.firsts[attempt.key]
+            table.remove(attempt)
+
+    def _trim_runs(self, app: str, *, replaced: bool = False) -> None:
+        """Chunks or a publish of ``app`` are gone: forget the runs that need not be known any more.
+
+        An app that is not known takes its runs with it. Only if a newer run dropped all chunks, the
+        runs stay until a chunk of that run comes; without them the next chunk of an older run
+        would count as one of a newer run. One app can wait at a time.
+        """
+        if self.knows(app):
+            self.succession.trim(app, self._staged_runs(app))
+        elif not replaced:
+            self.succession.forget(app)
+        else:
+            self.succession.trim(app, {})
+            before, self._vacated = self._vacated, app
+            if before is not None and before != app and not self.knows(before):
+                self.succession.forget(before)
 
     def put_app(self, app: App) -> None:
         """In place of what the app had published before."""
@@ -268,11 +305,19 @@ class Staging:
 
     def settle(self) -> None:
         """What was added came from a checkpoint, in the order of first chunks: put first what
-        nothing was added to for the longest time."""
+        nothing was added to for the longest time. Raises InvalidArgument if it has runs that no
+        log leads to."""
         tables = self._tables.values()
         order = [(one.active_us, one.first) for table in tables for one in table.attempts.values()]
         order.sort()
         self._owners = {first: self._owners[first] for _, first in order}
+        vacated: list[str] = []
+        for app, runs in self.succession.apps.items():
+            if not self.knows(app):
+                vacated.append(app)
+            if runs - len(self._staged_runs(app)) > RUNS_KEPT or len(vacated) > 1:
+                raise InvalidArgument(f"state of app {app!r}: runs that would be forgotten")
+        self._vacated = next(iter(vacated), None)
 
     def stage(self, label: Label, records: int, entry: Entry, age: int) -> None:
         """The next chunk of its attempt."""
@@ -317,6 +362,7 @@ class Staging:
             once,
         )  # fmt: skip
         self.put_app(published)
+        self._trim_runs(app)
 
     def _published(self, app: str, batch_id: int, rows: bytes, entry: Entry) -> list[Attempt]:
         """The attempts whose chunks ``rows`` are, one after the other, each of them whole."""
@@ -343,7 +389,7 @@ class Staging:
         )
         return found
 
-    def drop(self, firsts: tuple[int, ...], entry: Entry) -> None:
+    def drop(self, reason: DropReason, firsts: tuple[int, ...], entry: Entry) -> None:
         """Forget what these attempts have staged."""
         check(
             self._owners.keys() >= set(firsts),
@@ -355,6 +401,7 @@ class Staging:
             gone.setdefault(app, []).append(self._tables[app].attempts[first])
         for app, attempts in gone.items():
             self._remove(app, attempts)
+            self._trim_runs(app, replaced=reason is DropReason.REPLACED)
 
     def forget(self, publishes: tuple[int, ...], entry: Entry) -> None:
         """Forget the apps that published last with these entries."""
@@ -363,4 +410,6 @@ class Staging:
             f"entry {entry.index} forgets an app that is not there",
         )
         for index in publishes:
-            self._forget_app(self._publishers[index])
+            app = self._publishers[index]
+            self._forget_app(app)
+            self._trim_runs(app)

@@ -41,7 +41,7 @@ _CONTROL = frozenset({EntryKind.NOOP, EntryKind.PRODUCER, EntryKind.FENCE, Entry
 # replicas count alike.
 AGE_STEP_US = 600 * 1_000_000
 
-# What is hashed begins with its sort; those of producers and of staging are 1 to 5.
+# What is hashed begins with its sort; those of producers and of staging are 1 to 6.
 _STATE_ITEM = 0
 _STATE = struct.Struct("<BQQQB")
 _DIGEST_MASK = 2**64 - 1
@@ -204,8 +204,8 @@ class State:
                 self.producers.expire(epochs, entry, age)
             case SetFence(fence, expect):
                 self._set_fence(fence, expect, entry)
-            case DropStaged(_, attempts):
-                self.staging.drop(attempts, entry)
+            case DropStaged(reason, attempts):
+                self.staging.drop(reason, attempts, entry)
             case ForgetApps(publishes):
                 self.staging.forget(publishes, entry)
 

@@ -291,8 +291,77 @@ STAGING = (
     Mutant(
         "newer-run-dropped",
         "at the cap only runs that began earlier are dropped",
+        "state/succession.py",
+        "            if older == run:\n                return\n            yield older\n",
+        "            if older != run:\n                yield older\n",
+    ),
+    Mutant(
+        "replaced-run-comes-back-as-the-newest",
+        "a run that began earlier is older, also if nothing of it is staged any more",
         "state/staging.py",
-        "            if begun and not older:\n                break\n            if not begun:\n",
-        "            if one.run != run:\n",
+        "        for older in self.succession.before(app, run):\n",
+        "        for older in self.succession.before(app, run if run in staged else bytes(16)):\n",
+    ),
+    Mutant(
+        "late-chunk-of-a-replaced-run-stays",
+        "what an older run stages late makes room like the rest of it",
+        "state/staging.py",
+        "            found += islice(staged.get(older, ()), DROPPED_AT_ONCE - len(found))\n",
+        "            late = next(iter(staged.get(run, ())), 2**64)\n"
+        "            found += [first for first in staged.get(older, ()) if first < late]\n",
+    ),
+    Mutant(
+        "runs-forgotten-while-room-is-made",
+        "runs are known until the chunk comes for which older ones made room",
+        "state/staging.py",
+        "        elif not replaced:\n",
+        "        else:\n            self.succession.forget(app)\n        if False:\n",
+    ),
+    Mutant(
+        "runs-forgotten-at-a-publish",
+        "a publish makes no run newer",
+        "state/staging.py",
+        "        self.put_app(published)\n        self._trim_runs(app)\n",
+        "        self._trim_runs(app)\n        self.put_app(published)\n",
+    ),
+    Mutant(
+        "runs-of-every-app-wait",
+        "one app at a time waits for the chunk that others made room for",
+        "state/staging.py",
+        "                self.succession.forget(before)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "runs-outlive-their-app",
+        "the runs of an app are forgotten with it",
+        "state/staging.py",
+        "            self._forget_app(app)\n            self._trim_runs(app)\n",
+        "            self._forget_app(app)\n",
+    ),
+    Mutant(
+        "runs-without-an-end",
+        "of the runs that have nothing staged the newest are known",
+        "state/succession.py",
+        "        if spare > 0:\n",
+        "        if spare > 999:\n",
+    ),
+    Mutant(
+        "digest-without-the-succession",
+        "replicas compare which runs are older",
+        "state/staging.py",
+        "        return self._digest + self.succession.digest\n",
+        "        return self._digest\n",
+    ),
+    Mutant(
+        "checkpoint-with-the-runs-of-attempts-only",
+        "a checkpoint holds which runs are older",
+        "state/state.py",
+        "        return encode_sections(self._contents(), self.digest)\n",
+        "        bare = self.copy()\n"
+        "        staged = {(one.app, one.run) for one in bare.staging.attempts()}\n"
+        "        for _, (app, run, _) in [*bare.staging.succession]:\n"
+        "            if (app, run) not in staged:\n"
+        "                bare.staging.succession._forget(app, [run])\n"
+        "        return encode_sections(bare._contents(), bare.digest)\n",
     ),
 )

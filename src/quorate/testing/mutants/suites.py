@@ -61,6 +61,7 @@ _PROPOSALS = (
 )  # fmt: skip
 _STATE = (
     "state/test_state_judge.py", "state/test_staging_judge.py", "state/test_staging.py",
+    "state/test_succession.py",
     "state/test_state_apply.py", "state/test_state_whole.py", "state/test_state_producers.py",
     "state/test_state_operations.py", "state/test_state_checkpoint.py", "state/test_state_age.py",
     "state/test_state_work.py", "state/test_state_model.py", *_PROPOSALS,
@@ -173,7 +174,7 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (
         ("state/judge.py", "state/labels.py", "state/operations.py", "state/producers.py",
          "state/attempts.py", "state/runs.py", "state/staging.py", "state/state.py",
-         "state/checkpoint.py"),
+         "state/succession.py", "state/checkpoint.py"),
         _STATE,
     ),
     # -- disks ---------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from quorate.errors import (
     QuorateError,
     ReplayMismatch,
     StageExpired,
+    StageFull,
 )
 from quorate.replica.exchange import Aborted, Operate, Receipt, Stage
 from quorate.state.judge import Staged
@@ -221,6 +222,8 @@ class Drivers:
         def answered(attempt: Attempt, result: Result | None) -> None:
             task.under_way = False
             self._staged(task, label, len(batch), attempt, result)
+            if isinstance(result, StageFull) and driver in self._zombies:
+                self._world.sometimes["zombie told that there is no room"] += 1
 
         self._clients.request(node, lambda token: Stage(token, label, batch, records), answered)
 

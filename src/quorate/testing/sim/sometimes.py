@@ -109,6 +109,7 @@ EXPECTED = (
     "two old entries rotten on two nodes",
     "window full",
     "zombie told",
+    "zombie told that there is no room",
 )
 
 

@@ -6,12 +6,14 @@ every change, so that an answer can be held against the state between its questi
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.entry import unpack_batches, unpack_chunks
 from quorate.state.labels import decode_label, decode_publication
 from quorate.state.operations import DropReason, DropStaged, ForgetApps, decode_operation
 from quorate.state.state import AGE_STEP_US
+from quorate.state.succession import RUNS_KEPT
 from quorate.testing.sim.violation import Violation
 from quorate.types import EntryKind
 
@@ -66,6 +68,8 @@ class _Table(NamedTuple):
     # In the order of their first chunks.
     attempts: dict[_Key, tuple[_Piece, ...]]
     apps: dict[str, _Done]
+    # All runs that are remembered, with their apps, in the order in which they began to stage.
+    begun: tuple[tuple[str, bytes], ...]
 
     def pieces(self, app: str, batch_id: int, partition: int, attempt: bytes) -> tuple[_Piece, ...]:
         found = (
@@ -75,9 +79,29 @@ class _Table(NamedTuple):
         )
         return next(found, ())
 
+    def runs(self, app: str) -> list[bytes]:
+        """Oldest first."""
+        return [run for name, run in self.begun if name == app]
+
     def older_runs(self, app: str, run: bytes) -> set[bytes]:
-        runs = [key.run for key in self.attempts if key.app == app]
-        return set(runs[: runs.index(run)] if run in runs else runs)
+        """Those that have something staged."""
+        runs = self.runs(app)
+        staged = {key.run for key in self.attempts if key.app == app}
+        return staged.intersection(runs[: runs.index(run)] if run in runs else runs)
+
+    def is_newer(self, app: str, run: bytes, other: bytes) -> bool:
+        """Whether ``run`` began after ``other``, which is known, or never as far as is known."""
+        runs = self.runs(app)
+        return run not in runs or runs.index(run) > runs.index(other)
+
+
+class _Room(NamedTuple):
+    """A drop of older runs for a newer one."""
+
+    app: str
+    term: int
+    # The newest of those that were dropped.
+    run: bytes
 
 
 class Stages:
@@ -95,7 +119,12 @@ class Stages:
         # Who published once and for all, remembered or not.
         self._through: set[str] = set()
         # After each index.
-        self._tables = [_Table({}, {})]
+        self._tables = [_Table({}, {}, ())]
+        # The app that lost all chunks to a newer run which has not staged yet: until it has, the
+        # runs of this one app are remembered although it has neither chunks nor a publish.
+        self._vacated: str | None = None
+        # Set if the entry before made room.
+        self._room: _Room | None = None
         # What was asked for: the batch of each chunk, publishes by app and batch, aborts.
         self._chunks: dict[Label, tuple[bytes, int]] = {}
         self._publishes: dict[tuple[str, int], list[Publish]] = {}
@@ -122,18 +151,36 @@ class Stages:
         self.dropped = None
         self.age += min(entry.append_time - self._append_time, AGE_STEP_US)
         self._append_time = entry.append_time
+        room, self._room = self._room, None
         taken = 0
         if entry.kind is EntryKind.PUBLISH:
             table = self._publish(table, entry, fence)
             taken = entry.count
         elif entry.kind is EntryKind.STAGE and entry.runs:
-            table = self._stage(table, entry)
+            table = self._stage(table, entry, room)
         elif entry.kind is EntryKind.STAGE:
             table = self._drop(table, entry)
-        self._tables.append(table)
+        self._tables.append(self._remembered(table))
         return taken
 
-    def _stage(self, table: _Table, entry: Entry) -> _Table:
+    def _remembered(self, table: _Table) -> _Table:
+        """Without the runs that are forgotten: all of an app that has nothing staged or published,
+        and of any other the oldest ones that have nothing staged."""
+        staged = {(key.app, key.run) for key in table.attempts}
+        known = {*table.apps, *(app for app, _ in staged)}
+        if self._vacated in known:
+            self._vacated = None
+        spare: Counter[str] = Counter()
+        kept: list[tuple[str, bytes]] = []
+        for app, run in reversed(table.begun):
+            spare[app] += (app, run) not in staged
+            if (app, run) in staged or (
+                (app in known or app == self._vacated) and spare[app] <= RUNS_KEPT
+            ):
+                kept.append((app, run))
+        return table._replace(begun=tuple(reversed(kept)))
+
+    def _stage(self, table: _Table, entry: Entry, room: _Room | None) -> _Table:
         label = decode_label(entry)
         ((batch, records),) = unpack_batches(entry)
         if self._chunks.get(label) != (batch, records):
@@ -147,8 +194,25 @@ class Stages:
         known = table.attempts.get(key, ())
         if label.number != len(known):
             raise Violation("stage", f"{label} in entry {entry.index} after {len(known)} chunks")
+        if room is not None and self._took_the_place(table, label, len(batch), entry, room):
+            raise Violation("stage", f"{label} in entry {entry.index} took the place of {room}")
         piece = _Piece(entry.index, records, entry.size, self.age, batch)
-        return _Table({**table.attempts, key: (*known, piece)}, table.apps)
+        begun = (label.app, label.run)
+        later = () if begun in table.begun else (begun,)
+        return _Table({**table.attempts, key: (*known, piece)}, table.apps, (*table.begun, *later))
+
+    def _took_the_place(
+        self, table: _Table, label: Label, size: int, entry: Entry, room: _Room
+    ) -> bool:
+        """Whether the entry before dropped chunks of a newer run for this chunk. If it dropped them
+        for another chunk, that one was longer and is refused all the same."""
+        app, term, run = room
+        if (label.app, entry.term) != (app, term) or table.is_newer(app, label.run, run):
+            return False
+        return not any(
+            one.app == app and table.is_newer(app, one.run, run) and len(batch) > size
+            for one, (batch, _) in self._chunks.items()
+        )
 
     def _publish(self, table: _Table, entry: Entry, fence: str | None) -> _Table:
         publication, _ = decode_publication(entry)
@@ -179,7 +243,7 @@ class Stages:
             for key, pieces in table.attempts.items()
             if key.app != app or key.batch_id > batch_id
         }
-        return _Table(left, {**table.apps, app: published})
+        return _Table(left, {**table.apps, app: published}, table.begun)
 
     def _whole(self, table: _Table, publish: Publish) -> list[_Piece] | None:
         """The chunks that ``publish`` names; None if they are not all there."""
@@ -209,7 +273,29 @@ class Stages:
         for key, pieces in gone.items():
             if not self._may_go(operation.reason, key, pieces, entry, table, left):
                 raise Violation("stage", f"{operation} in entry {entry.index} drops {key}")
-        return _Table(left, table.apps)
+        if operation.reason is DropReason.REPLACED:
+            self._replace(table, gone, left, entry)
+        return _Table(left, table.apps, table.begun)
+
+    def _replace(
+        self,
+        table: _Table,
+        gone: dict[_Key, tuple[_Piece, ...]],
+        left: dict[_Key, tuple[_Piece, ...]],
+        entry: Entry,
+    ) -> None:
+        """A leader drops the chunks of older runs of one app, for a newer run asked for room."""
+        app, *others = {key.app for key in gone}
+        runs = table.runs(app)
+        newest = max((key.run for key in gone if key.app == app), key=runs.index)
+        asked = {label.run for label in self._chunks if label.app == app}
+        if others or not any(table.is_newer(app, run, newest) for run in asked):
+            raise Violation(
+                "stage", f"entry {entry.index} drops {newest!r} of {app}, and no newer run asked"
+            )
+        self._room = _Room(app, entry.term, newest)
+        if app not in table.apps and not any(key.app == app for key in left):
+            self._vacated = app
 
     def _may_go(
         self,
@@ -226,9 +312,8 @@ class Stages:
             return self.age - pieces[-1].age >= self._staged_idle_us
         if reason is DropReason.REPLACED:
             # All of a run goes at once, and whoever began before it goes, too.
-            runs = [one.run for one in table.attempts if one.app == key.app]
-            began = runs.index(key.run)
-            return all(runs.index(one.run) > began for one in left if one.app == key.app)
+            ours = {one.run for one in left if one.app == key.app}
+            return all(run != key.run and table.is_newer(key.app, run, key.run) for run in ours)
         return any(
             (abort.app, abort.batch_id) == (key.app, key.batch_id)
             and abort.attempt in (None, key.attempt)
@@ -248,7 +333,7 @@ class Stages:
         left = {
             name: done for name, done in table.apps.items() if done.index not in operation.publishes
         }
-        return _Table(table.attempts, left)
+        return _Table(table.attempts, left, table.begun)
 
     # -- answers -------------------------------------------------------------------------------
 
