@@ -131,6 +131,29 @@ def test_close_does_not_wait_for_who_does_not_read(run: Run) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("passes", range(6))
+def test_an_abort_cuts_off_who_is_just_being_let_in(run: Run, passes: int) -> None:
+    """It takes a few passes of the loop until a socket has a transport that can be ended."""
+
+    async def main() -> None:
+        door = Door()
+        async with listening(door) as listener, Stranger() as stranger:
+            # All of it before the listener gets its turn.
+            stranger.socket.setblocking(True)
+            stranger.socket.connect(parse_address(listener.address))
+            stranger.socket.setblocking(False)
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            listener.abort()
+            with contextlib.suppress(ConnectionResetError):
+                assert await stranger.frames() == []
+            assert door.hellos == []
+            await listener.close()
+            assert not listener._guests
+
+    run(main())
+
+
 # -- strangers ---------------------------------------------------------------------------------
 
 

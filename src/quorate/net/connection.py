@@ -63,8 +63,8 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_begun", "_closing", "_ended", "_error", "_framer", "_handler", "_heard", "_late", "_loop",
-        "_lost", "_network", "_read", "_silence", "_stranger", "_timer", "_told", "_transport",
-        "_unsent", "_whole", "address", "received",
+        "_lost", "_made", "_network", "_read", "_silence", "_stranger", "_timer", "_told",
+        "_transport", "_unsent", "_whole", "address", "received",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +95,8 @@ class Connection(asyncio.BufferedProtocol):
         self._read: memoryview
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle
+        # Whether the loop gave it a transport: a socket that was accepted gets one turns later.
+        self._made = False
         self._closing = False
         self._lost = False
         # Why it ended, if not in good order. The first reason stays.
@@ -189,7 +191,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if self._error is None:
             self._error = error
-        if not self._lost:  # a transport that has ended cannot be ended again
+        # One that is to come is ended at once, one that has ended cannot be ended again.
+        if self._made and not self._lost:
             self._transport.abort()
 
     def pause_reading(self) -> None:
@@ -215,6 +218,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._network.write_pause_bytes)
         self._arm()
+        self._made = True
+        if self._closing:
+            self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go: a long bulk part is received where it stays."""

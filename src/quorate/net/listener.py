@@ -78,6 +78,8 @@ class Listener:
         self._peers: dict[tuple[str | None, str], _Guest] = {}
         # Peers that were refused, and why: it was told.
         self._refused: dict[str | None, str] = {}
+        # Set by `abort`: a socket that was accepted before becomes no connection any more.
+        self._aborted = False
         self._empty = asyncio.Event()
 
     async def start(self, address: str) -> None:
@@ -117,6 +119,7 @@ class Listener:
 
     def abort(self) -> None:
         """Take nobody new and end every connection at once, with all that is queued for it."""
+        self._aborted = True
         self.stop_accepting()
         for guest in self._guests:
             guest.connection.abort()
@@ -166,6 +169,9 @@ class Listener:
             log.warning("accepting nobody for now address=%s: %s", self.address, error)
 
     async def _let_in(self, accepted: socket.socket, source: tuple[str, int]) -> None:
+        if self._aborted:
+            accepted.close()
+            return
         address = format_address(*source[:2])
         guest = _Guest(self, source[0], address, accepted.fileno())
         self._guests.add(guest)
