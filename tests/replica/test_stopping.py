@@ -23,13 +23,17 @@ from replica_rig import (
 )
 
 from quorate.errors import NotLeader, OutcomeUnknown
+from quorate.replica import writer as writers
 from quorate.replica.shell import Replica
 from quorate.replica.writer import Writer
 from quorate.storage.directory import LOGS, log_name
 from quorate.storage.layout import CLEAN
+from quorate.storage.steps import WAIT_FOR_FILES
 from quorate.types import GroupId, NodeId
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from quorate.replica.exchange import Receipt
 
 N1 = NodeId("n1")
@@ -124,3 +128,27 @@ async def test_a_log_that_is_open_too_late_for_a_stop_is_closed(tmp_path: Path) 
     assert files_in(tmp_path / LOGS) == []
     readers.shutdown()
     directory.close()
+
+
+@in_loop
+async def test_a_plan_that_waits_for_files_rests_between_its_tries_and_can_be_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writers, "FILES_S", 60)
+    writer, tries, closed = Writer(1), 0, False
+
+    def without_files() -> Generator[str, None, None]:
+        nonlocal tries, closed
+        try:
+            while True:
+                tries += 1
+                yield WAIT_FOR_FILES
+        finally:
+            closed = True
+
+    work = asyncio.ensure_future(writer.carry_out(without_files()))
+    await until(lambda: tries)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    writer.close()
+    assert (tries, closed) == (1, True)

@@ -141,6 +141,11 @@ class Cluster:
         self.nodes[node].stop()
         await self.running.pop(node)
 
+    async def give_back(self, node: str) -> None:
+        """Close what a process that halted leaves to the system."""
+        await self.nodes[node]._close()
+        self.nodes[node]._leave_directory()
+
     def address(self, node: str) -> str:
         return self.settings[NodeId(node)].nodes[NodeId(node)]
 

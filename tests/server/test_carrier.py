@@ -125,7 +125,7 @@ async def test_what_does_not_pass_ends_the_node(
         making = asyncio.create_task(client.call(CreateLog("orders", new_log(), 10_000)))
         with pytest.raises(DiskFailed, match="as told"):
             await cluster.running.pop("n1")
-        await cluster.nodes["n1"]._close()
+        await cluster.give_back("n1")
         with pytest.raises((asyncio.CancelledError, NotLeader)):
             await making
 

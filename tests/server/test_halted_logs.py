@@ -193,7 +193,7 @@ async def test_a_disk_that_failed_ends_the_node_whichever_log_found_out(tmp_path
     halt(cluster, "n1", log, DiskFailed("as told"))
     with pytest.raises(DiskFailed, match="as told"):
         await cluster.running.pop("n1")
-    await cluster.nodes["n1"]._close()
+    await cluster.give_back("n1")
 
 
 @in_loop
@@ -203,7 +203,7 @@ async def test_a_halt_of_the_catalog_ends_the_node(tmp_path: Path) -> None:
     replicas_of(cluster, "n1").catalog._halt(Damaged("as told"))
     with pytest.raises(Damaged, match="as told"):
         await cluster.running.pop("n1")
-    await cluster.nodes["n1"]._close()
+    await cluster.give_back("n1")
 
 
 @in_loop
@@ -228,11 +228,11 @@ async def test_nothing_leaves_a_node_that_halts_while_its_logs_are_opened(
         with pytest.raises(WrongDirectory, match="as told"):
             await cluster.running.pop("n3")
         await until(lambda: not any(peer._linked(NodeId("n3")) for peer in peers))
-        assert not any(map(node._linked, map(NodeId, ("n1", "n2"))))
+        assert not any(node._linked(NodeId(peer)) for peer in ("n1", "n2"))
         with pytest.raises(ConnectionRefusedError):
             async with WireClient.to(cluster.address("n3")):
                 pass
-        await node._close()
+        await cluster.give_back("n3")
 
 
 def spoil_header(place: Path, body: bytes) -> None:
@@ -366,4 +366,4 @@ async def test_a_catalog_that_cannot_be_opened_ends_the_start(tmp_path: Path) ->
     shutil.rmtree(tmp_path / "n1" / LOGS / log_name(catalog_incarnation(CLUSTER)))
     with pytest.raises(Damaged, match="log /catalog was made here"):
         await cluster.start("n1")
-    await cluster.nodes["n1"]._close()
+    await cluster.give_back("n1")

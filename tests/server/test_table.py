@@ -171,7 +171,7 @@ async def test_a_catalog_that_lost_what_was_carried_out_here_ends_the_node(tmp_p
     await cluster.start("n1")
     with pytest.raises(Damaged, match="has carried out 5 records of the catalog"):
         await cluster.running.pop("n1")
-    await cluster.nodes["n1"]._close()
+    await cluster.give_back("n1")
 
 
 # -- what is forgotten -------------------------------------------------------------------------

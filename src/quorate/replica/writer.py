@@ -12,7 +12,7 @@ import asyncio
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
@@ -87,13 +87,16 @@ class Writer:
     async def carry_out(self, plan: Generator[str, None, Result]) -> Result:
         """Run all of ``plan`` in a thread, when there is one; what it returns.
 
-        Who is cancelled cannot stop a plan under way: what it opens is closed when it ends.
+        Who is cancelled ends a plan under way after its present step: that is what a kill leaves.
+        What the plan opened is closed.
         """
         done: Future[Result] = Future()
-        self.begin_later(partial(_complete, plan, done))
+        given_up = Event()
+        self.begin_later(partial(_complete, plan, done, given_up))
         try:
             return await asyncio.wrap_future(done)
         except asyncio.CancelledError:
+            given_up.set()
             done.add_done_callback(_close_untaken)
             raise
 
@@ -111,13 +114,16 @@ def _take(queue: Queue) -> None:
         work()
 
 
-def _complete(plan: Generator[str, None, Result], done: Future[Result]) -> None:
+def _complete(plan: Generator[str, None, Result], done: Future[Result], given_up: Event) -> None:
     if not done.set_running_or_notify_cancel():
         plan.close()
         return
     try:
-        while True:
-            next(plan)
+        while not given_up.is_set():
+            if next(plan) == WAIT_FOR_FILES:
+                given_up.wait(FILES_S)
+        plan.close()
+        done.set_exception(asyncio.CancelledError())
     except StopIteration as end:
         done.set_result(end.value)
     except BaseException as error:  # noqa: BLE001  # it is raised to whoever waits
@@ -185,8 +191,8 @@ class LogWriter:
         self._tended: Segment | None = None
         # Nothing more is written; not even the plan under way goes on.
         self._abandoned = False
-        # Something could not be written: what is on disk is no longer known.
-        self._failed = False
+        # What could not be written: what is on disk is no longer known.
+        self._failed = ""
         # Done when no thread has the log any more; None if nobody waits for that.
         self._idle: asyncio.Future[None] | None = None
 
@@ -256,7 +262,7 @@ class LogWriter:
     async def close(self, settled: Index) -> None:
         """Leave the mark of a clean stop. No thread has the log."""
         if self._failed:
-            raise DiskFailed("the last flush failed: this was no clean stop")
+            raise DiskFailed(f"this was no clean stop: {self._failed}")
         await self._writer.carry_out(self._closing(settled))
 
     def _closing(self, settled: Index) -> Generator[str, None, None]:
@@ -291,9 +297,10 @@ class LogWriter:
             self.tend(self._settled)
 
     def _fail(self, number: int, error: Exception) -> None:
-        self._failed = self._abandoned = True
+        self._failed = _described(error)
+        self._abandoned = True
         self._release()
-        self._report(FlushFailed(number, _described(error), isinstance(error, Damaged)))
+        self._report(FlushFailed(number, self._failed, isinstance(error, Damaged)))
 
     def _release(self) -> None:
         """The thread is done with the log: the next flush has it, or whoever waits for rest."""

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from quorate.server.manifest import ManifestFile
     from quorate.server.reconciler import Step
     from quorate.server.replicas import Replicas
-    from quorate.storage.directory import DataDirectory
     from quorate.types import NodeId
 
 __all__ = ["RETRY_S", "Carrier"]
@@ -141,7 +140,7 @@ class Carrier:
     async def _retire(self, incarnations: tuple[int, ...]) -> None:
         for incarnation in incarnations:
             await self._replicas.close(incarnation)
-            await self._with_files(drop_spare, incarnation)
+            await self._replicas.with_files(drop_spare, incarnation)
         lives = self._stored.manifest.logs
         await self._record(
             {one: lives[one]._replace(state=LogState.DELETING) for one in incarnations}
@@ -150,7 +149,7 @@ class Carrier:
     async def _remove(self, step: Remove) -> None:
         incarnation = step.incarnation
         life = self._stored.manifest.logs.get(incarnation)
-        await self._with_files(remove_log, incarnation)
+        await self._replicas.with_files(remove_log, incarnation)
         self._plan.removed(incarnation)
         if life is not None:
             await self._record({incarnation: None})
@@ -160,12 +159,6 @@ class Carrier:
         """Change the manifest, for good when this returns. Raises OSError."""
         with self._plan.recorded(lives):
             await self._stored.save()
-
-    async def _with_files(
-        self, act: Callable[[DataDirectory, int], None], incarnation: int
-    ) -> None:
-        loop, directory = asyncio.get_running_loop(), self._replicas.directory
-        await loop.run_in_executor(None, act, directory, incarnation)
 
     async def _keep_table(self) -> None:
         """Now and then write the table down, so that the next start need not read all of the

@@ -70,8 +70,10 @@ class Node:
         self._settings = settings
         self.metrics = Metrics()
         self._loop = asyncio.get_running_loop()
-        # Done when the node is to stop; it raises the halt if it must.
+        # Done when the node is to stop.
         self._stopping: asyncio.Future[None] = self._loop.create_future()
+        # Why it must not go on: the first reason stays.
+        self._halted: ReplicaHalted | None = None
         # Peers that were reached since the start, and what tells of another one.
         self._met: set[NodeId] = set()
         self._meeting = asyncio.Event()
@@ -109,17 +111,22 @@ class Node:
 
     def halt(self, halt: ReplicaHalted) -> None:
         """Come to an end at once: :meth:`run` raises ``halt``, and nothing leaves this node any
-        more. A log that is being opened may take long, and others vote meanwhile."""
+        more. A log that is being opened may take long, and others vote meanwhile.
+
+        A node that stops already ends its stop first.
+        """
         log.critical("node halts kind=%s error=%s", type(halt).__name__, halt)
+        # Before anything else: whatever goes wrong with a link, the node ends.
+        self._halted = self._halted or halt
+        self.stop()
         self._links.abort()
         self._listener.abort()
-        if not self._stopping.done():
-            self._stopping.set_exception(halt)
 
     async def run(self, opened: Callable[[], None] = lambda: None) -> None:
         """Serve until :meth:`stop`; ``opened`` is called when all logs are open.
 
-        Raises ReplicaHalted if the node must not go on: then nothing is closed, the process ends.
+        Raises ReplicaHalted if the node must not go on: then the data directory stays locked, and
+        the process ends.
         """
         try:
             await self._open()
@@ -131,17 +138,19 @@ class Node:
                 f"{self._settings.node} cannot start: {error.strerror}; see that its disk has room "
                 f"and that it may open more files (ulimit -n), and start it again"
             ) from error
-        starting = self._loop.create_task(self._start(opened))
-        await asyncio.wait([starting, self._stopping], return_when=asyncio.FIRST_COMPLETED)
+        self._begin(self._start(opened))
         try:
-            if self._stopping.done():
-                self._stopping.result()
-            await starting
             await self._stopping
         finally:
-            starting.cancel()
-        log.info("node stops")
-        await self._close()
+            for task in self._tasks:
+                task.cancel()
+        if self._halted is None:
+            log.info("node stops")
+            await self._close()
+        # It may have come during the stop.
+        if self._halted is not None:
+            raise self._halted
+        self._leave_directory()
 
     # -- starting ------------------------------------------------------------------------------
 
@@ -172,11 +181,11 @@ class Node:
         self._links.start()
 
     async def _start(self, opened: Callable[[], None]) -> None:
-        if await self._meet_all():
-            await self._take_part()
-            self._opened = True
-            opened()
-            log.info("node serves address=%s", self._listener.address)
+        await self._meet_all()
+        await self._take_part()
+        self._opened = True
+        opened()
+        log.info("node serves address=%s", self._listener.address)
 
     async def _take_part(self) -> None:
         await self._meet_majority()
@@ -206,12 +215,11 @@ class Node:
         except OSError as error:
             raise InvalidArgument(f"[node] listen: {error.strerror}") from None
 
-    async def _meet_all(self) -> bool:
-        """A first start needs every node once: see server/roster.py. False if the node is told to
-        stop meanwhile."""
+    async def _meet_all(self) -> None:
+        """A first start needs every node once: see server/roster.py."""
         began = self._loop.time()
         told_at = began + FORMING_TELL_S
-        while (missing := self._members.roster.missing) and not self._stopping.done():
+        while missing := self._members.roster.missing:
             now = self._loop.time()
             if now >= told_at:
                 told_at = now + FORMING_REPEAT_S
@@ -221,11 +229,9 @@ class Node:
                     ",".join(missing), now - began,
                 )  # fmt: skip
             self._meeting.clear()
-            meeting = self._loop.create_task(self._meeting.wait())
-            either: list[asyncio.Future[Any]] = [meeting, self._stopping]
-            await asyncio.wait(either, timeout=told_at - now, return_when=asyncio.FIRST_COMPLETED)
-            meeting.cancel()
-        return not self._stopping.done()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(told_at - now):
+                    await self._meeting.wait()
 
     async def _meet_majority(self) -> None:
         """Who campaigns before anybody can hear it waits for its next turn: so meet first."""
@@ -298,14 +304,14 @@ class Node:
 
     async def _close(self) -> None:
         self._listener.stop_accepting()
-        for task in self._tasks:
-            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._replicas.close_all()
         self.service.flush()
         await self._listener.close()
         await self._links.close()
         await self._http.close()
+
+    def _leave_directory(self) -> None:
         self._stored.close()
         self._directory.close()
 

@@ -24,6 +24,7 @@ from quorate.replica.shell import Replica
 from quorate.replica.writer import Writer
 from quorate.server.catalog import catalog_incarnation
 from quorate.server.manifest import check_log, make_log
+from quorate.storage.steps import PASSING
 from quorate.types import GroupId, NodeId
 
 if TYPE_CHECKING:
@@ -133,8 +134,13 @@ class Replicas:
 
     async def make_directory(self, incarnation: int) -> None:
         """The place of a log, durable when this returns. Raises OSError."""
+        await self.with_files(make_log, incarnation)
+
+    async def with_files(self, act: Callable[[DataDirectory, int], None], incarnation: int) -> None:
+        """Do that with the files of a log that is not open. Nobody leaves the directory before it
+        is done, also if whoever waits for it is cancelled."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._readers, make_log, self.directory, incarnation)
+        await loop.run_in_executor(self._readers, act, self.directory, incarnation)
 
     async def open_catalog(self, nodes: tuple[NodeId, ...]) -> None:
         """Raises ReplicaHalted: without it a node can do nothing."""
@@ -225,15 +231,28 @@ class Replicas:
             await down.closing
 
     async def close_all(self) -> None:
-        """A clean stop. Answers to all that was asked are given before this returns."""
+        """A clean stop. Answers to all that was asked are given before this returns; a disk that
+        fails meanwhile is told like any other halt."""
         closing = [hosted.replica.close() for hosted in self._hosted.values()]
         problems = await asyncio.gather(*closing, return_exceptions=True)
         for problem in problems:
             if problem is not None:
-                log.error("a replica did not stop in order error=%s", str(problem))
+                self._did_not_stop(problem)
         await asyncio.gather(*(down.closing for down in self.down.values() if down.closing))
         self._writer.close()
         self._readers.shutdown()
+
+    def _did_not_stop(self, problem: BaseException) -> None:
+        log.error("a replica did not stop in order error=%s", str(problem))
+        if isinstance(problem, OSError) and problem.errno in PASSING:
+            return  # there was no room for the mark of a clean stop: the next start does without
+        if not isinstance(problem, ReplicaHalted):
+            node = self.directory.identity.node
+            kind = DiskFailed if isinstance(problem, OSError) else InvariantBroken
+            halt = kind(f"{node}: a replica did not stop in order: {problem}")
+            halt.__cause__ = problem
+            problem = halt
+        self._halted(problem)
 
     # -- finding -------------------------------------------------------------------------------
 

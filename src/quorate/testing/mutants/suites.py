@@ -211,8 +211,8 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     ),
     (
         ("server/keeper.py", "server/carrier.py", "server/replicas.py", "server/disk.py"),
-        ("server/test_halted_logs.py", "server/test_carrier.py", "server/test_keeper.py",
-         "server/test_node.py", "server/test_service.py"),
+        ("server/test_halted_logs.py", "server/test_stopping_node.py", "server/test_carrier.py",
+         "server/test_keeper.py", "server/test_node.py", "server/test_service.py"),
     ),
     (("server/manifest.py",), ("server/test_manifest.py", "server/test_keeper.py")),
     (("server/settings.py",), ("server/test_settings.py",)),
@@ -232,7 +232,8 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (
         ("server/appends.py", "server/calls.py", "server/node.py", "server/service.py",
          "server/session.py"),
-        (*_NODE, "server/test_keeper.py", "server/test_metrics.py"),
+        (*_NODE, "server/test_stopping_node.py", "server/test_keeper.py",
+         "server/test_metrics.py"),
     ),
     # -- what goes over the network ------------------------------------------------------------
     (("wire/plain.py",), ("wire/test_plain.py", *_WIRE, "server/test_service.py")),
