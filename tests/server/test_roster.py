@@ -348,18 +348,18 @@ def test_an_older_copy_halts_also_when_its_own_dial_is_refused() -> None:
     n3.restore(backup)
     refused(hear(n1, n3), "n3 is at start 2, n1 knows of its start 4")
     with pytest.raises(WrongDirectory, match="n1 knows its start 4, this directory knows up to 2"):
-        n3.roster.hear_refusal(N1, n1.roster.seen(N3))
+        n3.roster.hear_refusal(N1, n1.roster.seen(N3, n3.roster.introduce()))
     with pytest.raises(WrongDirectory, match="n1 knows its start 4"):
         n3.start()
 
 
 def test_a_refusal_that_proves_nothing_halts_no_node() -> None:
     n1, n2, n3 = formed()
-    n3.roster.hear_refusal(N1, n1.roster.seen(N3))
+    n3.roster.hear_refusal(N1, n1.roster.seen(N3, n3.roster.introduce()))
     n3.roster.hear_refusal(N1, None)
     # The peer knows another disk: this one is refused, and may be the right one.
     n2.wipe()
-    n2.roster.hear_refusal(N1, n1.roster.seen(N2))
+    n2.roster.hear_refusal(N1, n1.roster.seen(N2, n2.roster.introduce()))
     assert n2.manifest.outdated is None
 
 
@@ -559,6 +559,25 @@ def test_links_of_an_older_copy_end_when_another_node_contradicts_it(starts: int
     refused(dial(n3, n1), "two copies of its data directory were started")
 
 
+def test_a_contradiction_is_not_settled_by_a_later_start_of_the_older_copy() -> None:
+    names = tuple(NodeId(f"n{number}") for number in range(1, 6))
+    n1, n2, n3, n4, _ = machines = [Machine(name, names) for name in names]
+    meet(*machines)
+    assert all(machine.take_part() for machine in machines)
+    backup = n3.backup
+    n3.start()
+    assert dial(n3, n2) is None
+    n3.restore(backup)
+    assert dial(n3, n1) is None
+    assert hear(n1, n2) is None
+    assert n1.roster.take_outdated() == [N3]
+    n3.start()
+    assert dial(n3, n4) is None
+    assert hear(n1, n4) is None
+    n1.start()
+    refused(dial(n3, n1), "its start 2 was another process than the one that n1 knows")
+
+
 def test_an_older_copy_is_refused_by_a_node_that_was_told_of_a_later_start_of_it() -> None:
     """What n1 tells n2 is later than what n2 was shown, and does not take its place."""
     n1, n2, n3 = copied()
@@ -577,6 +596,95 @@ def test_an_older_copy_is_refused_by_a_node_that_heard_the_contradiction_before(
     n3.start()
     assert hear(n1, n2) is None
     refused(dial(n3, n1), "its start 2 was another process than the one that n2 knows")
+
+
+def five_with_a_told_start() -> tuple[list[Machine], tuple[bytes, bytes]]:
+    """n2 knows start 2 of n3 only because n1 told it, n4 and n5 do not know it. With a copy of the
+    directory of n3 from before that start."""
+    names = tuple(NodeId(f"n{number}") for number in range(1, 6))
+    machines = [Machine(name, names) for name in names]
+    meet(*machines)
+    assert all(machine.take_part() for machine in machines)
+    n1, n2, n3, *_ = machines
+    backup = n3.backup
+    n3.start()
+    assert dial(n3, n1) is None
+    assert dial(n1, n2) is None
+    return machines, backup
+
+
+def test_a_told_start_is_told_to_others() -> None:
+    """n1, which was shown it, is down, and the group would have a majority with the older copy."""
+    (_, n2, n3, n4, n5), backup = five_with_a_told_start()
+    for machine in (n4, n5):
+        machine.start()
+        assert dial(machine, n2) is None
+        machine.start()  # it is not forgotten
+    n3.restore(backup)
+    for machine in (n4, n5):
+        refused(dial(n3, machine), "its start 2 was another process than the one that")
+
+
+def test_an_older_copy_halts_for_a_start_that_its_peer_was_only_told() -> None:
+    (_, n2, n3, *_), backup = five_with_a_told_start()
+    n3.restore(backup)
+    refused(hear(n2, n3), "its start 2 was another process than the one that n2 knows")
+    with pytest.raises(WrongDirectory, match="n2 knows its start 2 as another process"):
+        n3.roster.hear_refusal(N2, n2.roster.seen(N3, n3.roster.introduce()))
+    # The same when n2 dials.
+    n3.restore(backup)
+    with pytest.raises(WrongDirectory, match="n2 knows its start 2 as another process"):
+        hear(n3, n2)
+
+
+def test_an_older_copy_halts_for_what_its_peer_heard_from_another() -> None:
+    """n1 was shown a later start than n2 was told, and contradicts what n2 told: only in memory."""
+    n1, n2, n3 = copied()
+    n3.start()
+    assert dial(n3, n1) is None
+    n1.start()
+    n3.start()
+    assert hear(n1, n2) is None
+    refused(dial(n3, n1), "its start 2 was another process than the one that n2 knows")
+    with pytest.raises(WrongDirectory, match="n1 knows its start 2 as another process"):
+        n3.roster.hear_refusal(N1, n1.roster.seen(N3, n3.roster.introduce()))
+
+
+def test_a_node_that_is_what_was_told_of_it_goes_on() -> None:
+    (n1, n2, n3, n4, n5), _ = five_with_a_told_start()
+    assert dial(n4, n2) is None
+    n3.start()
+    for source, target in permutations((n1, n2, n3, n4, n5), 2):
+        assert dial(source, target) is None
+    # It was shown to be its own: no node keeps it any more.
+    assert not any(machine.manifest.nodes[N3].told_start for machine in (n1, n2, n4, n5))
+    assert n3.manifest.outdated is None
+
+
+def test_a_node_that_was_shown_a_start_and_told_a_later_one_tells_both() -> None:
+    """The later one is of an older copy that was started often: whoever hears only of that lets the
+    copy in."""
+    names = tuple(NodeId(f"n{number}") for number in range(1, 6))
+    n1, n2, n3, n4, n5 = machines = [Machine(name, names) for name in names]
+    meet(*machines)
+    assert all(machine.take_part() for machine in machines)
+    backup = n3.backup
+    n3.start()
+    assert dial(n3, n1) is None
+    n3.restore(backup)
+    n3.start()
+    n3.start()
+    assert dial(n3, n4) is None
+    assert hear(n1, n4) is None
+    assert n1.manifest.nodes[N3].told_start == 4
+    assert hear(n5, n1) is None
+    refused(hear(n5, n3), "its start 2 was another process than the one that n1 knows")
+    # Also where the copy was let in before.
+    assert dial(n3, n2) is None
+    assert hear(n2, n1) is None
+    assert n2.roster.take_outdated() == [N3]
+    n2.start()
+    refused(hear(n2, n3), "its start 2 was another process than the one that n2 knows")
 
 
 # -- what is written ---------------------------------------------------------------------------
@@ -624,7 +732,9 @@ def test_the_longest_hello_is_one_that_a_stranger_may_send() -> None:
     first.manifest.starts = {most - number: most for number in reversed(range(STARTS_MAX))}
     for name in names:
         known = first.manifest.nodes[name]
-        first.manifest.nodes[name] = known._replace(start=most, boot=most)
+        first.manifest.nodes[name] = known._replace(
+            start=most, boot=most, told_start=most, told_boot=most
+        )
     introduction = first.roster.introduce()
     assert len(introduction.earlier) == STARTS_MAX - 1
     assert len(introduction.known) == 6

@@ -67,7 +67,9 @@ introductions = st.builds(
     boot=numbers,
     earlier=st.dictionaries(numbers, numbers, max_size=STARTS_MAX),
     formed=st.booleans(),
-    known=st.dictionaries(names, st.builds(Seen, ids, numbers, numbers), max_size=7),
+    known=st.dictionaries(
+        names, st.builds(Seen, ids, numbers, numbers, numbers, numbers), max_size=7
+    ),
     members=st.lists(names, max_size=7).map(tuple),
 )
 

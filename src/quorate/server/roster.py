@@ -107,16 +107,18 @@ class Roster:
         """What this node says of itself in each HELLO and WELCOME, as of now."""
         *earlier, newest = self._manifest.starts.items()
         known: dict[str, Seen] = {
-            node: (
-                Seen(one.storage, one.start, one.boot)
-                if one.start
-                else Seen(one.storage, one.told_start, one.told_boot)
-            )
-            for node, one in self._peers()
-            if one.storage is not None
+            node: seen for node, _ in self._peers() if (seen := self._seen(node)) is not None
         }
         formed, members = self._manifest.formed, tuple(sorted(self._nodes))
         return Introduction(self.own.storage, *newest, dict(earlier), formed, known, members)
+
+    def _seen(self, peer: NodeId) -> Seen | None:
+        known = self._nodes[peer]
+        if known.storage is None:
+            return None
+        told = known.told_start, known.told_boot
+        shown = (known.start, known.boot, *told) if known.start else told
+        return Seen(known.storage, *shown)
 
     # -- what others say -----------------------------------------------------------------------
 
@@ -162,9 +164,14 @@ class Roster:
         refuse = "refuse" if len(self._disowned) > 1 else "refuses"
         return f"{' and '.join(sorted(self._disowned))} {refuse} this node: {why}"
 
-    def seen(self, peer: NodeId) -> Seen | None:
-        """What is known here of ``peer``: it is told when it is refused."""
-        return self.introduce().known.get(peer)
+    def seen(self, peer: NodeId, said: Introduction) -> Seen | None:
+        """What is known here of ``peer``, which said this and is refused: it is told the start that
+        it must have been and was not, if there is one."""
+        found, missed = self._seen(peer), self._missed_start(peer, said)
+        if found is None or missed is None:
+            return found
+        _, start, boot = missed
+        return Seen(found.storage, start, boot)
 
     def is_second(self, peer: NodeId, said: Introduction) -> bool:
         """Whether another process than the one that said this was the last to be let in."""
@@ -200,18 +207,27 @@ class Roster:
 
     def _judge_start(self, peer: NodeId, said: Introduction) -> QuorateError | None:
         """The peer must have been every process that is known to have had its name."""
+        missed = self._missed_start(peer, said)
+        if missed is None:
+            return None
+        knows, start, _ = missed
+        return self._refuse_start(peer, said, start, knows)
+
+    def _missed_start(self, peer: NodeId, said: Introduction) -> tuple[str, int, int] | None:
+        """A start that the peer was not, or does not remember to have been, and who knows it."""
         known, history = self._nodes[peer], _history(said)
         for start, boot in ((known.start, known.boot), (known.told_start, known.told_boot)):
             if not _was(history, start, boot):
-                return self._refuse_start(peer, said, start, self.own.node)
+                return self.own.node, start, boot
         for other, heard in self._heard.items():
             seen = heard.known.get(peer)
             if other == peer or seen is None or seen.storage != said.storage:
                 continue
-            # It may be long ago that the other node told this: a start that the peer need not
-            # remember any more proves nothing.
-            if _was(history, seen.start, seen.boot) is False:
-                return self._refuse_start(peer, said, seen.start, other)
+            for start, boot in seen.starts:
+                # It may be long ago that the other node told this: a start that the peer need not
+                # remember any more proves nothing.
+                if _was(history, start, boot) is False:
+                    return other, start, boot
         return None
 
     def _refuse_start(
@@ -258,20 +274,25 @@ class Roster:
             )
             self._disowned[peer] = why
             return WrongCluster(why)
-        if not self._check_own(peer, seen):
+        forgotten = self._check_own(peer, seen)
+        if forgotten:
             return WrongCluster(
-                f"{peer} knows a start {seen.start} of node {own.node} that {own.node} does not "
+                f"{peer} knows a start {forgotten} of node {own.node} that {own.node} does not "
                 f"remember any more; {peer} lets it in once another node has told it a later start"
             )
         return None
 
-    def _check_own(self, peer: NodeId, seen: Seen) -> bool:
-        """Whether this node remembers the start that ``peer`` knows of it. Raises WrongDirectory if
-        it cannot have been that process."""
-        was = _was(self._manifest.starts, seen.start, seen.boot)
-        if was is False:
-            raise self._give_up(Outdated(peer, seen.start, seen.boot))
-        return was is True
+    def _check_own(self, peer: NodeId, seen: Seen) -> int:
+        """A start that ``peer`` knows of this node and that this node does not remember; 0 if there
+        is none. Raises WrongDirectory if this node cannot have been one of those processes."""
+        forgotten = 0
+        for start, boot in seen.starts:
+            was = _was(self._manifest.starts, start, boot)
+            if was is False:
+                raise self._give_up(Outdated(peer, start, boot))
+            if was is None:
+                forgotten = start
+        return forgotten
 
     def _give_up(self, proof: Outdated) -> WrongDirectory:
         """Mark the directory, so that no later start on it takes part either."""
@@ -357,21 +378,26 @@ class Roster:
         }
         for node, seen in self._thirds(peer, said):
             mine = self._nodes[node]
-            same = mine.storage == seen.storage
-            if mine.storage is None or (same and self._is_news(node, seen)):
-                rows[node] = mine._replace(
-                    storage=seen.storage, told_start=seen.start, told_boot=seen.boot
-                )
+            if mine.storage not in (None, seen.storage):
+                continue
+            start, boot = self._to_keep(node, seen)
+            rows[node] = mine._replace(storage=seen.storage, told_start=start, told_boot=boot)
         return {node: row for node, row in rows.items() if row != self._nodes[node]}
 
-    def _is_news(self, node: NodeId, seen: Seen) -> bool:
-        """Whether this is a later start of ``node`` than is known, or one that contradicts what
-        ``node`` said of itself."""
+    def _to_keep(self, node: NodeId, seen: Seen) -> tuple[int, int]:
+        """The told start of ``node`` that is to be kept, after a peer told these: one that
+        contradicts what ``node`` said of itself, or else the latest, if it is later than the one
+        that ``node`` showed."""
         mine, heard = self._nodes[node], self._heard.get(node)
-        if seen.start > max(mine.start, mine.told_start):
-            return True
+        kept = mine.told_start, mine.told_boot
+        if 0 < mine.told_start <= mine.start:
+            return kept  # a contradiction: no later start settles it
         shown = {mine.start: mine.boot} if heard is None else _history(heard)
-        return seen.start in shown and shown[seen.start] != seen.boot
+        for start, boot in seen.starts:
+            if start in shown and shown[start] != boot:
+                return start, boot
+        start, boot = max(seen.starts)
+        return (start, boot) if start > max(mine.start, mine.told_start) else kept
 
     def _write_down(self, rows: Mapping[NodeId, Member]) -> QuorateError | None:
         if not rows:

@@ -64,11 +64,22 @@ STARTS_MAX = 64
 
 
 class Seen(Shape, array_like=True):
-    """What the sender knows of another node: its disk and the newest of its starts."""
+    """What the sender knows of another node: its disk, and the newest of its starts."""
 
     storage: Id
+    # The newest that the node showed to the sender; if it showed none, one that another node told.
     start: Number
     boot: Number
+    # One that another node told the sender besides, and that the node has not shown to be its own;
+    # 0 if none.
+    told_start: Number = 0
+    told_boot: Number = 0
+
+    @property
+    def starts(self) -> list[tuple[int, int]]:
+        """All of them, each with the random number of its process."""
+        told = [(self.told_start, self.told_boot)] if self.told_start else []
+        return [(self.start, self.boot), *told]
 
 
 class Introduction(Shape):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from quorate.testing.fleet.plays import PLAYS
+from quorate.testing.fleet.plays import PLAYS, told_on
 from quorate.testing.fleet.shortages import Shortages
 from quorate.testing.fleet.world import ELECTION_MS
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from quorate.testing.fleet.clients import Clients
+    from quorate.testing.fleet.disk import Directory
     from quorate.testing.fleet.node import Node
     from quorate.testing.fleet.plays import Play
     from quorate.testing.fleet.world import World
@@ -58,10 +59,14 @@ class Faults:
         self._early_wipes = self._random.random() < 0.15
 
     def run(self) -> None:
-        """Begin: one seed of ten of three nodes with each play, the others with random faults."""
+        """Begin: one seed of ten of three nodes with each play, half of those of five nodes with
+        theirs, the others with random faults."""
         world = self._world
-        plays = (*PLAYS, None, None, None, None)
-        play = self._random.choice(plays) if len(world.nodes) == 3 else None
+        plays: dict[int, tuple[Callable[[World, Faults], Play] | None, ...]] = {
+            3: (*PLAYS, None, None, None, None),
+            5: (told_on, None),
+        }
+        play = self._random.choice(plays.get(len(world.nodes), (None,)))
         if play is None:
             self._start_nodes()
             self._strike()
@@ -182,14 +187,18 @@ class Faults:
         """Restore a copy that is seen to be one; whether there is such a copy."""
         seen = [copy for start, copy in node.copies if self._all_know_later(node, start)]
         if seen:
-            node.roll_back(self._random.choice(seen))
-            self._world.sometimes["rolled back"] += 1
-            # It counts starts as if it were the node that it was, before any other node hears it.
-            for _ in range(self._random.choice(STARTS_UNHEARD)):
-                node.start()
-                node.kill()
-            self._world.start_later(node)
+            self.restore(node, self._random.choice(seen))
         return bool(seen)
+
+    def restore(self, node: Node, copy: Directory) -> None:
+        """Put an older copy of its directory in the place of a node's own."""
+        node.roll_back(copy)
+        self._world.sometimes["rolled back"] += 1
+        # It counts starts as if it were the node that it was, before any other node hears it.
+        for _ in range(self._random.choice(STARTS_UNHEARD)):
+            node.start()
+            node.kill()
+        self._world.start_later(node)
 
     def _all_know_later(self, node: Node, start: int) -> bool:
         """Whether every peer that is not spoiled was shown or told a later start of ``node``."""

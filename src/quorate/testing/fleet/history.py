@@ -269,15 +269,16 @@ class History:
             what = f"{speaker.name} runs on an older copy and is accepted by {hearer.name}"
             raise Violation("rolled-back", what)
         seen = said.known.get(hearer.name)
-        if hearer.rolled_back and seen is not None and seen.start > hearer.copied_at:
+        known = max(seen.starts)[0] if seen is not None else 0
+        if hearer.rolled_back and known > hearer.copied_at:
             what = f"{hearer.name} heard from {speaker.name} that it is an older copy, and goes on"
             raise Violation("rolled-back", what)
-        for knows, known in ((hearer, speaker), (speaker, hearer)):
-            own, storage = knows.directory.storage, known.directory.storage
+        for knows, other in ((hearer, speaker), (speaker, hearer)):
+            own, storage = knows.directory.storage, other.directory.storage
             assert own is not None  # both were started
             assert storage is not None
-            if knows.good and self._bound.get((own, known.name), storage) != storage:
-                what = f"{hearer.name} accepts {speaker.name}, {knows.name} knows {known.name}"
+            if knows.good and self._bound.get((own, other.name), storage) != storage:
+                what = f"{hearer.name} accepts {speaker.name}, {knows.name} knows {other.name}"
                 raise Violation("wiped", f"{what} by another disk")
         if hearer.good:
             self._check_written_down(hearer, speaker, said)
@@ -288,7 +289,7 @@ class History:
         assert manifest is not None  # it was saved before the node said a word
         told = {speaker.name: (said.storage, said.start)}
         for name, seen in said.known.items():
-            told[NodeId(name)] = (seen.storage, seen.start)
+            told[NodeId(name)] = (seen.storage, max(seen.starts)[0])
         for name, (storage, start) in told.items():
             if name == hearer.name:
                 continue

@@ -1,7 +1,7 @@
 """Scripted beginnings: the schedules that lose a history if a node trusts the wrong disk.
 
 Random faults hardly ever walk into them. Each is a generator that yields how long to wait, in
-microseconds; random faults follow when it has ended. Three nodes play.
+microseconds; random faults follow when it has ended. Three nodes play, in one of them five.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Play = Generator[int, None, None]
 
-__all__ = ["PLAYS"]
+__all__ = ["PLAYS", "told_on"]
 
 ELECTION_US = ELECTION_MS * 1000
 
@@ -163,6 +163,41 @@ def lists_that_overlap(world: World, faults: Faults) -> Play:
     yield 8 * ELECTION_US
 
 
+def told_on(world: World, faults: Faults) -> Play:
+    """Five nodes. One knows of the newest start of another only because a third told it, and the
+    third is gone. Two that were away hear of that start from the one that was told; with an older
+    copy they would be a majority, and nothing of what was acknowledged."""
+    old, *_ = faults.spoilable
+    shown, told, *away = (node for node in world.nodes.values() if node is not old)
+    for node in world.nodes.values():
+        node.start()
+    yield 10 * ELECTION_US
+    for node in away:
+        node.kill()
+    copy = old.directory.copy()
+    world.cut(old.name, told.name)
+    old.kill()
+    old.start()
+    yield 2 * ELECTION_US
+    # Nodes tell what they know when a connection begins.
+    shown.kill()
+    shown.start()
+    yield 4 * ELECTION_US
+    shown.kill()
+    old.kill()
+    for node in away:
+        node.start()
+    yield 2 * ELECTION_US
+    if all(node.process is not None and node.process.linked(told.name) for node in away):
+        world.sometimes["older copy met nodes that were told of a told start"] += 1
+        faults.restore(old, copy)
+    world.cuts.clear()
+    yield 8 * ELECTION_US
+    shown.start()
+    yield 4 * ELECTION_US
+
+
+# Those of three nodes.
 PLAYS: tuple[Callable[[World, Faults], Play], ...] = (
     stranger,
     older_copy,
