@@ -147,7 +147,7 @@ def test_the_list_may_be_mended_before_the_first_start_is_complete(
 def test_a_node_that_was_met_stays_in_the_list(
     directory: DataDirectory, file: ManifestFile
 ) -> None:
-    file.open(NODES)
+    file.open({**NODES, NodeId("n8"): "a:8"})
     met = Member(NODES[N2], bytes(range(16)), 1, 7, 1)
     file.manifest.nodes[N2] = met
     file.save_now()

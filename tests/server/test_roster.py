@@ -8,7 +8,15 @@ from itertools import count, permutations
 
 import pytest
 
-from quorate.errors import Busy, Damaged, DiskFailed, QuorateError, WrongCluster, WrongDirectory
+from quorate.errors import (
+    Busy,
+    Damaged,
+    DiskFailed,
+    InvalidArgument,
+    QuorateError,
+    WrongCluster,
+    WrongDirectory,
+)
 from quorate.server.manifest import take_list
 from quorate.server.roster import Roster
 from quorate.storage.manifest import LogLife, LogState, Manifest, Member
@@ -424,6 +432,25 @@ def test_what_was_confirmed_to_another_list_does_not_complete_a_first_start() ->
     n1.relist(*NAMES)
     meet(n1, n2, n3)
     assert all(machine.take_part() for machine in (n1, n2, n3))
+
+
+def test_a_list_to_which_all_peers_have_confirmed_is_not_mended_any_more() -> None:
+    """The others may be complete with it, although this node has not made its catalog yet."""
+    n1, n2, n3 = three()
+    meet(n1, n2, n3)
+    n4 = NodeId("n4")
+    with pytest.raises(InvalidArgument, match="was made for a cluster of n1, n2, n3"):
+        n1.relist(*NAMES, n4)
+    n1.relist(*NAMES)
+    assert all(machine.take_part() for machine in (n1, n2, n3))
+    meet(n1, n2, n3)
+    # As long as one of the list was never met it can be that one that is wrong.
+    m1, m2 = Machine(N1), Machine(N2)
+    meet(m1, m2)
+    m1.relist(N1, N2)
+    # Who is alone counts on itself only.
+    alone = Machine(N1, (N1,))
+    alone.relist(*NAMES)
 
 
 def test_the_second_of_two_copies_halts_for_good() -> None:

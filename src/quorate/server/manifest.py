@@ -112,10 +112,13 @@ def take_list(manifest: Manifest, nodes: Mapping[NodeId, str]) -> None:
 
     Before the first start is complete the list may be mended. A node that was met stays: it has
     been told that this node knows it for ever. And what peers confirmed, they confirmed to a node
-    of the list before: the first start needs to hear it again.
+    of the list before: the first start needs to hear it again. If all of them did, the first start
+    needs no more, and theirs may be complete.
     """
     named, before = {*nodes}, {*manifest.nodes}
-    if manifest.formed and named != before:
+    unconfirmed = [node for node in before if not manifest.nodes[node].confirmed]
+    complete = manifest.formed or len(unconfirmed) == 1 < len(before)  # that one is this node
+    if complete and named != before:
         raise InvalidArgument(
             f"[cluster.nodes] has {_listed(named)}; this node was made for a cluster of "
             f"{_listed(before)}: put that list back, members cannot be changed yet"

@@ -114,8 +114,15 @@ IDENTITY = (
         "list-of-a-formed-cluster-replaced",
         "the list of nodes does not change once the first start is complete",
         "server/manifest.py",
-        "    if manifest.formed and named != before:\n",
+        "    if complete and named != before:\n",
         "    if False:\n",
+    ),
+    Mutant(
+        "list-mended-when-all-have-confirmed",
+        "a list to which all peers have confirmed does not change",
+        "server/manifest.py",
+        "    complete = manifest.formed or len(unconfirmed) == 1 < len(before)",
+        "    complete = manifest.formed",
     ),
     # -- what a peer may send ------------------------------------------------------------------
     Mutant(
