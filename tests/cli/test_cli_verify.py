@@ -223,6 +223,7 @@ def test_a_running_node_is_not_verified(tmp_path: Path, capsys: pytest.CaptureFi
     [
         (PermissionError(13, "Permission denied", "logs"), "WRONG_DIRECTORY: logs is closed to"),
         (OSError(5, "Input/output error"), "DISK_FAILED: the disk: Input/output error"),
+        (OSError(24, "Too many open files"), "BUSY: the disk: Too many open files"),
         (KeyboardInterrupt(), "INTERRUPTED: stopped before the end"),
     ],
 )

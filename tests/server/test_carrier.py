@@ -14,6 +14,7 @@ from server_rig import (
     Cluster,
     WireClient,
     create,
+    free_address,
     in_loop,
     leader_of,
     new_log,
@@ -153,7 +154,13 @@ async def test_a_deletion_without_files_is_put_off_and_done_later(
 
 @pytest.mark.parametrize("number", PASSING)
 @pytest.mark.parametrize(
-    "call", ["quorate.server.manifest.RealVfs", "quorate.storage.directory._sync"]
+    "call",
+    [
+        "quorate.server.manifest.RealVfs",
+        "quorate.storage.directory._sync",
+        "quorate.net.listener._listen",
+        "quorate.server.node.HttpServer.start",
+    ],
 )
 @in_loop
 async def test_a_start_that_finds_no_room_or_no_file_says_so_and_can_be_repeated(
@@ -164,13 +171,14 @@ async def test_a_start_that_finds_no_room_or_no_file_says_so_and_can_be_repeated
     def refuse(*_: object) -> None:
         raise OSError(number, "as told")
 
-    cluster = Cluster(tmp_path, 1)
+    cluster = Cluster(tmp_path, 1, http=free_address())
     with monkeypatch.context() as patch:
         patch.setattr(call, refuse)
-        with pytest.raises(Busy, match=r"n1 cannot start: as told; see that its disk has room"):
+        with pytest.raises(Busy, match=r"n1 cannot start: .*as told; see that its disk has room"):
             await cluster.start("n1")
-    # A process that ended holds no lock.
+    # A process that ended holds no lock and no port.
     with suppress(AttributeError):
         cluster.nodes["n1"]._directory.close()
+    await cluster.nodes["n1"]._http.close()
     await cluster.start("n1")
     await cluster.stop("n1")

@@ -20,6 +20,7 @@ from quorate import __version__
 from quorate.cli.documents import printable
 from quorate.cli.output import USAGE, OutputFailed, error_label, give_help, print_json, tell
 from quorate.errors import (
+    Busy,
     DiskFailed,
     OutcomeUnknown,
     QuorateError,
@@ -99,8 +100,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = f"{error.filename} is closed to this user; run as the user that owns it"
         return _fail(code_of(WrongDirectory), message, as_json=as_json)
     except OSError as error:
+        # Clients start sooner without it.
+        from quorate.storage.steps import PASSING
+
         message = f"{error.filename or 'the disk'}: {error.strerror}"
-        return _fail(code_of(DiskFailed), message, as_json=as_json)
+        # That says nothing about the disk: it can be tried again.
+        kind = Busy if error.errno in PASSING else DiskFailed
+        return _fail(code_of(kind), message, as_json=as_json, retriable=kind is Busy)
 
 
 def _open_missing_streams() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from quorate.errors import Busy, InvalidArgument, QuorateError, ReplicaHalted
@@ -35,7 +35,7 @@ from quorate.wire.frames import PEER, FrameLimits
 from quorate.wire.handshake import Hello, Identity, Welcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
     from quorate.net.connection import Connection
     from quorate.server.settings import Settings
@@ -199,10 +199,8 @@ class Node:
     async def _listen_http(self) -> None:
         address = self._settings.http
         if address is not None:
-            try:
+            with _naming(f"[node] http = {address}"):
                 await self._http.start(address)
-            except OSError as error:
-                raise InvalidArgument(f"[node] http = {address}: {error.strerror}") from None
 
     async def _listen(self) -> None:
         settings = self._settings
@@ -210,10 +208,8 @@ class Node:
         address = settings.listen or self._stored.manifest.nodes[settings.node].address
         if not settings.insecure:
             check_loopback("listen", address)
-        try:
+        with _naming("[node] listen"):
             await self._listener.start(address)
-        except OSError as error:
-            raise InvalidArgument(f"[node] listen: {error.strerror}") from None
 
     async def _meet_all(self) -> None:
         """A first start needs every node once: see server/roster.py."""
@@ -417,6 +413,17 @@ class Node:
             use.full,
             tuple((down.name, down.damaged) for down in self._replicas.down.values()),
         )
+
+
+@contextmanager
+def _naming(key: str) -> Iterator[None]:
+    """Say at which address a node cannot listen, unless the system may allow it later."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
+        raise InvalidArgument(f"{key}: {error.strerror}") from None
 
 
 def _measure(hosted: Hosted) -> LogMetrics:

@@ -353,6 +353,13 @@ IDENTITY = (
         "                raise\n            raise\n            # Nothing was promised yet",
     ),
     Mutant(
+        "no-file-to-listen-with-is-a-mistake",
+        "a node that finds no file to listen with can be started again",
+        "server/node.py",
+        "        if error.errno in PASSING:\n            raise\n",
+        "",
+    ),
+    Mutant(
         "failed-save-takes-back-another",
         "how new the table of a manifest was is never taken back",
         "server/reconciler.py",
