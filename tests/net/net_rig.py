@@ -259,6 +259,8 @@ class Events(Watched):
         self.verdict: QuorateError | None = None
         # Peers whose control link was opened, each time.
         self.opened: list[NodeId] = []
+        # Those that gave no answer, each time.
+        self.unreached: list[NodeId] = []
 
     def hello(self, purpose: Literal["control", "bulk"], peer: NodeId) -> Hello:
         return Hello(purpose, cluster="c1", node="n1", target=peer, introduction=introduction())
@@ -270,6 +272,10 @@ class Events(Watched):
 
     def refused_by(self, peer: NodeId, refusal: Refusal) -> None:
         self.refusals.append(refusal)
+
+    def unreachable(self, peer: NodeId) -> None:
+        self.unreached.append(peer)
+        self.change()
 
     def link_opened(self, peer: NodeId) -> None:
         self.opened.append(peer)

@@ -112,7 +112,9 @@ def test_what_cannot_be_sent_is_dropped_and_counted(run: Run) -> None:
             links.send([envelope(Heartbeat(Term(1), 1, ORIGIN), NodeId("n9"))])
             assert links.dropped == 4
             assert not links.connected(PEER)
+            await events.until(lambda: events.unreached)
         assert events.seen == []  # it was never up
+        assert {*events.unreached} == {PEER}
 
     run(main())
 

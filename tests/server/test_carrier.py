@@ -25,8 +25,10 @@ from server_rig import (
 from quorate.errors import Busy, DiskFailed, NotLeader
 from quorate.replica.opening import plan_opening
 from quorate.server import carrier as carriers
+from quorate.server import manifest as manifests
 from quorate.server.catalog import catalog_incarnation
 from quorate.server.manifest import remove_log
+from quorate.storage.manifest import MANIFEST
 from quorate.wire.calls import CreateLog, DeleteLog, Status
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from quorate.storage.directory import DataDirectory
+    from quorate.storage.vfs import Vfs
 
 PASSING = [errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT]
 
@@ -150,6 +153,37 @@ async def test_a_deletion_without_files_is_put_off_and_done_later(
         await on_any(cluster, lambda client: client.call(call))
         assert refused == [log] * 3
         assert not list((tmp_path / "n1" / "logs").glob(f"{log:032x}"))
+
+
+@in_loop
+async def test_the_files_of_a_log_that_may_be_recorded_are_not_removed_before_it_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start that finds no files of a log that is made says that they are damaged."""
+    replace_file = manifests.replace_manifest
+    removed: list[bool] = []
+
+    def failing(vfs: Vfs, data: bytes) -> None:
+        # As when a change of something else is saved right behind the one that failed.
+        replace_file(vfs, data)
+        if b" orders" in data:
+            raise OSError(errno.ENOSPC, "as told")
+
+    def look_and_remove(directory: DataDirectory, incarnation: int) -> None:
+        removed.append(b" orders" in (tmp_path / "n1" / MANIFEST).read_bytes())
+        remove_log(directory, incarnation)
+
+    async with Cluster.started(tmp_path, 1) as cluster:
+        await until(lambda: cluster.nodes["n1"]._ready)
+        monkeypatch.setattr(manifests, "replace_manifest", failing)
+        monkeypatch.setattr("quorate.server.carrier.remove_log", look_and_remove)
+        log = new_log()
+        async with WireClient.to(cluster.address("n1")) as client:
+            making = asyncio.create_task(client.call(CreateLog("orders", log, 10_000)))
+            await until(lambda: cluster.nodes["n1"]._keeper.carrier._plan.in_doubt)
+            await client.call(DeleteLog("orders", log, 10_000))
+            await asyncio.gather(making, return_exceptions=True)
+        assert removed == [False]
 
 
 @pytest.mark.parametrize("number", PASSING)

@@ -47,8 +47,19 @@ def test_a_node_that_a_majority_refuses_is_told_of_it() -> None:
     assert (found.text, found.by_majority) == (f"n1 refuses this node: {why}", False)
     found.take(N2, WRONG)
     assert (found.text, found.by_majority) == (f"n1 and n2 refuse this node: {why}", True)
-    found.forget(N1)
+    found.let_in(N1)
     assert (found.text, found.by_majority) == (f"n2 refuses this node: {why}", False)
+
+
+def test_a_peer_that_is_gone_refuses_nobody() -> None:
+    found = refusals()
+    found.take(N1, WRONG)
+    found.take(N2, WRONG)
+    found.forget(N2)
+    assert found.text.startswith("n1 refuses this node: ")
+    assert not found.by_majority
+    found.forget(N1)
+    assert found.text == ""
 
 
 def test_a_process_halts_whose_predecessor_keeps_its_link() -> None:
@@ -63,6 +74,22 @@ def test_a_process_halts_whose_predecessor_keeps_its_link() -> None:
     clock.now = HALT_S
     found.take(N2, SECOND)
     with pytest.raises(WrongDirectory, match="is a copy of one on which n3 runs: n1 has had a li"):
+        found.take(N1, SECOND)
+
+
+@pytest.mark.parametrize("let_in", [True, False])
+def test_a_process_that_was_let_in_is_not_told_to_remove_its_directory(let_in: bool) -> None:
+    """It may have acknowledged what no other directory of the node has."""
+    clock = Clock()
+    found = refusals(clock)
+    if let_in:
+        found.let_in(N2)
+    for second in range(int(HALT_S)):
+        clock.now = float(second)
+        found.take(N1, SECOND)
+    clock.now = HALT_S
+    advice = "keep both directories; stop n3 where else" if let_in else "Remove this copy"
+    with pytest.raises(WrongDirectory, match=advice):
         found.take(N1, SECOND)
 
 
@@ -82,7 +109,7 @@ def test_a_link_that_ended_meanwhile_proves_nothing(let_in: bool) -> None:
     found = refusals(clock)
     found.take(N1, SECOND)
     if let_in:
-        found.forget(N1)
+        found.let_in(N1)
     else:
         found.take(N1, Refusal("BUSY", "n1 cannot write down who n3 is"))
     clock.now = HALT_S

@@ -53,6 +53,9 @@ class LinkEvents(Protocol):
     def refused_by(self, peer: NodeId, refusal: Refusal) -> None:
         """``peer`` answered this instead of WELCOME."""
 
+    def unreachable(self, peer: NodeId) -> None:
+        """``peer`` was dialled and gave no answer."""
+
     def link_opened(self, peer: NodeId) -> None:
         """The control link to ``peer`` is up: it can be heard, and hear."""
 
@@ -236,6 +239,7 @@ class _Link:
                 return self._network.redial_refused_ms / 1000
         except OSError as error:
             self._explain(logging.INFO, error)
+            self._events.unreachable(self._peer)
             if self._lost and isinstance(error, ConnectionRefusedError):
                 self._lost = False
                 self._events.link_refused(self._peer)

@@ -149,6 +149,9 @@ class Carrier:
     async def _remove(self, step: Remove) -> None:
         incarnation = step.incarnation
         life = self._stored.manifest.logs.get(incarnation)
+        if life is None and incarnation in self._plan.in_doubt:
+            # Its files would be missed by the next start.
+            await self._record({incarnation: None})
         await self._replicas.with_files(remove_log, incarnation)
         self._plan.removed(incarnation)
         if life is not None:

@@ -370,7 +370,7 @@ class Node:
     def welcomed(self, peer: NodeId, welcome: Welcome) -> QuorateError | None:
         problem = self._members.judge_welcome(peer, welcome, self._linked)
         if problem is None:
-            self._refusals.forget(peer)
+            self._refusals.let_in(peer)
             self._learnt()
         return problem
 
@@ -378,6 +378,9 @@ class Node:
         self._members.roster.hear_refusal(peer, refusal.known)
         if not self._links.connected(peer):
             self._refusals.take(peer, refusal)
+
+    def unreachable(self, peer: NodeId) -> None:
+        self._refusals.forget(peer)
 
     def link_opened(self, peer: NodeId) -> None:
         self._met.add(peer)

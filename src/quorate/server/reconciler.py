@@ -102,6 +102,9 @@ class Reconciler:
         self._put_off: set[int] = set()
         # Of those, the ones that were told before.
         self._told: set[int] = set()
+        # Logs a change of which could not be saved. It may be on disk all the same: a change of
+        # something else, saved behind it, takes along what the manifest says in between.
+        self.in_doubt: set[int] = set()
 
     # -- what there is to do -------------------------------------------------------------------
 
@@ -181,7 +184,9 @@ class Reconciler:
             yield
         except OSError:
             self._write(before)
+            self.in_doubt.update(lives)
             raise
+        self.in_doubt.difference_update(lives)
 
     def _write(self, lives: Mapping[int, LogLife | None]) -> None:
         for incarnation, life in lives.items():

@@ -34,6 +34,8 @@ class Refusals:
         # Peers with a link to an earlier process of this node: since when they say so again and
         # again, and when they last did.
         self._second: dict[NodeId, tuple[float, float]] = {}
+        # Whether a peer has let this process in: then it may have acknowledged something.
+        self._welcomed = False
 
     def take(self, peer: NodeId, refusal: Refusal) -> None:
         """Raises WrongDirectory if this node was started on a copy of the directory of one that
@@ -48,17 +50,31 @@ class Refusals:
             began = now  # this process stood still, and the link may have ended meanwhile
         self._second[peer] = began, now
         if now - began >= self._second_s:
-            own = self._members.own.node
-            raise WrongDirectory(
-                f"the data directory of {own} is a copy of one on which {own} runs: {peer} has had "
-                f"a link to an earlier start of it for {self._second_s:g} s. Remove this copy; if "
-                f"{own} is to run here, stop it where it runs and move its directory"
-            )
+            raise self._copied(peer)
 
-    def forget(self, peer: NodeId) -> None:
+    def _copied(self, peer: NodeId) -> WrongDirectory:
+        own = self._members.own.node
+        advice = (
+            f"Another node has let this process in, so keep both directories; stop {own} where "
+            f"else it runs, and start it here again"
+            if self._welcomed
+            else f"Remove this copy; if {own} is to run here, stop it where it runs and move its "
+            f"directory"
+        )
+        return WrongDirectory(
+            f"the data directory of {own} is a copy of one on which {own} runs: {peer} has had a "
+            f"link to an earlier start of it for {self._second_s:g} s. {advice}"
+        )
+
+    def let_in(self, peer: NodeId) -> None:
         """``peer`` lets this node in."""
+        self._welcomed = True
         self._texts.pop(peer, None)
         self._second.pop(peer, None)
+
+    def forget(self, peer: NodeId) -> None:
+        """``peer`` cannot be reached: it refuses nobody."""
+        self._texts.pop(peer, None)
 
     @property
     def by_majority(self) -> bool:

@@ -376,6 +376,8 @@ class Process:
 
     def _remove(self, incarnation: int) -> Work:
         known = incarnation in self.manifest.logs
+        if not known and incarnation in self.plan.in_doubt:
+            yield from self._record({incarnation: None})
         yield self.node.disk_us()
         self._refuse_files(errno.EMFILE)
         self.node.directory.remove_log(incarnation)

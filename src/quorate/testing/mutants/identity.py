@@ -240,6 +240,20 @@ IDENTITY = (
         "            pass  # this process stood still",
     ),
     Mutant(
+        "directory-of-a-node-that-was-let-in-removed",
+        "a process that a peer has let in is not told to remove its directory",
+        "server/refusals.py",
+        "            if self._welcomed\n",
+        "            if False\n",
+    ),
+    Mutant(
+        "refused-by-a-node-that-is-gone",
+        "a peer that cannot be reached refuses nobody",
+        "net/links.py",
+        "            self._events.unreachable(self._peer)\n",
+        "",
+    ),
+    Mutant(
         "stranger-named-as-one-that-refuses",
         "only nodes of the list are told to refuse this one",
         "server/roster.py",

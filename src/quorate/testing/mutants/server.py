@@ -186,6 +186,13 @@ SERVER = (
         "",
     ),
     Mutant(
+        "files-removed-of-a-log-in-doubt",
+        "the files of a log that the manifest on disk may name stay until it does not",
+        "server/carrier.py",
+        "        if life is None and incarnation in self._plan.in_doubt:\n",
+        "        if False:\n",
+    ),
+    Mutant(
         "too-many-files-ends-the-node",
         "what the system refuses for now is waited for, however deep it is in the error",
         "server/carrier.py",
