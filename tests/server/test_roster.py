@@ -318,10 +318,10 @@ def test_an_older_copy_is_refused_however_often_it_is_started() -> None:
     meet(n1, n2, n3)
     n3.restore(backup)
     for _ in range(3 * STARTS_MAX):
-        refused(dial(n3, n1), "put the newest data directory of n3 back")
+        refused(dial(n3, n1), "data directory of ", " back", "leave n3 stopped: this release")
         n3.start()
     assert len(n3.manifest.starts) == STARTS_MAX
-    refused(dial(n3, n1), "does not remember its start 4, which n1 knows")
+    refused(dial(n3, n1), "does not remember its start 4, which n1 knows", "Restart n1: it lets")
 
 
 def test_a_node_that_is_told_of_a_start_it_does_not_know_halts_for_good() -> None:
@@ -465,6 +465,25 @@ def test_the_second_of_two_copies_halts_for_good() -> None:
         n3.start()
 
 
+def test_of_two_copies_that_were_let_in_neither_is_called_the_newest() -> None:
+    """n3 was stopped and copied, and both directories were started: all peers must know the same
+    one, and here they do not."""
+    n1, n2, n3 = formed()
+    twin = Machine(N3)
+    twin.restore(n3.backup)
+    n3.start()
+    assert dial(n3, n1) is None
+    assert dial(twin, n2) is None
+    text = "put the data directory of that process back, unless it is refused, too; otherwise leave"
+    refused(hear(n2, n3), "two copies of its data directory were started", text)
+    for machine, peer in ((n3, n2), (twin, n1)):
+        with pytest.raises(WrongDirectory, match=text) as caught:
+            hear(machine, peer)
+        assert "the newest" not in str(caught.value)
+        with pytest.raises(WrongDirectory, match=text):
+            machine.start()
+
+
 def test_an_older_copy_halts_although_its_directory_cannot_be_marked() -> None:
     n1, n2, n3 = formed()
     backup = n3.backup
@@ -544,7 +563,8 @@ def test_a_start_that_a_node_does_not_remember_is_replaced_by_a_later_one_that_i
         n3.start()
         meet(n3, n2)
     assert 2 not in n3.manifest.starts
-    refused(dial(n3, n1), "does not remember its start 2, which n1 knows")
+    refused(dial(n3, n1), "does not remember its start 2, which n1 knows", "Restart n1: it lets")
+    n1.start()
     meet(n1, n2)
     meet(n1, n2, n3)
 
@@ -556,7 +576,7 @@ def test_a_node_that_has_forgotten_a_start_that_a_peer_knows_does_not_halt() -> 
     for _ in range(2):
         n3.start()
     n3.manifest.starts.pop(1, None)
-    refused(dial(n1, n3), "n1 knows a start 1 of node n3 that n3 does not remember any more")
+    refused(dial(n1, n3), "n1 knows a start 1 of node n3 that n3 does not remember any more; r")
     assert n3.manifest.outdated is None
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from quorate.errors import Busy, InvalidArgument, QuorateError, ReplicaHalted
-from quorate.metrics import CONTENT_TYPE, Exposition, LogMetrics, Metrics, Snapshot
+from quorate.metrics import CONTENT_TYPE, Exposition, Metrics, Snapshot
 from quorate.net.links import PeerLinks
 from quorate.net.listener import Listener
 from quorate.server.carrier import RETRY_S
@@ -25,12 +25,12 @@ from quorate.server.members import Members
 from quorate.server.peers import PeerSession, RefusedFrames
 from quorate.server.presence import Presence
 from quorate.server.refusals import Refusals
-from quorate.server.replicas import Hosted, Replicas
+from quorate.server.replicas import Replicas
 from quorate.server.service import Service
 from quorate.server.settings import check_loopback
 from quorate.storage.directory import DataDirectory
 from quorate.storage.steps import PASSING
-from quorate.types import NodeId, Role
+from quorate.types import NodeId
 from quorate.wire.frames import PEER, FrameLimits
 from quorate.wire.handshake import Hello, Identity, Welcome
 
@@ -410,7 +410,7 @@ class Node:
             return Snapshot([], None, 0)
         use = self._disk.look()
         return Snapshot(
-            [_measure(hosted) for hosted in self._replicas],
+            [hosted.measure() for hosted in self._replicas],
             use.free_bytes,
             len(self.service.sessions),
             use.full,
@@ -427,17 +427,3 @@ def _naming(key: str) -> Iterator[None]:
         if error.errno in PASSING:
             raise
         raise InvalidArgument(f"{key}: {error.strerror}") from None
-
-
-def _measure(hosted: Hosted) -> LogMetrics:
-    status = hosted.replica.status()
-    return LogMetrics(
-        hosted.name,
-        status.first_offset,
-        status.end_offset,
-        status.role is Role.LEADER,
-        {peer.node: max(0, status.committed - (peer.match or 0)) for peer in status.peers},
-        status.staged_bytes,
-        status.damaged,
-        status.full,
-    )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.config import KIB, MIB, Config, Limits
 from quorate.errors import Busy, Damaged, DiskFailed, InvariantBroken, ReplicaHalted
+from quorate.metrics import LogMetrics
 from quorate.net.limits import open_files_max
 from quorate.raft.messages import Append
 from quorate.raft.output import Event, Happening
@@ -25,7 +26,7 @@ from quorate.replica.writer import Writer
 from quorate.server.catalog import catalog_incarnation
 from quorate.server.manifest import check_log, make_log
 from quorate.storage.steps import PASSING
-from quorate.types import GroupId, NodeId
+from quorate.types import GroupId, NodeId, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,6 +73,20 @@ class Hosted(NamedTuple):
     name: str
     incarnation: int
     replica: Replica
+
+    def measure(self) -> LogMetrics:
+        """What its metrics say now."""
+        status = self.replica.status()
+        return LogMetrics(
+            self.name,
+            status.first_offset,
+            status.end_offset,
+            status.role is Role.LEADER,
+            {peer.node: max(0, status.committed - (peer.match or 0)) for peer in status.peers},
+            status.staged_bytes,
+            status.damaged,
+            status.full,
+        )
 
 
 class Down(NamedTuple):

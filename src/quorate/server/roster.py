@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from quorate.errors import Busy, Damaged, DiskFailed, QuorateError, WrongCluster, WrongDirectory
+from quorate.server.advice import AS_LOST, START_OVER, describe_missed, describe_older_copy
 from quorate.storage.manifest import Outdated
 from quorate.storage.steps import PASSING
 from quorate.types import NodeId
@@ -27,15 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Roster"]
 
 log = logging.getLogger(__name__)
-
-_START_OVER = (
-    "if no node of this cluster was ever ready, stop all of them, remove the data directory of "
-    "each and start them again"
-)
-_AS_LOST = (
-    "put the newest data directory of {node} back, or leave {node} stopped: this release cannot "
-    "replace it yet"
-)
 
 
 class Roster:
@@ -211,7 +203,7 @@ class Roster:
         if missed is None:
             return None
         knows, start, _ = missed
-        return self._refuse_start(peer, said, start, knows)
+        return describe_missed(peer, said, start, knows, self.own.node)
 
     def _missed_start(self, peer: NodeId, said: Introduction) -> tuple[str, int, int] | None:
         """A start that the peer was not, or does not remember to have been, and who knows it."""
@@ -229,23 +221,6 @@ class Roster:
                 if _was(history, start, boot) is False:
                     return other, start, boot
         return None
-
-    def _refuse_start(
-        self, peer: NodeId, said: Introduction, start: int, knows: str
-    ) -> QuorateError:
-        what = f"node {peer} is at start {said.start}, "
-        if said.start < start:
-            what += f"{knows} knows of its start {start}: its data directory was rolled back to an "
-            what += "older copy, and what it acknowledged since then is not there"
-        elif start in _history(said):
-            what += f"and its start {start} was another process than the one that {knows} knows: "
-            what += "two copies of its data directory were started"
-        else:
-            what += f"and does not remember its start {start}, which {knows} knows: it may be an "
-            what += "older copy that was started often. It is let in once another node that knows "
-            what += f"a later start of it has told {self.own.node}. Otherwise"
-            return WrongCluster(f"{what} {_AS_LOST.format(node=peer)}")
-        return WrongCluster(f"{what}; {_AS_LOST.format(node=peer)}")
 
     def _judge_second(
         self, peer: NodeId, said: Introduction, *, linked: bool
@@ -278,7 +253,7 @@ class Roster:
         if forgotten:
             return WrongCluster(
                 f"{peer} knows a start {forgotten} of node {own.node} that {own.node} does not "
-                f"remember any more; {peer} lets it in once another node has told it a later start"
+                f"remember any more; restart {peer}, so that other nodes tell it a later start"
             )
         return None
 
@@ -306,18 +281,7 @@ class Roster:
         return halt
 
     def _older_copy(self, proof: Outdated) -> WrongDirectory:
-        own, newest = self.own.node, max(self._manifest.starts, default=0)
-        if proof.start > newest:
-            what = (
-                f"{proof.peer} knows its start {proof.start}, this directory knows up to {newest}"
-            )
-        else:
-            what = f"{proof.peer} knows its start {proof.start} as another process"
-        return WrongDirectory(
-            f"the data directory of {own} is an older copy: {what}. It was rolled back, or a copy "
-            f"of it was started elsewhere. Nothing may be served from it, and {own} must not vote; "
-            f"{_AS_LOST.format(node=own)}"
-        )
+        return describe_older_copy(self.own.node, max(self._manifest.starts, default=0), proof)
 
     def _judge_others(self, peer: NodeId, said: Introduction) -> QuorateError | None:
         """As long as nothing can have been acknowledged, a first start in which a third node has
@@ -330,7 +294,7 @@ class Roster:
                 return WrongCluster(
                     f"{peer} knows node {node} with storage id {seen.storage.hex()}, "
                     f"{self._who_knows(node, bound)} it with {bound.hex()}: the disk of {node} "
-                    f"changed before the first start of the cluster was complete; {_START_OVER}"
+                    f"changed before the first start of the cluster was complete; {START_OVER}"
                 )
         return None
 
@@ -352,10 +316,10 @@ class Roster:
         return f"{' and '.join(names)} {'know' if others else 'knows'}"
 
     def _remedy(self, node: str, said: Introduction) -> str:
-        remedy = _AS_LOST.format(node=node)
+        remedy = AS_LOST.format(node=node)
         heard = [said, *self._heard.values()]
         formed = self._manifest.formed or any(one.formed for one in heard)
-        return remedy if formed else f"{remedy}; {_START_OVER}"
+        return remedy if formed else f"{remedy}; {START_OVER}"
 
     # -- what is written down ------------------------------------------------------------------
 

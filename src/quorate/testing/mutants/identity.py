@@ -254,6 +254,13 @@ IDENTITY = (
         "",
     ),
     Mutant(
+        "newest-of-two-copies-promised",
+        "of two copies that were both let in neither is called the newest",
+        "server/advice.py",
+        "        advice = OTHER_COPY.format(node=own)\n",
+        "        advice = AS_LOST.format(node=own)\n",
+    ),
+    Mutant(
         "stranger-named-as-one-that-refuses",
         "only nodes of the list are told to refuse this one",
         "server/roster.py",

@@ -221,7 +221,7 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("server/refusals.py",), ("server/test_refusals.py", "server/test_members.py")),
     (("server/presence.py",), ("server/test_presence.py", "server/test_service.py")),
     (
-        ("server/roster.py",),
+        ("server/roster.py", "server/advice.py"),
         ("server/test_roster.py", "server/test_members.py", "server/test_node.py"),
     ),
     (
