@@ -96,6 +96,7 @@ COUNT_MAX = 0xFFFF_FFFF
 
 _CHAINED = struct.Struct("<4sBBHQQIIQQII")
 _PROOF = struct.Struct("<II")
+_HEADER = struct.Struct(_CHAINED.format + "II")
 _RUN = struct.Struct("<II")
 # The reserved half of a run's number is read with it: a run that is too high shows it.
 _STAMP = struct.Struct("<QQQ")
@@ -200,16 +201,19 @@ def parse_header(data: Buffer, start: int = 0) -> Header | None:
     return Header(kind, runs, stamps, position, length, count, base_offset, append_time, body_crc)
 
 
-def is_frame(frame: Buffer, index: int) -> bool:
-    """Whether ``frame`` is the whole frame of entry ``index``, as it was made."""
+def is_frame(frame: Buffer, index: int, chain: int) -> bool:
+    """Whether ``frame`` is the whole frame of entry ``index``, as it was made: the one with
+    ``chain``, and not another that stood in its place before."""
     if len(frame) < HEADER_BYTES:
         return False
-    magic, version, _, _, found, _, length, _, _, _, body_crc, _ = _CHAINED.unpack_from(frame)
-    _, header_crc = _PROOF.unpack_from(frame, CHAINED_BYTES)
+    (
+        magic, version, _, _, found, _, length, _, _, _, body_crc, _, found_chain, header_crc,
+    ) = _HEADER.unpack_from(frame)  # fmt: skip
     return bool(
         magic == MAGIC
         and version == VERSION
         and found == index
+        and found_chain == chain
         and length == len(frame) - HEADER_BYTES
         and crc32c(frame[: HEADER_BYTES - 4]) == header_crc
         and crc32c(frame[HEADER_BYTES:]) == body_crc

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from quorate.errors import check
 from quorate.storage.checkpoint import CHECKPOINT, Checkpoint
 from quorate.storage.cutting import end_cut, trim, truncate
-from quorate.storage.index import encode_index
+from quorate.storage.index import plan_index
 from quorate.storage.layout import (
     BLOCK_BYTES,
     CLEAN,
@@ -26,7 +26,6 @@ from quorate.storage.layout import (
     Footer,
     SegmentHeader,
     block_seed,
-    index_name,
     pages,
     segment_name,
 )
@@ -139,7 +138,7 @@ class Flusher:
         """
         yield from self.allocate_ahead()
         yield from self._seal(settled)
-        yield from self._index()
+        yield from plan_index(self._log)
 
     @property
     def unproven(self) -> bool:
@@ -238,8 +237,10 @@ class Flusher:
         yield f"sync block at {position}"
         start = position + BLOCK_BYTES
         for entry in entries:
-            segment.rows.add(start, start + entry.size, entry.base_offset, entry.append_time)
-            start += entry.size
+            stop = start + entry.size
+            chain = entry.position.chain
+            segment.rows.add(start, stop, entry.base_offset, entry.append_time, chain)
+            start = stop
         if entries:
             last = entries[-1]
             segment.last = last.position
@@ -400,15 +401,6 @@ class Flusher:
             # Open only while it is read from now on: a log may have more of them than a process
             # may have open files.
             segment.file = ReopenedFile(self._vfs, name)
-
-    def _index(self) -> Plan:
-        """Write the index file of a sealed segment that has none, or a bad one."""
-        segment = next(iter(self._log.unindexed), None)
-        if segment is not None:
-            made = map(encode_index, [segment])
-            segment.indexed = yield from derive(self._vfs, index_name(segment.number), made)
-            if segment.indexed:
-                segment.release(self._log.loaded)
 
     def keep(self, checkpoint: Checkpoint) -> Plan:
         """Put the state of the log beside it, in place of an older one: a step for each section,

@@ -17,32 +17,37 @@ from crc32c import crc32c
 
 from quorate.entry import HEADER_BYTES, parse_header
 from quorate.storage.layout import BLOCK_BYTES, PAGE, Block, block_seed, index_name, pages
-from quorate.storage.scan import Proof, Rows, scan
+from quorate.storage.publishing import derive
+from quorate.storage.scan import STRETCH_BYTES, Proof, Rows, scan
 from quorate.storage.steps import PASSING
 from quorate.storage.window import Window
 from quorate.types import Index
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quorate.storage.log import SegmentLog
     from quorate.storage.segment import Segment
     from quorate.storage.vfs import Vfs
+    from quorate.types import Position
 
-__all__ = ["ROWS_KEPT", "LoadedRows", "decode_index", "encode_index", "load_rows"]
+__all__ = ["ROWS_KEPT", "LoadedRows", "decode_index", "encode_index", "load_rows", "plan_index"]
 
-VERSION = 1
+VERSION = 2
 # Segments of a log whose rows stay in memory after they were read: a few readers walk side by side.
 ROWS_KEPT = 8
 _HEAD = struct.Struct("<4sHHQQQQI")
 
 
 def encode_index(segment: Segment) -> bytes:
-    """The file for ``segment``: four columns of 8 bytes an entry, then the offset rows.
+    """The file for ``segment``: four columns of 8 bytes an entry, the offset rows and the chains.
 
     An offset row names the entry that takes offsets from there on. If that is a publish, the
     records lie in the stage entries that it names: no body has to be read to make this file.
     """
     rows = segment.rows
     offset_rows = _offset_rows(rows, segment.next_offset)
-    columns = (rows.starts, rows.ends, rows.offsets, rows.times, offset_rows)
+    columns = (rows.starts, rows.ends, rows.offsets, rows.times, offset_rows, rows.chains)
     body = b"".join(_little_endian(column).tobytes() for column in columns)
     nonce = segment.header.nonce
     head = _HEAD.pack(
@@ -50,6 +55,23 @@ def encode_index(segment: Segment) -> bytes:
         crc32c(body, crc32c(nonce.to_bytes(8, "little"))),
     )  # fmt: skip
     return head + crc32c(head).to_bytes(4, "little") + body
+
+
+def plan_index(log: SegmentLog) -> Iterator[str]:
+    """Write the index file of a sealed segment that has none, or a bad one."""
+    segment = next(iter(log.unindexed), None)
+    if segment is None:
+        return
+    try:
+        made = encode_index(segment)
+    except OSError as error:
+        if error.errno in PASSING:
+            return
+        raise
+    if segment in log.unindexed:  # only a look at it shows what is lost in there
+        segment.indexed = yield from derive(log.vfs, index_name(segment.number), [made])
+        if segment.indexed:
+            segment.release(log.loaded)
 
 
 def _offset_rows(rows: Rows, next_offset: int) -> array[int]:
@@ -88,12 +110,13 @@ def load_rows(vfs: Vfs, segment: Segment) -> Rows:
         return indexed
     segment.indexed = False
     rows = _rows_of_blocks(segment)
-    if rows.last == segment.last.index:
+    if rows is not None:
         return rows
     header = segment.header
     data, proof = Window(segment.file, segment.end), Proof(segment.end, segment.last)
     found = scan(data, header.nonce, header.before, proof)
     segment.hollow |= found.hollow
+    segment.note_lost(found.rows)
     return found.rows
 
 
@@ -123,49 +146,55 @@ def decode_index(data: bytes, segment: Segment) -> Rows | None:
         return None
     body = memoryview(data)[size:]
     nonce = segment.header.nonce
-    if len(body) != 32 * count + 16 * offset_rows or first + count != segment.last.index + 1:
+    if len(body) != 36 * count + 16 * offset_rows or first + count != segment.last.index + 1:
         return None
     if crc32c(body, crc32c(nonce.to_bytes(8, "little"))) != proof:
         return None
     rows = Rows(Index(first))
     for number, column in enumerate((rows.starts, rows.ends, rows.offsets, rows.times)):
         column.frombytes(body[8 * count * number : 8 * count * (number + 1)])
-        if sys.byteorder == "big":
+    rows.chains.frombytes(body[32 * count + 16 * offset_rows :])
+    if sys.byteorder == "big":
+        for column in (rows.starts, rows.ends, rows.offsets, rows.times, rows.chains):
             column.byteswap()
     return rows
 
 
-def _rows_of_blocks(segment: Segment) -> Rows:
-    """The rows of a sealed segment from the heads of its blocks and frames.
-
-    A block whose head is bad ends the walk: what follows is then missing from the rows.
-    """
-    rows = Rows(segment.first)
+def _rows_of_blocks(segment: Segment) -> Rows | None:
+    """The rows of a sealed segment from the heads of its blocks and frames; None unless they make
+    one chain from its beginning to its end. Then every one of them is what was sealed: a page that
+    is again what it was before breaks the chain."""
+    data = Window(segment.file, segment.end)
+    rows, last = Rows(segment.first), segment.header.before
     position = PAGE
     while position < segment.end:
         seed = block_seed(segment.header.nonce, position)
-        block = Block.decode(segment.file.read(position, BLOCK_BYTES), seed)
-        if block is None:
-            return rows
-        position = _walk(segment, rows, position + BLOCK_BYTES, block.length)
-    return rows
+        block = Block.decode(data[position : position + BLOCK_BYTES], seed)
+        if block is None or block.before != last:
+            return None
+        position, last = _walk(data, rows, position + BLOCK_BYTES, block)
+    return rows if last == segment.last else None
 
 
-def _walk(segment: Segment, rows: Rows, start: int, length: int) -> int:
-    """Add the frames of one block; where the next block begins."""
-    limit = start + length
+def _walk(data: Window, rows: Rows, start: int, block: Block) -> tuple[int, Position]:
+    """Add the frames of ``block``, which begin at ``start``; where the next block begins, and where
+    the log stands there. Frames that were truncated are not there any more."""
+    limit, last = start + block.length, block.before
+    stretch, base = memoryview(b""), start
     while start < limit:
-        header = parse_header(segment.file.read(start, HEADER_BYTES))
-        if header is None or header.position.index != rows.last + 1:
+        if start + HEADER_BYTES > base + len(stretch):
+            stretch, base = data[start : min(limit, start + STRETCH_BYTES)], start
+        header = parse_header(stretch, start - base)
+        if header is None or not header.follows(last, stretch, start - base):
             break
-        stop = start + HEADER_BYTES + header.length
-        rows.add(start, stop, header.base_offset, header.append_time)
+        stop, last = start + HEADER_BYTES + header.length, header.position
+        rows.add(start, stop, header.base_offset, header.append_time, last.chain)
         start = stop
-    return pages(start)
+    return pages(start), last
 
 
 def _little_endian(column: array[int]) -> array[int]:
     if sys.byteorder == "big":
-        column = array("Q", column)
+        column = array(column.typecode, column)
         column.byteswap()
     return column

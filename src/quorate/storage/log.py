@@ -77,7 +77,7 @@ class SegmentLog:
     def unindexed(self) -> list[Segment]:
         """Those that are sealed and wait for their index file; a damaged one gets none."""
         sealed = (one for one in self.segments if one.footer is not None)
-        return [one for one in sealed if not one.indexed and not one.hollow]
+        return [one for one in sealed if not (one.indexed or one.hollow or one.lost)]
 
     def position(self, index: Index) -> Position:
         """Where the log stands at ``index``, which lies in first - 1 .. last."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from quorate.entry import decode_entry
+from quorate.entry import chain_holds, decode_entry
 from quorate.errors import Busy, Corrupt, Damaged
 from quorate.storage.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
 from quorate.storage.damage import UNREADABLE_ADVICE, Damage
 from quorate.storage.steps import PASSING, TOO_MANY_FILES
-from quorate.types import ORIGIN, Index, Position, VoteRecord
+from quorate.types import ORIGIN, Index, Position, Term, VoteRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,16 @@ class SegmentArchive:
         stop = min(stop, Index(segment.last.index + 1))
         bad = min((index for index in tuple(segment.hollow) if index > start), default=stop)
         frames = self._log.frames(start, min(stop, bad), bytes_max)
-        return [decode_entry(bytes(frame)) for frame in frames]
+        entries = [decode_entry(bytes(frame)) for frame in frames]
+        chain = segment.chain_before(start)
+        # A leader sends what it finds here: that rests on no index file.
+        if chain is not None and not chain_holds(_before(start, chain), tuple(entries)):
+            raise Corrupt(f"entries from {start} on do not follow one another on this disk")
+        return entries
+
+
+def _before(index: Index, chain: int) -> Position:
+    return Position(Index(index - 1), Term(0), chain)
 
 
 def _unreadable(index: Index, error: OSError) -> Busy | Damaged:

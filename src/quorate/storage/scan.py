@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
+from operator import eq
 from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
@@ -32,9 +33,9 @@ _NO_ENTRY = (Index(1), Index(0))
 
 
 class Rows:
-    """Where each entry of a segment lies and what it begins with: 32 bytes an entry."""
+    """Where each entry of a segment lies and what it begins with: 36 bytes an entry."""
 
-    __slots__ = ("__weakref__", "ends", "first", "offsets", "starts", "times")
+    __slots__ = ("__weakref__", "chains", "ends", "first", "offsets", "starts", "times")
 
     def __init__(self, first: Index) -> None:
         # The index of the first row.
@@ -45,17 +46,20 @@ class Rows:
         # Base offset and append time: neither ever falls.
         self.offsets = array("Q")
         self.times = array("Q")
+        # Stands for the entry and all before it; of one that is lost it is 0.
+        self.chains = array("I")
 
-    def add(self, start: int, end: int, offset: int, time: int) -> None:
+    def add(self, start: int, end: int, offset: int, time: int, chain: int) -> None:
         self.starts.append(start)
         self.ends.append(end)
         self.offsets.append(offset)
         self.times.append(time)
+        self.chains.append(chain)
 
     def cut(self, index: Index) -> None:
         """Forget ``index`` and all after it."""
         kept = max(0, index - self.first)
-        for column in (self.starts, self.ends, self.offsets, self.times):
+        for column in (self.starts, self.ends, self.offsets, self.times, self.chains):
             del column[kept:]
 
     @property
@@ -67,6 +71,15 @@ class Rows:
         """Start and end of the frame of ``index``, which must be here."""
         row = index - self.first
         return self.starts[row], self.ends[row]
+
+    def chain(self, index: Index) -> int:
+        """That of ``index``, which must be here."""
+        return self.chains[index - self.first]
+
+    @property
+    def whole(self) -> bool:
+        """Whether no entry is lost."""
+        return not any(map(eq, self.starts, self.ends))
 
 
 class Fault(NamedTuple):
@@ -235,7 +248,7 @@ class _Scanner:
         offset = rows.offsets[-1] if rows.offsets else 0
         time = rows.times[-1] if rows.times else 0
         for _ in range(fault.first, fault.last + 1):
-            rows.add(start, start, offset, time)
+            rows.add(start, start, offset, time, 0)
         found.last = self._lost[last.index] = last
         found.end = stop
 
@@ -296,8 +309,9 @@ class _Scanner:
                 if self._has_newer_block(start, stop):
                     return start  # it was cut off, and is back
                 self._hollow(header, start, stop)
-            found.rows.add(start, stop, header.base_offset, header.append_time)
-            found.last = header.position
+            position = header.position
+            found.rows.add(start, stop, header.base_offset, header.append_time, position.chain)
+            found.last = position
             start = stop
 
     def _has_newer_block(self, start: int, stop: int) -> bool:

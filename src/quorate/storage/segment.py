@@ -17,7 +17,7 @@ from quorate.storage.scan import Fault
 from quorate.types import Index, Position
 
 if TYPE_CHECKING:
-    from quorate.entry import Entry
+    from quorate.entry import Entry, Header
     from quorate.storage.layout import SegmentHeader
     from quorate.storage.scan import Rows, Scan
     from quorate.storage.vfs import File
@@ -30,7 +30,7 @@ class Segment:
 
     __slots__ = (
         "_loaded", "_rows", "_seen", "append_time", "capacity", "committed", "end", "file",
-        "footer", "header", "hollow", "indexed", "last", "next_offset", "write_number",
+        "footer", "header", "hollow", "indexed", "last", "lost", "next_offset", "write_number",
     )  # fmt: skip
 
     def __init__(self, header: SegmentHeader, file: File, rows: Rows | LoadedRows) -> None:
@@ -59,6 +59,8 @@ class Segment:
         # Entries whose bytes are bad: never read, never served. Threads add and remove without a
         # lock, so whoever walks through them walks through a copy.
         self.hollow: set[Index] = set()
+        # Whether there are others of which not even the header is left, as far as is known.
+        self.lost = False
 
     @property
     def number(self) -> int:
@@ -93,6 +95,11 @@ class Segment:
         """
         self._rows = found.rows
         self.hollow = found.hollow
+        self.note_lost(found.rows)
+
+    def note_lost(self, rows: Rows) -> None:
+        """See whether a scan of the whole segment found all entries."""
+        self.lost = rows.last < self.last.index or not rows.whole
 
     @property
     def claimed(self) -> Index:
@@ -110,23 +117,42 @@ class Segment:
             return self.last
         if index == self.header.before.index:
             return self.header.before
-        start, _ = self.rows.frame(index)
-        header = parse_header(self.file.read(start, HEADER_BYTES))
-        if header is None or header.position.index != index:
-            raise self._corrupt(index, start)
+        _, header = self._header(index)
         return header.position
+
+    def _header(self, index: Index) -> tuple[bytes, Header]:
+        """What the frame of ``index`` begins with: of that very entry, not of one that stood in its
+        place before."""
+        rows = self.rows
+        if index > rows.last:
+            raise self._corrupt(index, self.end)
+        start, _ = rows.frame(index)
+        data = self.file.read(start, HEADER_BYTES)
+        header = parse_header(data)
+        if header is None or not _is_of(header, index, rows.chain(index)):
+            raise self._corrupt(index, start)
+        return data, header
+
+    def chain_before(self, index: Index) -> int | None:
+        """The chain that ``index``, an entry of this segment, goes on from; None if the entry
+        before it is lost."""
+        rows, before = self.rows, Index(index - 1)
+        if before < rows.first:
+            return self.header.before.chain
+        start, end = rows.frame(before)
+        return rows.chain(before) if end > start else None
 
     def frames(self, start: Index, stop: Index) -> list[memoryview]:
         """The stored bytes of entries start..stop-1, each proved; views of one buffer."""
         rows = self.rows
         low, high = start - rows.first, stop - rows.first
-        starts, ends = rows.starts[low:high], rows.ends[low:high]
+        starts, ends, chains = rows.starts[low:high], rows.ends[low:high], rows.chains[low:high]
         begin = starts[0]
         data = memoryview(self.file.read(begin, ends[-1] - begin))
         frames = []
-        for index, first, last in zip(range(start, stop), starts, ends, strict=True):
+        for index, first, last, chain in zip(range(start, stop), starts, ends, chains, strict=True):
             frame = data[first - begin : last - begin]
-            if not is_frame(frame, index):
+            if not is_frame(frame, index, chain):
                 raise self._corrupt(Index(index), first)
             frames.append(frame)
         return frames
@@ -137,27 +163,31 @@ class Segment:
         faults, rows = [], self.rows
         for index in map(Index, range(start, stop)):
             begin, end = rows.frame(index)
-            data = self.file.read(begin, end - begin)
-            if index in self.hollow or is_frame(data, index):
+            data, chain = self.file.read(begin, end - begin), rows.chain(index)
+            if is_frame(data, index, chain):
                 continue
             header = parse_header(data)
-            known = header is not None and header.position.index == index
-            if known:
+            if header is not None and _is_of(header, index, chain):
+                if index in self.hollow:
+                    continue
                 self.hollow.add(index)
-            what = "the body is bad" if known else "the header is bad"
+                what = "the body is bad"
+            else:
+                self.hollow.discard(index)
+                what = "the header is bad" if header is None else "another entry is in its place"
             faults.append(Fault(begin, end, index, index, what))
         return faults
 
     def hollow_entry(self, index: Index) -> Entry:
         """What is known of an entry whose body is bad."""
-        start, _ = self.rows.frame(index)
-        data = self.file.read(start, HEADER_BYTES)
-        header = parse_header(data)
-        if header is None:
-            raise self._corrupt(index, start)
-        return hollow_entry(data, header)
+        return hollow_entry(*self._header(index))
 
     def _corrupt(self, index: Index, start: int) -> Corrupt:
         return Corrupt(
             f"entry {index} at byte {start} of {segment_name(self.number)} is not what was written"
         )
+
+
+def _is_of(header: Header, index: Index, chain: int) -> bool:
+    """Whether ``header`` is that of the entry ``index`` with ``chain``."""
+    return header.position.index == index and header.position.chain == chain

@@ -157,7 +157,9 @@ class _Reading:
             what = f"the append time of entry {index} is before that of the entry before it"
             self.stray.append(_bytes(frame.start, frame.stop, what))
         self._continued = True
-        found.rows.add(frame.start, frame.stop, header.base_offset, header.append_time)
+        place = frame.start, frame.stop
+        chain = header.position.chain
+        found.rows.add(*place, header.base_offset, header.append_time, chain)
         found.last = header.position
         found.next_offset = header.base_offset + header.count
         found.append_time = header.append_time

@@ -10,6 +10,7 @@ from quorate.testing.mutants.identity import IDENTITY
 from quorate.testing.mutants.mutant import Mutant
 from quorate.testing.mutants.opening import OPENING
 from quorate.testing.mutants.producer import PRODUCER
+from quorate.testing.mutants.reading import READING
 from quorate.testing.mutants.server import SERVER
 from quorate.testing.mutants.service import SERVICE
 from quorate.testing.mutants.staging import STAGING
@@ -20,7 +21,7 @@ __all__ = ["MUTANTS", "Mutant", "share_of_mutants"]
 
 MUTANTS = (
     *CONSENSUS, *ADVERSITY, *IDENTITY, *SERVER, *SERVICE, *PRODUCER, *STATE, *STAGING, *STORAGE,
-    *OPENING,
+    *OPENING, *READING,
 )  # fmt: skip
 
 

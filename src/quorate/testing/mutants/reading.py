@@ -1,0 +1,59 @@
+"""Bugs planted where stored entries are read back."""
+
+from __future__ import annotations
+
+from quorate.testing.mutants.mutant import Mutant
+
+__all__ = ["READING"]
+
+READING = (
+    Mutant(
+        "frame-not-held-against-its-chain",
+        "a frame that stood in its place before is not the entry",
+        "entry.py",
+        "        and found_chain == chain\n",
+        "",
+    ),
+    Mutant(
+        "header-not-held-against-its-chain",
+        "the header of an entry that stood in its place before says nothing about the entry",
+        "storage/segment.py",
+        "    return header.position.index == index and header.position.chain == chain\n",
+        "    return header.position.index == index\n",
+    ),
+    Mutant(
+        "segment-walked-without-its-chain",
+        "without an index file the chain says which entries a segment holds",
+        "storage/index.py",
+        "        if header is None or not header.follows(last, stretch, start - base):\n",
+        "        if header is None:\n",
+    ),
+    Mutant(
+        "walk-ends-anywhere",
+        "the entries of a segment end with the one that its footer names",
+        "storage/index.py",
+        "    return rows if last == segment.last else None\n",
+        "    return rows\n",
+    ),
+    Mutant(
+        "block-not-held-against-the-walk",
+        "a block goes on from the entry before it",
+        "storage/index.py",
+        "        if block is None or block.before != last:\n",
+        "        if block is None:\n",
+    ),
+    Mutant(
+        "archive-believes-the-index-file",
+        "what a leader sends follows from entry to entry, whatever an index file says",
+        "storage/recovered.py",
+        "        if chain is not None and not chain_holds(",
+        "        if chain is None and not chain_holds(",
+    ),
+    Mutant(
+        "lost-entry-gets-an-index-file",
+        "an index file is made of whole frames",
+        "storage/log.py",
+        "if not (one.indexed or one.hollow or one.lost)]",
+        "if not (one.indexed or one.hollow)]",
+    ),
+)
