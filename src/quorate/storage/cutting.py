@@ -55,6 +55,7 @@ def truncate(log: SegmentLog, first: Index, spare_bytes: int) -> Generator[str, 
     target.next_offset = rows.offsets[first - rows.first]
     rows.cut(first)
     target.hollow -= {index for index in tuple(target.hollow) if index >= first}
+    log.forget_damage(first)
     target.last = before
     target.append_time = rows.times[-1] if rows.times else target.header.append_time
     if target.capacity == target.header.capacity:

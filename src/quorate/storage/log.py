@@ -125,15 +125,19 @@ class SegmentLog:
                 yield decode_entry(bytes(frame))
                 start = Index(start + 1)
 
-    def examine(self, segment: Segment, start: Index, stop: Index) -> None:
+    def examine(self, segment: Segment, start: Index, stop: Index) -> list[Damage]:
         """Note what is bad in ``segment``: of a sealed one look at every byte, of another only at
-        entries start..stop-1. Those are settled; behind them the writer may be at work."""
+        entries start..stop-1. Those are settled; behind them the writer may be at work.
+
+        Gives what is found now, also if it was known."""
         if segment.footer is None:
             faults = segment.spoiled(start, min(stop, Index(segment.rows.last + 1)))
         else:
             faults = self._scan(segment)
         name = segment_name(segment.number)
-        self.damage += [Damage(name, *fault) for fault in faults]
+        found = [Damage(name, *fault) for fault in faults]
+        self.damage += [damage for damage in found if damage not in self.damage]
+        return found
 
     def _scan(self, segment: Segment) -> list[Fault]:
         header = segment.header
@@ -141,6 +145,13 @@ class SegmentLog:
         found = scan(data, header.nonce, header.before, proof)
         segment.take(found)
         return found.damage
+
+    def forget_damage(self, first: Index) -> None:
+        """``first`` and all after it are cut off: what was bad of them is gone."""
+        # In place: the loop may add to it meanwhile.
+        for damage in tuple(self.damage):
+            if damage.first >= first:
+                self.damage.remove(damage)
 
     def loses(self, damage: Damage) -> bool:
         """Whether ``damage`` took an entry within the log of which not even the header is left."""

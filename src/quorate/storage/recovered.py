@@ -19,9 +19,10 @@ from quorate.storage.steps import PASSING, TOO_MANY_FILES
 from quorate.types import ORIGIN, Index, Position, Term, VoteRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from quorate.entry import Entry
+    from quorate.storage.damage import Damage
     from quorate.storage.log import SegmentLog
 
 __all__ = ["Recovered", "SegmentArchive"]
@@ -54,8 +55,9 @@ class SegmentArchive:
             try:
                 return read()
             except Corrupt:
-                self._log.examine(self._log.segment(start), start, stop)
-                refuse_lost(self._log)
+                # What was lost elsewhere stops only who needs it.
+                found = self._log.examine(self._log.segment(start), start, stop)
+                refuse_lost(self._log, found)
                 return read()
         except OSError as error:
             raise _unreadable(start, error) from error
@@ -85,9 +87,9 @@ def _unreadable(index: Index, error: OSError) -> Busy | Damaged:
     return Damaged(f"entry {index} cannot be read: {error}; {UNREADABLE_ADVICE}")
 
 
-def refuse_lost(log: SegmentLog) -> None:
-    """Raise Damaged if entries are lost of which not even the header is left."""
-    lost = [damage for damage in log.damage if log.loses(damage)]
+def refuse_lost(log: SegmentLog, found: Iterable[Damage]) -> None:
+    """Raise Damaged if ``found`` took entries of which not even the header is left."""
+    lost = [damage for damage in found if log.loses(damage)]
     if lost:
         raise Damaged(
             "entries are lost on this disk and this release cannot fetch them again: "
@@ -118,7 +120,7 @@ class Recovered:
     @staticmethod
     def of(log: SegmentLog) -> Recovered:
         """Of a log that was just opened. Raises Damaged if it cannot be started from."""
-        refuse_lost(log)
+        refuse_lost(log, log.damage)
         archive = SegmentArchive(log)
         checkpoint = _usable(_read_checkpoint(log), log, archive)
         committed = max((segment.claimed for segment in log.segments), default=Index(0))

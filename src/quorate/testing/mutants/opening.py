@@ -210,7 +210,7 @@ OPENING = (
         "lost-entries-started-from",
         "a log with a hole of which nothing is known is not started from",
         "storage/recovered.py",
-        "        refuse_lost(log)\n        archive = SegmentArchive(log)\n",
+        "        refuse_lost(log, log.damage)\n        archive = SegmentArchive(log)\n",
         "        archive = SegmentArchive(log)\n",
     ),
     Mutant(

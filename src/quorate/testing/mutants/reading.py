@@ -56,4 +56,18 @@ READING = (
         "if not (one.indexed or one.hollow or one.lost)]",
         "if not (one.indexed or one.hollow)]",
     ),
+    Mutant(
+        "damage-outlives-its-entry",
+        "what was bad of an entry goes with the entry",
+        "storage/cutting.py",
+        "    log.forget_damage(first)\n",
+        "",
+    ),
+    Mutant(
+        "damage-judged-again",
+        "a lost entry stops only who needs it",
+        "storage/recovered.py",
+        "                refuse_lost(self._log, found)\n",
+        "                refuse_lost(self._log, self._log.damage)\n",
+    ),
 )
