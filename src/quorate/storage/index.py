@@ -16,10 +16,20 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from quorate.entry import HEADER_BYTES, parse_header
-from quorate.storage.layout import BLOCK_BYTES, PAGE, Block, block_seed, index_name, pages
+from quorate.errors import Damaged
+from quorate.storage.damage import UNREADABLE_ADVICE
+from quorate.storage.layout import (
+    BLOCK_BYTES,
+    PAGE,
+    Block,
+    block_seed,
+    index_name,
+    pages,
+    segment_name,
+)
 from quorate.storage.publishing import derive
 from quorate.storage.scan import STRETCH_BYTES, Proof, Rows, scan
-from quorate.storage.steps import PASSING
+from quorate.storage.steps import PASSING, UNREADABLE
 from quorate.storage.window import Window
 from quorate.types import Index
 
@@ -67,7 +77,10 @@ def plan_index(log: SegmentLog) -> Iterator[str]:
     except OSError as error:
         if error.errno in PASSING:
             return
-        raise
+        if error.errno not in UNREADABLE:
+            raise
+        name = segment_name(segment.number)
+        raise Damaged(f"{name} cannot be read: {error}; {UNREADABLE_ADVICE}") from error
     if segment in log.unindexed:  # only a look at it shows what is lost in there
         segment.indexed = yield from derive(log.vfs, index_name(segment.number), [made])
         if segment.indexed:

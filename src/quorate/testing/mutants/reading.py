@@ -57,6 +57,13 @@ READING = (
         "if not (one.indexed or one.hollow)]",
     ),
     Mutant(
+        "unreadable-segment-ends-the-node",
+        "a sealed segment that the disk does not give back stops its own log, also in a chore",
+        "storage/index.py",
+        "        if error.errno not in UNREADABLE:\n            raise\n",
+        "        raise\n",
+    ),
+    Mutant(
         "damage-outlives-its-entry",
         "what was bad of an entry goes with the entry",
         "storage/cutting.py",

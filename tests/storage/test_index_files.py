@@ -1,0 +1,86 @@
+"""An index file is to be made of a sealed segment that the disk does not give back."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quorate.errors import Damaged
+from quorate.storage.flusher import Flush
+from quorate.storage.layout import PAGE, index_name, segment_name
+from quorate.testing.disk.enumerate import grow, open_disk
+from quorate.testing.disk.simulated import SimulatedDisk, SimulatedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from quorate.storage.flusher import Flusher
+    from quorate.storage.log import SegmentLog
+
+SEGMENT = segment_name(1)
+INDEX = index_name(1)
+
+
+def run(plan: Iterable[str]) -> None:
+    for _ in plan:
+        pass
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    """A sealed segment without its index file."""
+    made = SimulatedDisk()
+    log, flusher = open_disk(made, 16 * PAGE)
+    for number in range(1, 20):
+        more = grow(log.last, 3000)
+        run(flusher.plan(Flush(number, entries=more, committed=more[-1].index)))
+        run(flusher.chores(more[-1].index))
+    made.lose(INDEX)
+    return made
+
+
+def refusing(
+    disk: SimulatedDisk, patched: pytest.MonkeyPatch, number: int
+) -> tuple[SegmentLog, Flusher]:
+    """The log, open, with a disk that does not read the sealed segment."""
+    opened = open_disk(disk, 16 * PAGE)
+    usual = SimulatedFile.read
+
+    def read(file: SimulatedFile, position: int, length: int) -> bytes:
+        if file._name == SEGMENT:
+            raise OSError(number, os.strerror(number), SEGMENT)
+        return usual(file, position, length)
+
+    patched.setattr(SimulatedFile, "read", read)
+    return opened
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EBADMSG, errno.EUCLEAN])
+def test_a_segment_that_cannot_be_read_stops_its_own_log(
+    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Of a chore anything else that is raised ends the node."""
+    log, flusher = refusing(disk, monkeypatch, number)
+    with pytest.raises(Damaged, match=f"{SEGMENT}.*cannot be read"):
+        run(flusher.chores(log.last.index))
+    assert INDEX not in disk.names()
+
+
+def test_a_segment_that_cannot_be_opened_now_is_indexed_later(
+    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        log, flusher = refusing(disk, patched, errno.EMFILE)
+        run(flusher.chores(log.last.index))
+        assert INDEX not in disk.names()
+    run(flusher.chores(log.last.index))
+    assert INDEX in disk.names()
+
+
+def test_any_other_error_is_no_damage(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, flusher = refusing(disk, monkeypatch, errno.EACCES)
+    with pytest.raises(OSError, match=SEGMENT):
+        run(flusher.chores(log.last.index))
