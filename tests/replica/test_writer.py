@@ -12,6 +12,8 @@ import pytest
 from replica_rig import in_loop, until
 from writer_rig import ENTRIES, VOTE, rest, set_up, two_segments
 
+from quorate.errors import DiskFailed
+from quorate.replica import writer
 from quorate.replica.exchange import Flushed, FlushFailed, Room
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE
@@ -328,4 +330,63 @@ async def test_a_flush_that_waits_for_files_can_be_abandoned(
     stage.work.abandon()
     await stage.work.rest()
     assert stage.flushed() == []
+    stage.writer.close()
+
+
+@in_loop
+async def test_a_flush_that_waits_for_files_leaves_its_thread_to_other_logs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There is one thread for flushes. An append opens no file."""
+    stage = set_up()
+    other = set_up(stage.writer)
+    other.work.flush(Flush(1, entries=ENTRIES[:1]), Index(0))
+    await until(lambda: other.flushed() == [1] and not other.work.busy)
+    shortage = Shortage(monkeypatch)
+    shortage.left = 1 << 30
+    stage.work.flush(Flush(1, VOTE), Index(0))
+    await until(lambda: shortage.met > 1)
+    other.work.flush(Flush(2, entries=ENTRIES[1:2]), Index(0))
+    await until(lambda: other.flushed() == [1, 2])
+    assert stage.flushed() == []
+    shortage.left = 0
+    await until(lambda: stage.flushed() == [1])
+    await rest(stage)
+    await rest(other)
+    stage.writer.close()
+
+
+@in_loop
+async def test_a_stop_gives_up_a_flush_that_finds_no_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writer, "STOP_S", 0.1)
+    stage = set_up()
+    shortage = Shortage(monkeypatch)
+    shortage.left = 1 << 30
+    stage.work.flush(Flush(1, VOTE), Index(0))
+    await until(lambda: shortage.met > 1)
+    await asyncio.wait_for(stage.work.rest(), 10)
+    assert stage.flushed() == []
+    with pytest.raises(DiskFailed, match="no clean stop"):
+        await stage.work.close(Index(0))
+    shortage.left = 0
+    log, _ = open_disk(stage.disk)
+    assert log.record.vote is None
+    stage.writer.close()
+
+
+@in_loop
+async def test_a_stop_waits_for_a_flush_that_finds_files_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = set_up()
+    shortage = Shortage(monkeypatch)
+    shortage.left = 3
+    stage.work.flush(Flush(1, VOTE), Index(0))
+    await until(lambda: shortage.met > 1)
+    await stage.work.rest()
+    await stage.work.close(Index(0))
+    log, _ = open_disk(stage.disk)
+    assert log.record.vote == VOTE[1]
     stage.writer.close()

@@ -71,9 +71,9 @@ class SteppedFlusher(Flusher):
             yield step
 
 
-def set_up() -> Stage:
+def set_up(writer: Writer | None = None) -> Stage:
     """A log with a vote and nothing in it."""
-    writer, disk = Writer(1), SimulatedDisk()
+    writer, disk = writer or Writer(1), SimulatedDisk()
     log, opened = open_disk(disk)
     flusher = SteppedFlusher(log, SEGMENT_BYTES, lambda: 7)
     flusher._spare_bytes = opened._spare_bytes

@@ -9,11 +9,13 @@ Flushes have threads of their own: a vote or an append must not wait while other
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from threading import Event, Thread
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from quorate.errors import Damaged, DiskFailed
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from quorate.storage.segment import Segment
 
     Plan = Iterator[str]
+    # Puts work into a queue of the writer.
+    Begin = Callable[[Callable[[], None]], None]
     Queue = SimpleQueue[Callable[[], None] | None]
 
 __all__ = ["LogWriter", "Writer"]
@@ -48,8 +52,10 @@ class Closable(Protocol):
 THREADS = 4
 # Segments that could be sealed and wait while there is always a flush: each is an open file.
 UNSEALED_MAX = 1
-# So long a thread waits until it tries again to open a file.
+# After so long a plan that could not open a file is carried on.
 FILES_S = 0.02
+# So long a stop waits for files.
+STOP_S = 5.0
 
 
 def _ignore(_: float) -> None:
@@ -151,8 +157,8 @@ class LogWriter:
 
     __slots__ = (
         "_abandoned", "_asked", "_busy", "_checkpoint", "_chores", "_failed", "_flusher", "_idle",
-        "_keeping", "_log", "_loop", "_next", "_orders", "_report", "_room", "_settled", "_tended",
-        "_writer",
+        "_keeping", "_log", "_loop", "_next", "_orders", "_patient_until", "_report", "_room",
+        "_settled", "_tended", "_writer",
     )  # fmt: skip
 
     def __init__(
@@ -191,10 +197,12 @@ class LogWriter:
         self._tended: Segment | None = None
         # Nothing more is written; not even the plan under way goes on.
         self._abandoned = False
-        # What could not be written: what is on disk is no longer known.
-        self._failed = ""
+        # Why there can be no clean stop: a plan was not carried out to its end.
+        self._failed: Exception | None = None
         # Done when no thread has the log any more; None if nobody waits for that.
         self._idle: asyncio.Future[None] | None = None
+        # When a stop gives up a plan that waits for files.
+        self._patient_until = 0.0
 
     # -- in the loop ---------------------------------------------------------------------------
 
@@ -226,7 +234,7 @@ class LogWriter:
             self._next = flush
         else:
             self._busy = True
-            self._writer.begin(self._do_flush, flush, settled)
+            self._writer.begin(self._drive, self._writer.begin, self._do_flush(flush, settled))
 
     def tend(self, settled: Index, *, prove: bool = False, wanted: int = 0) -> None:
         """Nothing is to be flushed: do chores, and prove the last flush if that is wanted.
@@ -257,12 +265,13 @@ class LogWriter:
         """Wait until no thread has the log; none gets it again."""
         if self._busy and not self._took_back():
             self._idle = self._loop.create_future()
+            self._patient_until = self._loop.time() + STOP_S
             await self._idle
 
     async def close(self, settled: Index) -> None:
         """Leave the mark of a clean stop. No thread has the log."""
-        if self._failed:
-            raise DiskFailed(f"this was no clean stop: {self._failed}")
+        if self._failed is not None:
+            raise self._failed
         await self._writer.carry_out(self._closing(settled))
 
     def _closing(self, settled: Index) -> Generator[str, None, None]:
@@ -297,10 +306,11 @@ class LogWriter:
             self.tend(self._settled)
 
     def _fail(self, number: int, error: Exception) -> None:
-        self._failed = _described(error)
+        described = _described(error)
+        self._failed = DiskFailed(f"this was no clean stop: {described}")
         self._abandoned = True
         self._release()
-        self._report(FlushFailed(number, self._failed, isinstance(error, Damaged)))
+        self._report(FlushFailed(number, described, isinstance(error, Damaged)))
 
     def _release(self) -> None:
         """The thread is done with the log: the next flush has it, or whoever waits for rest."""
@@ -311,13 +321,26 @@ class LogWriter:
         elif flush is not None and not self._abandoned:
             self.flush(flush, self._settled)
 
+    def _wait(self, begin: Begin, work: Iterator[None]) -> None:
+        """No file can be opened now: the threads are for other logs until this one goes on."""
+        if self._idle is not None and self._loop.time() >= self._patient_until:
+            self._failed = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            self._abandoned = True
+        self._loop.call_later(FILES_S, begin, partial(self._drive, begin, work))
+
     # -- in a thread ---------------------------------------------------------------------------
 
-    def _do_flush(self, flush: Flush, settled: Index) -> None:
+    def _drive(self, begin: Begin, work: Iterator[None]) -> None:
+        """Carry ``work`` on until it is done, or yields because no file can be opened."""
+        for _ in work:
+            self._loop.call_soon_threadsafe(self._wait, begin, work)
+            return
+
+    def _do_flush(self, flush: Flush, settled: Index) -> Iterator[None]:
         tell = self._loop.call_soon_threadsafe
         try:
             started = perf_counter()
-            self._carry_out(self._flusher.plan(flush))
+            yield from self._carry_out(self._flusher.plan(flush))
             seconds = perf_counter() - started
             room, free = self._flusher.room, not self.has_chores
         except Exception as error:  # noqa: BLE001  # whatever it was, the disk is in no known state
@@ -325,7 +348,7 @@ class LogWriter:
             return
         tell(partial(self._flushed, flush.number, room, seconds, free=free))
         if not free:
-            self._do(settled, flushing=True)
+            yield from self._do(settled, flushing=True)
 
     def _do_tend(self) -> None:
         self._asked = False
@@ -333,35 +356,36 @@ class LogWriter:
             settled, prove, wanted = self._orders.pop()
         except IndexError:
             return  # a flush, or whoever wants rest, was quicker
-        self._do(settled, prove=prove, wanted=wanted)
+        work = self._do(settled, prove=prove, wanted=wanted)
+        self._drive(self._writer.begin_later, work)
 
     def _do(
         self, settled: Index, *, prove: bool = False, wanted: int = 0, flushing: bool = False
-    ) -> None:
+    ) -> Iterator[None]:
         """The proof, the spare and the other chores; in a thread for flushes only one step of them,
         so that they go on even if there is always a flush, unless they can wait no longer."""
         tell = self._loop.call_soon_threadsafe
         try:
             if prove:
-                self._carry_out(self._flusher.prove(settled))
-            self._carry_out(self._flusher.allocate_ahead(wanted))
-            more = self._do_chores(settled, flushing=flushing) or self._keep_some(flushing=flushing)
+                yield from self._carry_out(self._flusher.prove(settled))
+            yield from self._carry_out(self._flusher.allocate_ahead(wanted))
+            more = yield from self._do_chores(settled, flushing=flushing)
+            more = more or self._keep_some(flushing=flushing)
             tell(self._tidied, Room(self._flusher.room, self._flusher.shortage), more)
         except Exception as error:  # noqa: BLE001  # whatever it was, the disk is in no known state
             tell(self._fail, 0, error)
 
-    def _carry_out(self, plan: Plan) -> None:
-        for _ in self._steps(plan):
-            pass
+    def _carry_out(self, plan: Plan) -> Iterator[None]:
+        for step in self._steps(plan):
+            if step == WAIT_FOR_FILES:
+                yield
 
     def _steps(self, plan: Plan) -> Plan:
         """Those of ``plan``, unless all is abandoned."""
         while not self._abandoned and (step := next(plan, None)) is not None:
-            if step == WAIT_FOR_FILES:
-                sleep(FILES_S)
             yield step
 
-    def _do_chores(self, settled: Index, *, flushing: bool) -> bool:
+    def _do_chores(self, settled: Index, *, flushing: bool) -> Generator[None, None, bool]:
         """Whether more of them can be done at once."""
         resumed, before = self._chores is not None, self._waiting(settled)
         chores, self._chores = self._chores or self._flusher.chores(settled), None
@@ -373,6 +397,8 @@ class LogWriter:
             if stops and not step.endswith("spare"):
                 self._chores = chores
                 return True
+            if step == WAIT_FOR_FILES:
+                yield
         segments, left = self._log.segments, self._waiting(settled)
         if not found and segments and self._is_tidy(settled):
             self._tended = segments[-1]

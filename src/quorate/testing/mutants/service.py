@@ -250,4 +250,19 @@ SERVICE = (
         "    return bool(crc32c(data[8:], MAGIC_CRC) == crc)\n",
         "    return bool(crc)\n",
     ),
+    Mutant(
+        "files-waited-for-in-the-thread",
+        "a flush that finds no file leaves its thread to other logs",
+        "replica/writer.py",
+        "            self._loop.call_soon_threadsafe(self._wait, begin, work)\n"
+        "            return\n",
+        "            __import__('time').sleep(FILES_S)\n",
+    ),
+    Mutant(
+        "stop-waits-for-files-for-ever",
+        "a stop gives up a flush that finds no files",
+        "replica/writer.py",
+        "            self._failed = self._abandoned = True\n        self._loop.call_later(",
+        "            pass\n        self._loop.call_later(",
+    ),
 )
