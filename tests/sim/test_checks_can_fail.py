@@ -257,6 +257,16 @@ def a_turn_that_says_too_much(case: Case) -> None:
     check_work(case.leader, 1, Effects(sends=[envelope] * 10_000_000), Index(0))
 
 
+def an_entry_that_is_sent_again_and_again(case: Case) -> None:
+    assert case.engine.core.leader is not None
+    peer = next(iter(case.engine.core.leader.progress.values()))
+    last = case.standing.log.last
+    append = Append(case.standing.term, 1, last, (case.entry_after_the_last(),), last.index)
+    boot = case.engine.boot
+    envelope = Envelope(case.world.group, case.leader.name, peer.node, boot, append)
+    case.leader._resends.check(Effects(sends=[envelope] * 100))
+
+
 def nodes_that_do_not_stop_talking(case: Case) -> None:
     case.world._events_max = case.world.events
     case.world.count_event("message", case.leader.name)
@@ -359,6 +369,7 @@ CASES: tuple[tuple[Callable[[Case], None], str], ...] = (
     (a_throttle_above_committed, "throttle"),
     (a_turn_that_looks_at_too_much, "work"),
     (a_turn_that_says_too_much, "work"),
+    (an_entry_that_is_sent_again_and_again, "resend"),
     (nodes_that_do_not_stop_talking, "storm"),
     (a_halt_without_a_reason, "halt"),
     (a_halt_that_names_another_file, "halt"),

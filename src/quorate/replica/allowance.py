@@ -100,12 +100,18 @@ class Allowance:
     def fitting(self, message: Append, log: Log) -> Append | None:
         """As much of ``message`` as finds room; None if not even its first entry does.
 
-        What is left out is not acknowledged, so the leader sends it again.
+        What is left out is not acknowledged, so the leader sends it again. What follows an entry
+        without room is left out, too: the answer that something is missing before it would make
+        the leader send both again at once, and again.
         """
-        free = self.free
-        held = free is None or log.holds(message.entries[-1].position)
+        if not log.holds(message.prev):
+            return None if self.wanted else message
+        if log.holds(message.entries[-1].position):
+            return message
+        # Only what is stored says that there is room again for what had none.
         self.wanted = 0
-        if free is None or held:
+        free = self.free
+        if free is None:
             return message
         for place, entry in enumerate(message.entries):
             kept = self._kept_from(entry, message.term)

@@ -256,6 +256,30 @@ ADVERSITY = (
         "spared = entry.kind",
     ),
     Mutant(
+        "lack-forgotten-with-what-follows",
+        "what follows an entry that found no room does not make it forgotten",
+        "replica/allowance.py",
+        "            return None if self.wanted else message\n",
+        "            self.wanted = 0\n            return message\n",
+    ),
+    Mutant(
+        "lack-forgotten-with-a-copy",
+        "an append that comes twice says nothing about the room for another entry",
+        "replica/allowance.py",
+        "            return None if self.wanted else message\n"
+        "        if log.holds(message.entries[-1].position):\n",
+        "            return None if self.wanted else message\n"
+        "        if log.holds(message.entries[-1].position):\n"
+        "            self.wanted = 0\n",
+    ),
+    Mutant(
+        "what-has-no-room-asked-for-at-once",
+        "what follows an entry that found no room is not asked for again at once",
+        "replica/allowance.py",
+        "            return None if self.wanted else message\n",
+        "            return message\n",
+    ),
+    Mutant(
         "entry-wanted-for-ever",
         "an entry that found no room is forgotten with the leader that sent it",
         "replica/allowance.py",

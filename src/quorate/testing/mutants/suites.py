@@ -36,7 +36,7 @@ _BUGS = (
 )  # fmt: skip
 _WEDGES = (
     "unit/test_damaged_feeding.py", "unit/test_full_disk_elections.py",
-    "unit/test_too_many_files.py", "unit/test_damaged_replica.py",
+    "unit/test_too_many_files.py", "unit/test_damaged_replica.py", "unit/test_wanted_room.py",
 )  # fmt: skip
 _ROLES = (
     "paper", *_WEDGES, "unit/test_unasked_messages.py", "unit/test_bad_messages.py",

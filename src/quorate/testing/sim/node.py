@@ -14,6 +14,7 @@ from quorate.testing.disk.simulated import UNLIMITED
 from quorate.testing.disk.store import Store
 from quorate.testing.sim.plans import Plans
 from quorate.testing.sim.readers import reader_of
+from quorate.testing.sim.resends import Resends
 from quorate.testing.sim.rot import tear
 from quorate.testing.sim.violation import Violation
 from quorate.testing.sim.work import check_work
@@ -78,6 +79,7 @@ class Node:
         self.disk_busy_until = 0
         # A message that an adversary forged: whoever takes it may stop rather than believe it.
         self.lie: Envelope | None = None
+        self._resends = Resends(self)
         self._disk_choices = world.decisions.stream(f"disk {name}")
 
     # -- life ----------------------------------------------------------------------------------
@@ -282,6 +284,7 @@ class Node:
             raise Violation("crash", f"{self.name}: {error!r}") from error
         self.world.invariants.after_turn(self, inputs, effects)
         check_work(self, taken, effects, Index(self.engine.applied - applied))
+        self._resends.check(effects)
         self._count(effects, in_memory)
         self._carry_out(effects)
 

@@ -24,7 +24,7 @@ from quorate.testing.sim.adversaries.elections import (
     torn_open,
     unheard_leader,
 )
-from quorate.testing.sim.adversaries.full import big_entry, full_disks
+from quorate.testing.sim.adversaries.full import big_entry, full_disks, lone_big_entry
 from quorate.testing.sim.adversaries.reads import (
     answer_of_an_earlier_boot,
     late_vouch,
@@ -98,6 +98,7 @@ ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
         torn_cut,
         full_disks,
         big_entry,
+        lone_big_entry,
     )
 }
 
@@ -174,6 +175,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "reserve_bytes": 15 * 1024,
         "segment_bytes": 256 * 1024,
         # Nobody else appends: the play measures the room.
+        "client_gap_us": 10**9,
+    },
+    "lone_big_entry": {
+        **QUIET,
+        "stays_full": True,
+        "limits": {"batch_bytes": 36 * 1024, "append_bytes": 1024},
+        "uneven": False,
+        "reserve_bytes": 11 * 1024,
+        # What was sent together is taken in one turn.
+        "gather_us": 500,
+        "segment_bytes": 256 * 1024,
         "client_gap_us": 10**9,
     },
     # What comes together is one block of several entries, and each goes out by itself.

@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from quorate.testing.sim.node import Node
     from quorate.testing.sim.script import Script, Stage
 
-__all__ = ["big_entry", "full_disks"]
+__all__ = ["big_entry", "full_disks", "lone_big_entry"]
 
 FOREVER_US = 10**12
 # Of the pages that are kept on a full disk, the share that leaders may use up: one each.
 PAGES_USED = 0.75
 # Steps of a disk until its node knows how much room is left.
 ROOM_IS_TOLD_STEPS = 4
-# More than the reserve of that play by less than a page.
+# More than the reserve of that play by less than a page; and by so much that peers without room for
+# it have more than the reserve.
 BIG_BYTES = 18_000
+LONE_BYTES = 34_000
 
 
 def full_disks(stage: Stage) -> Script:
@@ -51,7 +53,7 @@ def full_disks(stage: Stage) -> Script:
     yield FOREVER_US
 
 
-def big_entry(stage: Stage) -> Script:
+def big_entry(stage: Stage, size: int = BIG_BYTES) -> Script:
     """A leader logs a batch for which its peers have no room, restarts, and wins again.
 
     What it needs to serve stands behind that batch. Somebody else has to lead, who drops it.
@@ -65,14 +67,14 @@ def big_entry(stage: Stage) -> Script:
     yield stage.within(8, lambda: all(_has_spare(node) for node in stage.all))
     for node in others:
         _fill(node)
-    needed = BIG_BYTES + world.options.reserve_bytes
+    needed = size + world.options.reserve_bytes
     yield from _append_until_left(stage, leader, needed + 2 * PAGE)
     yield stage.election_us // 2
     # From now on the leader does not hear how little room is left.
     stage.lose(lambda envelope: type(envelope.message) is HeartbeatReply)
-    yield from _append_until_left(stage, leader, BIG_BYTES)
+    yield from _append_until_left(stage, leader, size)
     last = leader.store.durable.last
-    stage.append(leader, size=BIG_BYTES)
+    stage.append(leader, size=size)
     yield stage.until_longer(leader, last)
     world.sometimes["batch logged that peers have no room for"] += leader.leads
     leader.kill()
@@ -83,6 +85,12 @@ def big_entry(stage: Stage) -> Script:
     yield stage.until_led_by([leader])
     stage.mend()
     yield FOREVER_US
+
+
+def lone_big_entry(stage: Stage) -> Script:
+    """The same with messages so small that the batch goes by itself. What follows it reaches the
+    others, too, and they have more room than the reserve: only the batch makes them full."""
+    yield from big_entry(stage, LONE_BYTES)
 
 
 def _append_until_left(stage: Stage, leader: Node, room: int) -> Script:
