@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster_rig import append_many, elect, led, progress, read_answer, receipt, standing
+import pytest
+
+from cluster_rig import append_many, elect, led, progress, read_answer, receipt, refused, standing
 from core_rig import ELECTION_TICKS
 from quorate.config import Config, Limits
-from quorate.raft.messages import Append
+from quorate.errors import DiskFull
+from quorate.raft.messages import Append, Heartbeat
 from quorate.raft.output import Refusal
-from quorate.replica.exchange import Room
+from quorate.replica.exchange import Receipt, Room
 
 if TYPE_CHECKING:
     from quorate.raft.messages import Envelope
@@ -110,3 +113,102 @@ def test_a_leader_behind_an_entry_that_goes_by_itself_leaves_leading_to_others_t
     read = cluster.read(leader)
     cluster.run(5)
     read_answer(cluster, read)
+
+
+# -- a leader ----------------------------------------------------------------------------------
+
+
+def with_rooms(*rooms: int | None) -> HandCluster:
+    """n1 leads; of each node what its disk takes besides the reserve, None if that is no matter."""
+    cluster = led(len(rooms))
+    for name, size in zip(cluster.voters, rooms, strict=True):
+        if size is not None:
+            room(cluster, name, RESERVE + size)
+    cluster.run(20)
+    return cluster
+
+
+def ask(cluster: HandCluster, size: int, ticks: int) -> list[type]:
+    """Ask whichever node leads to append so many bytes, again and again; the answers."""
+    answers = []
+    for _ in range(ticks // 10):
+        leader = cluster.leader()
+        token = cluster.propose(leader, bytes(size)) if leader is not None else 0
+        cluster.run(10)
+        answers.append(type(cluster.answers.get(token)))
+    return answers
+
+
+def test_a_leader_without_room_for_a_request_leaves_leading_to_those_who_have_it() -> None:
+    cluster = with_rooms(100_000, None, None)
+    ask(cluster, 200_000, 6 * ELECTION_TICKS)
+    assert cluster.leader() in ("n2", "n3")
+    term = standing(cluster, "n2").term
+    assert {*ask(cluster, 200_000, 10 * ELECTION_TICKS)} == {Receipt}
+    assert standing(cluster, "n2").term == term
+
+
+def test_a_leader_takes_what_fits_until_it_leaves_leading_to_others() -> None:
+    cluster = with_rooms(100_000, None, None)
+    for _ in range(ELECTION_TICKS // 20):
+        refused(cluster, cluster.propose("n1", bytes(200_000)), DiskFull)
+        token = cluster.propose("n1", b"small")
+        cluster.run(10)
+        receipt(cluster, token)
+    cluster.run(6 * ELECTION_TICKS)
+    assert cluster.leader() in ("n2", "n3")
+
+
+@pytest.mark.parametrize("rooms", [(150_000, 150_000), (150_000, None), (None, 150_000)])
+def test_a_leader_stays_if_no_majority_of_others_has_room_for_a_request(
+    rooms: tuple[int | None, int | None],
+) -> None:
+    cluster = with_rooms(100_000, *rooms)
+    assert {*ask(cluster, 200_000, 10 * ELECTION_TICKS)} == {DiskFull}
+    assert (cluster.leader(), standing(cluster, "n1").term) == ("n1", 1)
+
+
+@pytest.mark.parametrize("sizes", [(200_000, 900_000), (900_000, 200_000)])
+def test_a_request_that_no_node_takes_does_not_stand_in_the_way_of_a_smaller_one(
+    sizes: tuple[int, int],
+) -> None:
+    cluster = with_rooms(100_000, 300_000, 300_000)
+    for size in sizes:
+        refused(cluster, cluster.propose("n1", bytes(size)), DiskFull)
+    cluster.run(6 * ELECTION_TICKS)
+    assert cluster.leader() in ("n2", "n3")
+
+
+def test_a_leader_stays_if_there_is_room_for_a_request_in_time() -> None:
+    cluster = with_rooms(100_000, None, None)
+    refused(cluster, cluster.propose("n1", bytes(200_000)), DiskFull)
+    cluster.run(ELECTION_TICKS // 2)
+    room(cluster, "n1", RESERVE + 300_000)
+    cluster.run(6 * ELECTION_TICKS)
+    assert cluster.leader() == "n1"
+    # Only a request that is too large for that counts now.
+    refused(cluster, cluster.propose("n1", bytes(400_000)), DiskFull)
+    cluster.run(6 * ELECTION_TICKS)
+    assert cluster.leader() in ("n2", "n3")
+
+
+def test_a_new_leadership_does_not_end_for_a_request_to_the_one_before() -> None:
+    cluster = with_rooms(100_000, 150_000, 150_000)
+    refused(cluster, cluster.propose("n1", bytes(200_000)), DiskFull)
+    cluster.isolate("n1")
+    cluster.run(3 * ELECTION_TICKS)
+    cluster.heal()
+    elect(cluster, "n1", lose=lambda one: one.source != "n1" and type(one.message) is Heartbeat)
+    for name in ("n2", "n3"):
+        room(cluster, name, 8 * RESERVE)
+    term = standing(cluster, "n1").term
+    cluster.run(6 * ELECTION_TICKS)
+    assert (cluster.leader(), standing(cluster, "n1").term) == ("n1", term)
+
+
+def test_a_full_leader_leaves_to_those_who_are_not_whatever_it_was_asked_for() -> None:
+    cluster = with_rooms(100_000, 150_000, 150_000)
+    refused(cluster, cluster.propose("n1", bytes(200_000)), DiskFull)
+    room(cluster, "n1", RESERVE)
+    cluster.run(6 * ELECTION_TICKS)
+    assert cluster.leader() in ("n2", "n3")

@@ -172,7 +172,7 @@ class Core:
             self._hand_over("a majority syncs faster than this node")
         elif handover.others_have_room():
             standing.report(Happening.DISK_FULL, index=standing.persisted)
-            self._hand_over("this node's disk is full and others have room")
+            self._hand_over("this node's disk has no room for what clients append, others have")
         elif handover.others_can_begin(ready=leader.ready):
             self._hand_over("a majority has no room for what this node logged, and needs none")
         elif (lost := handover.others_can_feed()) and self._election.hands_over_for_damage():

@@ -47,19 +47,22 @@ class Handover:
         return standing.clock - self._moved_at > limit and ahead >= standing.quorum
 
     def others_have_room(self) -> bool:
-        """The own disk is full for good, and a majority of others goes on without it.
+        """The own disk is full for good, or has no room for a client's request, and a majority of
+        others has it.
 
         For an election timeout: what is allocated ahead may run short for a moment.
         """
         standing = self._standing
         since = standing.clock - standing.ticks(standing.config.timing.election_ms)
-        if not standing.full:
+        if not standing.full and not standing.lacking:
             self._roomy_at = standing.clock
         if self._roomy_at >= since:
             return False
-        peers = self._progress.values()
-        roomy = sum(peer.full is False and peer.heard_at >= since for peer in peers)
-        return standing.full and roomy >= standing.quorum
+        # A full disk takes nothing at all: then those are better that take anything.
+        needs = 0 if standing.full else standing.lacking
+        heard = [peer for peer in self._progress.values() if peer.heard_at >= since]
+        roomy = sum(peer.full is False and peer.room >= needs for peer in heard)
+        return roomy >= standing.quorum
 
     def others_can_begin(self, *, ready: bool) -> bool:
         """A majority of others has no room for an entry of this log that is not committed. So this

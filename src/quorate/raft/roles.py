@@ -36,9 +36,9 @@ class Standing:
     """Shared by the parts of one core; each part says which of it it changes."""
 
     __slots__ = (
-        "applied", "boot", "clock", "committed", "config", "cramped", "full", "hollow", "leader",
-        "log", "node", "out", "peers", "persisted", "persisted_term", "quorum", "random", "refused",
-        "role", "room", "sure", "term", "vote", "vote_changed", "voters", "wall_time",
+        "applied", "boot", "clock", "committed", "config", "cramped", "full", "hollow", "lacking",
+        "leader", "log", "node", "out", "peers", "persisted", "persisted_term", "quorum", "random",
+        "refused", "role", "room", "sure", "term", "vote", "vote_changed", "voters", "wall_time",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +86,8 @@ class Standing:
         self.room = ROOM_UNBOUNDED
         # Whether that is too little for what clients append, or for what the leader sent last.
         self.full = False
+        # Bytes of a client's request for which it has no room while this node leads; 0 if none.
+        self.lacking = 0
         # Whether it has not even room for an entry of its own.
         self.cramped = False
         # Entries whose bodies this disk lost: never applied, served or sent.

@@ -31,7 +31,7 @@ DROP_BYTES = 8
 class Allowance:
     """Room on disk, as far as it is not spoken for."""
 
-    __slots__ = ("_durability", "_reserve", "_term", "room", "shortage", "wanted")
+    __slots__ = ("_durability", "_reserve", "_term", "asked", "room", "shortage", "wanted")
 
     def __init__(self, durability: Durability, reserve: int) -> None:
         self._durability = durability
@@ -40,9 +40,11 @@ class Allowance:
         self.room: int | None = None
         # Why there is not more of it; empty if there is enough, or soon will be.
         self.shortage = ""
-        # Bytes for which the entry that a leader sent found no room; 0 if all did. And the term of
-        # that leader: what it sent may never come again after it.
+        # Bytes for which the entry that a leader sent found no room; 0 if all did. The fewest for
+        # which a client's request found none while this node led. And the term of both: neither may
+        # come again after it.
         self.wanted = 0
+        self.asked = 0
         self._term = Term(0)
 
     @property
@@ -93,9 +95,20 @@ class Allowance:
         return size + batches * ENTRY_OVERHEAD + self._reserve
 
     def in_term(self, term: Term) -> None:
-        """Forget what the leader of another term sent."""
+        """Forget what found no room in another term."""
         if term != self._term:
-            self._term, self.wanted = term, 0
+            self._term, self.wanted, self.asked = term, 0, 0
+
+    @property
+    def lacking(self) -> int:
+        """Bytes for which a client's request finds no room either now; 0 if there is none."""
+        room = self.room
+        return self.asked if room is not None and self.shortage and room < self.asked else 0
+
+    def refused(self, needs: int) -> None:
+        """A request of ``needs`` bytes finds no room. The smallest one is the first that another
+        leader could take."""
+        self.asked = min(needs, self.lacking or needs)
 
     def fitting(self, message: Append, log: Log) -> Append | None:
         """As much of ``message`` as finds room; None if not even its first entry does.
@@ -117,7 +130,8 @@ class Allowance:
             kept = self._kept_from(entry, message.term)
             free -= entry.size
             if free < kept:
-                self._term, self.wanted = message.term, entry.size + kept
+                self.in_term(message.term)
+                self.wanted = entry.size + kept
                 return replace(message, entries=message.entries[:place]) if place else None
         return message
 

@@ -297,7 +297,7 @@ class Engine:
     def _look_at_room(self) -> None:
         standing, allowance = self.core.standing, self.allowance
         allowance.in_term(standing.term)
-        standing.room = allowance.offer
+        standing.room, standing.lacking = allowance.offer, allowance.lacking
         standing.full, standing.cramped = allowance.full, allowance.cramped
 
     def _on_room(self, item: Room, effects: Effects) -> None:

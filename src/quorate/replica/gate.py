@@ -93,6 +93,8 @@ class Gate:
         if not takes and not allowance.shortage:
             return Busy(f"{node} is about to allocate the room for {size} bytes")
         needs = allowance.needs(room, arrived + 1)
+        if not takes:
+            allowance.refused(alone)
         if not takes or not leader.has_room(needs):
             return self._no_room(size, needs, leader, own=not takes or self._core.standing.full)
         if not leader.has_room_now(needs):

@@ -11,6 +11,7 @@ from quorate.testing.mutants.mutant import Mutant
 from quorate.testing.mutants.opening import OPENING
 from quorate.testing.mutants.producer import PRODUCER
 from quorate.testing.mutants.reading import READING
+from quorate.testing.mutants.room import ROOM
 from quorate.testing.mutants.server import SERVER
 from quorate.testing.mutants.service import SERVICE
 from quorate.testing.mutants.staging import STAGING
@@ -20,8 +21,8 @@ from quorate.testing.mutants.storage import STORAGE
 __all__ = ["MUTANTS", "Mutant", "share_of_mutants"]
 
 MUTANTS = (
-    *CONSENSUS, *ADVERSITY, *IDENTITY, *SERVER, *SERVICE, *PRODUCER, *STATE, *STAGING, *STORAGE,
-    *OPENING, *READING,
+    *CONSENSUS, *ADVERSITY, *ROOM, *IDENTITY, *SERVER, *SERVICE, *PRODUCER, *STATE, *STAGING,
+    *STORAGE, *OPENING, *READING,
 )  # fmt: skip
 
 

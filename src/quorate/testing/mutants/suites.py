@@ -165,7 +165,7 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (
         ("replica/gate.py",),
         ("unit/test_engine_proposals.py", "replica/test_gate.py", "unit/test_disk_full.py",
-         *_PROPOSALS),
+         "unit/test_wanted_room.py", *_PROPOSALS),
     ),
     (
         ("replica/shell.py", "replica/writer.py", "replica/opening.py", "replica/upkeep.py"),
