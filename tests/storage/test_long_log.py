@@ -14,7 +14,7 @@ import pytest
 from quorate.storage.flusher import Flush
 from quorate.storage.index import ROWS_KEPT, load_rows
 from quorate.storage.layout import index_name
-from quorate.storage.scan import Rows
+from quorate.storage.rows import Rows
 from quorate.testing.disk.enumerate import grow, open_disk
 from quorate.testing.disk.simulated import SimulatedDisk, SimulatedFile
 from quorate.types import Index

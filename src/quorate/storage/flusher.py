@@ -30,7 +30,7 @@ from quorate.storage.layout import (
     segment_name,
 )
 from quorate.storage.publishing import derive, publish, unlink_unfinished
-from quorate.storage.scan import Rows
+from quorate.storage.rows import Rows
 from quorate.storage.segment import Segment
 from quorate.storage.steps import NO_SPACE, PASSING, patiently, plan_record
 from quorate.storage.vfs import ReopenedFile

@@ -28,7 +28,8 @@ from quorate.storage.layout import (
     segment_name,
 )
 from quorate.storage.publishing import derive
-from quorate.storage.scan import STRETCH_BYTES, Proof, Rows, scan
+from quorate.storage.rows import Rows
+from quorate.storage.scan import STRETCH_BYTES, Proof, scan
 from quorate.storage.steps import PASSING, UNREADABLE
 from quorate.storage.window import Window
 from quorate.types import Index

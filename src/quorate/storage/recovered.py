@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from quorate.entry import Entry
-    from quorate.storage.damage import Damage
     from quorate.storage.log import SegmentLog
 
 __all__ = ["Recovered", "SegmentArchive"]

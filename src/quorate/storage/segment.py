@@ -19,7 +19,8 @@ from quorate.types import Index, Position
 if TYPE_CHECKING:
     from quorate.entry import Entry, Header
     from quorate.storage.layout import SegmentHeader
-    from quorate.storage.scan import Rows, Scan
+    from quorate.storage.rows import Rows
+    from quorate.storage.scan import Scan
     from quorate.storage.vfs import File
 
 __all__ = ["Segment"]

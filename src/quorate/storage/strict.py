@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quorate.storage.layout import BLOCK_BYTES, PAGE, pages
-from quorate.storage.scan import Fault, Rows, last_header, scan
+from quorate.storage.rows import Rows, last_header
+from quorate.storage.scan import Fault, scan
 from quorate.storage.walk import Gap, is_blank, walk
 from quorate.storage.window import WINDOW_BYTES, Window
 from quorate.types import Index, Position

@@ -20,7 +20,8 @@ from quorate.storage.layout import (
     segment_name,
     segment_number,
 )
-from quorate.storage.scan import Proof, last_header, scan
+from quorate.storage.rows import last_header
+from quorate.storage.scan import Proof, scan
 from quorate.storage.segment import Segment
 from quorate.storage.vfs import ReopenedFile
 from quorate.storage.walk import read_footer

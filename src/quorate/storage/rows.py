@@ -1,0 +1,74 @@
+"""Where the entries of a segment lie."""
+
+from __future__ import annotations
+
+from array import array
+from operator import eq
+from typing import TYPE_CHECKING
+
+from quorate.entry import HEADER_BYTES, parse_header
+from quorate.types import Index
+
+if TYPE_CHECKING:
+    from quorate.entry import Header
+    from quorate.storage.window import Readable
+
+__all__ = ["Rows", "last_header"]
+
+
+class Rows:
+    """Where each entry of a segment lies and what it begins with: 36 bytes an entry."""
+
+    __slots__ = ("__weakref__", "chains", "ends", "first", "offsets", "starts", "times")
+
+    def __init__(self, first: Index) -> None:
+        # The index of the first row.
+        self.first = first
+        # The bytes of the frame; an entry that is lost has start = end.
+        self.starts = array("Q")
+        self.ends = array("Q")
+        # Base offset and append time: neither ever falls.
+        self.offsets = array("Q")
+        self.times = array("Q")
+        # Stands for the entry and all before it; of one that is lost it is 0.
+        self.chains = array("I")
+
+    def add(self, start: int, end: int, offset: int, time: int, chain: int) -> None:
+        self.starts.append(start)
+        self.ends.append(end)
+        self.offsets.append(offset)
+        self.times.append(time)
+        self.chains.append(chain)
+
+    def cut(self, index: Index) -> None:
+        """Forget ``index`` and all after it."""
+        kept = max(0, index - self.first)
+        for column in (self.starts, self.ends, self.offsets, self.times, self.chains):
+            del column[kept:]
+
+    @property
+    def last(self) -> Index:
+        """The index of the last row; ``first - 1`` if there is none."""
+        return Index(self.first + len(self.starts) - 1)
+
+    def frame(self, index: Index) -> tuple[int, int]:
+        """Start and end of the frame of ``index``, which must be here."""
+        row = index - self.first
+        return self.starts[row], self.ends[row]
+
+    def chain(self, index: Index) -> int:
+        """That of ``index``, which must be here."""
+        return self.chains[index - self.first]
+
+    @property
+    def whole(self) -> bool:
+        """Whether no entry is lost."""
+        return not any(map(eq, self.starts, self.ends))
+
+
+def last_header(data: Readable, rows: Rows) -> Header | None:
+    """The header of the last of ``rows``; None if there is none, or if that entry is lost."""
+    if not rows.starts:
+        return None
+    start = rows.starts[-1]
+    return parse_header(data[start : min(rows.ends[-1], start + HEADER_BYTES)])
