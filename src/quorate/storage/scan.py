@@ -101,8 +101,8 @@ class _Scanner:
         self._lost: dict[Index, Position] = {}
         # Where a block had more frames than can be read; a truncation if the next block agrees.
         self._short: int | None = None
-        # Where the block begins that was taken last.
-        self._newest = PAGE
+        # Where each block begins that was taken.
+        self._taken: list[int] = []
 
     def block(self, position: int) -> int:
         """Take what begins at ``position``, a page; where to look next."""
@@ -113,7 +113,7 @@ class _Scanner:
             self._fault(self._scan.end, block.end(position), "the block does not belong here")
             return position + PAGE
         found = self._scan
-        self._newest = position
+        self._taken.append(position)
         found.write_number = block.write_number
         found.unproven = block.length > 0
         found.durable_end = max(found.durable_end, block.durable_end)
@@ -137,37 +137,56 @@ class _Scanner:
         found = self._scan
         if block.write_number <= found.write_number:
             return False
-        self._go_back(block.before)
-        if block.before != found.last:
-            if not self._may_have_lost(position, block.before):
-                return False
-            self._lose(position, block.before)
-        elif position != found.end:
+        if not self._agrees(position, block.before):
+            return False
+        if position != found.end:
             self._fault(found.end, position, "what was written here cannot be read")
         self._short = None
+        return True
+
+    def _agrees(self, stop: int, last: Position) -> bool:
+        """Something newer than every block so far says that the log stood at ``last`` then, with
+        all of it before ``stop``. Make what was read agree with that, if it can be.
+
+        Either entries are lost in between, or there is no room for them, and then what was read
+        last is not what was written in its place: an old content of the page came back.
+        """
+        found = self._scan
+        self._go_back(last)
+        while last != found.last and not self._may_have_lost(stop, last):
+            if not self._taken:
+                return False
+            self._drop_from(self._taken.pop())
+        if last != found.last:
+            self._lose(stop, last)
         return True
 
     def _go_back(self, last: Position) -> bool:
         """Something newer than every block so far says that the log stood at ``last`` then.
 
         If ``last`` was read, all behind it was truncated. If another entry stands there, the newest
-        block is not what was written in its place: an old content of the page came back. Whether
-        anything was dropped.
+        block is not what was written in its place. Whether anything was dropped.
         """
         found, rows = self._scan, self._scan.rows
         if last == found.last or last.index > found.last.index:
             return False
-        stop, row = self._newest, last.index - rows.first
+        stop, row = self._taken[-1] if self._taken else PAGE, last.index - rows.first
         if last == self._before:
             stop = PAGE
         elif row >= 0:
             header = parse_header(self._data[rows.starts[row] : rows.ends[row]])
             if header is not None and header.position == last:
                 stop = rows.ends[row]
+            else:
+                stop = min(stop, rows.starts[row])
+        self._drop_from(stop)
+        return True
+
+    def _drop_from(self, stop: int) -> None:
+        """What was read from ``stop`` on is not what was written there last."""
         self._faults = [fault for fault in self._faults if fault.start < stop]
         self._keep_before(stop)
         self._short = stop
-        return True
 
     @property
     def _lost_from(self) -> int:
@@ -205,7 +224,7 @@ class _Scanner:
             self._fault(found.end, position + PAGE, "no block can be read")
             return position + PAGE
         self._fault(position, start, "the head of a block is bad")
-        self._newest = position
+        self._taken.append(position)
         if self._short is None:
             # Only the head told how many frames there were: more may have stood here.
             self._short = stop
@@ -325,14 +344,13 @@ class _Scanner:
             self._short = None
         elif proof.last == found.last:
             self._short = None  # frames that are missing were truncated before this was said
-        elif proof.last.index > found.last.index and proof.newest:
+        elif proof.newest:
             found.lost_tail = self._lost_from
             first = Index(found.last.index + 1)
             fault = Fault(found.lost_tail, proof.end, first, proof.last.index, "entries are lost")
             self._faults.append(fault)
             self._short = None
-        elif self._may_have_lost(proof.end, proof.last):
-            self._lose(proof.end, proof.last)
+        elif self._agrees(proof.end, proof.last):
             self._short = None
         else:
             self._fault(PAGE, proof.end, "the segment does not end as it did")
@@ -349,6 +367,7 @@ class _Scanner:
             rows.cut(rows.last)
         found.end = pages(stop)
         found.hollow = {index for index in found.hollow if index <= rows.last}
+        self._lost = {index: last for index, last in self._lost.items() if index <= rows.last}
         if found.last.index > rows.last:
             found.last = self._lost.get(rows.last) or self._position(rows)
 

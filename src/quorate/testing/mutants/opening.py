@@ -128,8 +128,22 @@ OPENING = (
         "old-block-outweighs-a-newer-one",
         "a newer block says where the log stood, whatever an old page in front of it holds",
         "storage/scan.py",
-        "        self._go_back(block.before)\n",
-        "",
+        "        self._go_back(last)\n        while",
+        "        while",
+    ),
+    Mutant(
+        "newer-block-cut-off-for-an-old-one",
+        "a whole block is never cut off because there is no room for what it names",
+        "storage/scan.py",
+        "            if not self._taken:\n                return False\n",
+        "            if self._taken:\n                return False\n",
+    ),
+    Mutant(
+        "entry-that-is-back-kept",
+        "an entry in whose place something newer names another one is dropped",
+        "storage/scan.py",
+        "                stop = min(stop, rows.starts[row])\n",
+        "                pass\n",
     ),
     Mutant(
         "loss-before-a-cut-not-noticed",
@@ -143,7 +157,7 @@ OPENING = (
         "of an old page that came back only the entries that it holds are lost",
         "storage/scan.py",
         '        self._fault(position, start, "the head of a block is bad")\n'
-        "        self._newest = position\n",
+        "        self._taken.append(position)\n",
         '        self._fault(position, start, "the head of a block is bad")\n',
     ),
     # -- what the operating system answers -----------------------------------------------------

@@ -67,9 +67,9 @@ _STATE = (
     "state/test_state_work.py", "state/test_state_model.py", *_PROPOSALS,
 )  # fmt: skip
 _LOG = (
-    "storage/test_cuts.py", "storage/test_rotten_ends.py", "storage/test_growth.py",
-    "storage/test_archive.py", "storage/test_old_frames.py", "storage/test_stale_damage.py",
-    "storage/test_index_files.py",
+    "storage/test_cuts.py", "storage/test_rotten_ends.py", "storage/test_old_pages.py",
+    "storage/test_growth.py", "storage/test_archive.py", "storage/test_old_frames.py",
+    "storage/test_stale_damage.py", "storage/test_index_files.py",
     "storage/test_log_conformance.py", "storage/test_window.py", "storage/test_long_log.py",
     "storage/test_log_stateful.py", "storage/test_crash_states.py",
 )  # fmt: skip
@@ -181,7 +181,8 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     # -- disks ---------------------------------------------------------------------------------
     (("storage/recovered.py", "storage/checkpoint.py"), (*_ENGINE, *_OPENING, *_LOG)),
     (
-        ("storage/recovery.py", "storage/survey.py", "storage/scan.py", "storage/damage.py"),
+        ("storage/recovery.py", "storage/survey.py", "storage/scan.py", "storage/rows.py",
+         "storage/damage.py"),
         (*_LOG, *_OPENING),
     ),
     (
