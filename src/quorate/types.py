@@ -105,3 +105,5 @@ class VoteRecord:
     # From this byte of that segment on the log is being cut off; 0 if it is not. Everything below
     # was durable before: at open, what stands from here on counts for nothing.
     cutting: int = 0
+    # What was drawn for that segment when it was made: another header there is not its own.
+    nonce: int = 0

@@ -22,9 +22,11 @@ from quorate.types import ORIGIN, Index, NodeId
 if TYPE_CHECKING:
     from quorate.entry import Entry
     from quorate.storage.flusher import Flusher
+    from quorate.storage.log import SegmentLog
     from quorate.types import Position
 
 SEGMENT = segment_name(1)
+SECOND = segment_name(2)
 
 
 def page_of(disk: SimulatedDisk, page: int, name: str = SEGMENT) -> bytes:
@@ -137,6 +139,97 @@ def test_an_entry_that_is_back_is_not_kept_if_only_the_mark_names_another() -> N
     log, _ = open_disk(disk)
     assert (log.last.index, log.record.unsure) == (1, True)
     assert [(one.first, one.last) for one in log.damage if one.entries] == [(2, 2)]
+
+
+# -- the page of a header ------------------------------------------------------------------------
+
+
+def recycled(cut: int, together: int) -> tuple[SimulatedDisk, SegmentLog, Flusher, bytes]:
+    """The second segment was dropped at ``cut``, became the spare, and is the second one again; its
+    blocks have so many entries ``together``. And its header page as it was before."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    old = grow(ORIGIN, *[3000] * 6)
+    for entry in old[:5]:
+        flush(flusher, entry)
+    run(flusher.allocate_ahead())
+    room, disk.capacity = disk.capacity, disk.capacity - disk.space()[0]
+    flush(flusher, old[5])
+    page = page_of(disk, 0, SECOND)
+    before = log.position(Index(cut - 1)) if cut > 1 else ORIGIN
+    flush(flusher, *grow(before, *[30] * together, term=2), cut=cut)
+    while len(log.segments) < 2 or log.segments[-1].end < 4 * PAGE:
+        flush(flusher, *grow(log.last, *[30] * together, term=2))
+    disk.capacity = room
+    return disk, log, flusher, page
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("together", [1, 2, 3])
+@pytest.mark.parametrize("cut", [1, 3, 5])
+def test_a_newest_segment_whose_header_is_old_makes_its_node_unsure(
+    cut: int, together: int, closed: bool
+) -> None:
+    """Its blocks cannot be told from rubbish by the number that an old header names."""
+    disk, log, flusher, old = recycled(cut, together)
+    run(flusher.close(Index(0)) if closed else flusher.prove(Index(0)))
+    last = log.last
+    assert disk.files[SECOND].older[0] == old
+    disk.spoil(SECOND, 0, old)
+    for crash in crash_states(disk, opening):
+        assert is_noticed(crash.disk, last), crash
+    log, _ = open_disk(disk)
+    assert log.record.unsure
+    assert "the segment's header is bad" in {one.what for one in log.damage}
+
+
+@pytest.mark.parametrize("cut", [1, 3, 5])
+def test_a_segment_in_the_middle_whose_header_is_old_is_not_started_from(cut: int) -> None:
+    disk, log, flusher, old = recycled(cut, 1)
+    while len(log.segments) < 3:
+        flush(flusher, *grow(log.last, 3000, term=2))
+    run(flusher.prove(Index(0)))
+    disk.spoil(SECOND, 0, old)
+    for crash in crash_states(disk, opening):
+        with pytest.raises(Damaged, match="lost on this disk"):
+            Recovered.of(open_disk(crash.disk)[0])
+
+
+def test_an_old_header_does_not_make_a_cluster_forget_what_it_acknowledged() -> None:
+    cluster = HandCluster(3)
+    cluster.run(ticks=20)
+    for _ in range(2):
+        cluster.propose("n1", bytes(3000))
+        cluster.run(ticks=2)
+    cluster.isolate("n1")
+    store = cluster.nodes[NodeId("n1")].store
+    log = store.log
+    assert log is not None
+    while len(log.segments) < 2:
+        cluster.propose("n1", bytes(6000))
+    cluster.run(ticks=300)
+    leader = next(name for name in ("n2", "n3") if cluster.engine(name).core.leader)
+    cluster.propose(leader, b"x")
+    cluster.heal()
+    cluster.run(ticks=200)
+    while len(log.segments) < 2 or log.segments[-1].end < 5 * PAGE:
+        cluster.propose(leader, bytes(50))
+        cluster.run(ticks=2)
+    cluster.isolate("n3" if leader == "n2" else "n2")
+    token = cluster.propose(leader, b"precious")
+    cluster.run(ticks=5)
+    assert isinstance(cluster.answers[token], Receipt)
+    assert store.flusher is not None
+    run(store.flusher.prove(cluster.engine("n1").settled))
+    cluster.crash("n1")
+    store.disk.spoil(SECOND, 0, store.disk.files[SECOND].older[0])
+    cluster.restart("n1")
+    assert not cluster.engine("n1").core.standing.sure
+    cluster.crash(leader)
+    cluster.heal()
+    cluster.table.clear()
+    cluster.run(ticks=600)
+    assert cluster.leader() is None, "no other node has the entry"
 
 
 # -- in a cluster ------------------------------------------------------------------------------

@@ -223,7 +223,7 @@ def test_damage_names_the_file_the_bytes_and_the_entries(clean: Path, tmp_path: 
         (FIRST, SEGMENT_BYTES, "the footer is bad"),
         (NEWEST, SEGMENT_BYTES, f"the file is {SEGMENT_BYTES + 1} bytes long and was made with"),
         ("clean", 52, "the mark of a clean stop is bad"),
-        ("vote-a", 124, "this copy of the vote record is bad"),
+        ("vote-a", 132, "this copy of the vote record is bad"),
     ],
 )
 def test_each_kind_of_damage_is_called_by_its_name(

@@ -204,8 +204,8 @@ class _Audit:
         header = None
         with self._findings.reading(segment_name(number)) as file:
             header = SegmentHeader.decode(file.read(0, PAGE))
-        # A header that says another number was written for another file.
-        return header if header is not None and header.number == number else None
+        belongs = header is not None and header.belongs(number, self._report.record)
+        return header if belongs else None
 
     def _check_segment(
         self,

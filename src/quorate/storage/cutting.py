@@ -50,7 +50,7 @@ def truncate(log: SegmentLog, first: Index, spare_bytes: int) -> Generator[str, 
     check(first <= rows.last, "only what is there is truncated")
     # Right behind the last frame that stays.
     position = rows.frame(before.index)[1] if before.index >= rows.first else PAGE
-    yield from plan_record(log, segment=target.number, cutting=position)
+    yield from plan_record(log, segment=target.number, nonce=target.header.nonce, cutting=position)
     spare_bytes = yield from _drop_segments(log, kept + 1, spare_bytes)
     target.next_offset = rows.offsets[first - rows.first]
     rows.cut(first)

@@ -285,7 +285,7 @@ class Flusher:
         self._spare_bytes = 0
         file = yield from patiently(partial(self._write_header, header))
         log.segments.append(Segment(header, file, Rows(Index(log.last.index + 1))))
-        yield from plan_record(log, segment=number, cutting=0)
+        yield from plan_record(log, segment=number, nonce=header.nonce, cutting=0)
 
     def _write_header(self, header: SegmentHeader) -> Generator[str, None, File]:
         """Durable before any block; gives the open file."""

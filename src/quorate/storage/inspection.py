@@ -160,12 +160,11 @@ def _view_log(path: Path, incarnation: int, name: str | None) -> LogView:
                     view.spare_bytes = file.size()
         whole = [record for record in view.votes.values() if record is not None]
         record = max(whole, key=lambda record: record.number, default=None)
-        cutting = record if record is not None and record.cutting else None
         for name in names:
             number = segment_number(name)
             if number is not None:
                 with suppress(OSError), closing(vfs.open(name)) as file:
-                    view.segments.append(_view_segment(file, number, cutting))
+                    view.segments.append(_view_segment(file, number, record))
     staying = [segment for segment in view.segments if segment.state != "cut off"]
     for segment in staying[:-1]:
         if segment.state == "active":
@@ -173,15 +172,16 @@ def _view_log(path: Path, incarnation: int, name: str | None) -> LogView:
     return view
 
 
-def _view_segment(file: RealFile, number: int, cutting: VoteRecord | None) -> SegmentView:
-    """``cutting`` is the record that says where the log is being cut, if it is."""
+def _view_segment(file: RealFile, number: int, record: VoteRecord | None) -> SegmentView:
+    """``record`` says where the log is being cut, if it is, and whose header the newest has."""
     header = SegmentHeader.decode(file.read(0, PAGE))
     view = SegmentView(number, file.size(), "unreadable")
-    if header is None or header.number != number:
+    if header is None or not header.belongs(number, record):
         return view
     view.header, view.footer = header, read_footer(file, header.nonce)
     view.last, view.next_offset = header.before.index, header.base_offset
     view.state = "active" if view.footer is None else "sealed"
+    cutting = record if record is not None and record.cutting else None
     if cutting is not None and number > cutting.segment:
         view.state = "cut off"
     elif cutting is not None and number == cutting.segment:

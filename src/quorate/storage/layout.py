@@ -70,7 +70,7 @@ _SEGMENT = struct.Struct("<4sHHQQQQ16s16sQQIIQQ")
 _BLOCK = struct.Struct("<4sHHIIQQQQQI")
 _FOOTER = struct.Struct("<4sHHQQQQQIIQQQ")
 _CLEAN = struct.Struct("<4sHHQQQQII")
-_VOTE = struct.Struct(f"<4sHHQQQQQQ{VOTE_NAME_MAX}s")
+_VOTE = struct.Struct(f"<4sHHQQQQQQQ{VOTE_NAME_MAX}s")
 
 FLAG_VOTED = 1
 FLAG_UNSURE = 2
@@ -162,6 +162,14 @@ class SegmentHeader:
             self.base_offset, self.append_time,
         )  # fmt: skip
         return _sealed(fields).ljust(PAGE, b"\0")
+
+    def belongs(self, number: int, record: VoteRecord | None) -> bool:
+        """Whether it is the header of segment ``number``. One that names another number was written
+        for another file; and the file may have held an earlier segment of this number, whose header
+        is back. Which one must be there the vote record says of the newest segment."""
+        if self.number != number:
+            return False
+        return record is None or record.segment != number or record.nonce == self.nonce
 
     @staticmethod
     def decode(data: Buffer) -> SegmentHeader | None:
@@ -271,7 +279,7 @@ def encode_vote(record: VoteRecord) -> bytes:
     flags = FLAG_VOTED * (record.vote is not None) | FLAG_UNSURE * record.unsure
     fields = _VOTE.pack(
         b"QRVT", VERSION, flags, record.number, record.term, record.boot, record.first,
-        record.segment, record.cutting, name,
+        record.segment, record.cutting, record.nonce, name,
     )  # fmt: skip
     return _sealed(fields)
 
@@ -281,7 +289,7 @@ def decode_vote(data: Buffer) -> VoteRecord | None:
     fields = _proved(data, _VOTE, b"QRVT")
     if fields is None or len(data) != _VOTE.size + 4:
         return None
-    _, _, flags, number, term, boot, first, segment, cutting, name = fields
+    _, _, flags, number, term, boot, first, segment, cutting, nonce, name = fields
     if max(number, term, boot, first, segment, cutting) > COUNT_MAX:
         return None  # nobody counted so far: each rises by one at a time, or is a place in a file
     if 0 < cutting < PAGE:
@@ -291,4 +299,4 @@ def decode_vote(data: Buffer) -> VoteRecord | None:
     except UnicodeDecodeError:
         return None
     unsure = bool(flags & FLAG_UNSURE)
-    return VoteRecord(number, Term(term), vote, boot, Index(first), segment, unsure, cutting)
+    return VoteRecord(number, Term(term), vote, boot, Index(first), segment, unsure, cutting, nonce)

@@ -136,6 +136,7 @@ def _next_record(record: VoteRecord, seen: Survey) -> VoteRecord:
         vote=record.vote if term == record.term else None,
         boot=record.boot + 1,
         segment=seen.segments[-1].number if seen.segments else 0,
+        nonce=seen.segments[-1].header.nonce if seen.segments else 0,
         unsure=record.unsure or seen.lost_tail,
         # A cut that was begun may not be durable yet; and what a crash tore is cut off like it.
         cutting=seen.cut_at or 0,

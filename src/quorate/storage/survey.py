@@ -73,7 +73,7 @@ def read_mark(vfs: Vfs) -> CleanMark | None:
 def survey(vfs: Vfs, identity: LogId, record: VoteRecord, mark: CleanMark | None) -> Survey:
     """Look at everything that ``vfs`` holds of the log."""
     seen, names = Survey(LoadedRows(vfs)), vfs.names()
-    found = [_Found(vfs, number) for number in sorted(_numbers(names))]
+    found = [_Found(vfs, number, record) for number in sorted(_numbers(names))]
     for one in found:
         _refuse_strange(one, identity)
     while found and _is_leftover(found[-1], record):
@@ -128,13 +128,13 @@ class _Found:
 
     __slots__ = ("footer", "header", "number", "size")
 
-    def __init__(self, vfs: Vfs, number: int) -> None:
+    def __init__(self, vfs: Vfs, number: int, record: VoteRecord) -> None:
         self.number = number
         with closing(vfs.open(segment_name(number))) as file:
             self.size = file.size()
             header = SegmentHeader.decode(file.read(0, PAGE))
-            # A header that says another number was written for another file.
-            self.header = header if header is not None and header.number == number else None
+            belongs = header is not None and header.belongs(number, record)
+            self.header = header if belongs else None
             # None unless the segment is sealed.
             self.footer = read_footer(file, self.header.nonce) if self.header is not None else None
 
@@ -261,7 +261,9 @@ def _substitute(
     if before is not None:
         offset, time, end = before.next_offset, before.append_time, before.end
     log = before.header.log if before is not None else None
-    return SegmentHeader(one.number, 0, log, last, offset, time, end, one.size)  # type: ignore[arg-type]  # never written
+    # The record goes on naming it: if an old header comes back it is not taken for this one.
+    nonce = record.nonce if one.number == record.segment else 0
+    return SegmentHeader(one.number, nonce, log, last, offset, time, end, one.size)  # type: ignore[arg-type]  # never written
 
 
 def _compare_neighbours(seen: Survey, before: Segment, header: SegmentHeader) -> None:
@@ -270,7 +272,10 @@ def _compare_neighbours(seen: Survey, before: Segment, header: SegmentHeader) ->
         first, last = Index(before.last.index + 1), header.before.index
         seen.damage.append(_missing(before.number + 1, header.number - 1, first, last))
     elif header.before != before.last:
-        first, last = Index(before.last.index + 1), header.before.index
+        # One of the two is not what was written last. The entry on which they differ is in doubt,
+        # whichever that is.
+        first = Index(max(1, min(before.last.index + 1, header.before.index)))
+        last = max(first, header.before.index)
         what = "the segment does not follow the one before"
         seen.damage.append(Damage(segment_name(header.number), 0, PAGE, first, last, what))
 

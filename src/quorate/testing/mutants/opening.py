@@ -214,6 +214,20 @@ OPENING = (
         "        seen.durable_end = segment.end\n",
     ),
     Mutant(
+        "old-header-of-the-newest-segment-believed",
+        "the vote record names what was drawn for the newest segment",
+        "storage/layout.py",
+        " or record.nonce == self.nonce\n",
+        " or record.nonce != -1\n",
+    ),
+    Mutant(
+        "segments-that-contradict-each-other",
+        "a log with a segment that does not follow the one before is not started from",
+        "storage/survey.py",
+        "        first = Index(max(1, min(before.last.index + 1, header.before.index)))\n",
+        "        first = Index(header.before.index + 1)\n",
+    ),
+    Mutant(
         "short-file-is-no-loss",
         "a newest segment that is shorter than it was made lost its end",
         "storage/survey.py",
