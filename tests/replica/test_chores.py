@@ -6,7 +6,8 @@ import asyncio
 import errno
 import os
 import threading
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from replica_rig import LOG, SMALL, Cluster, append_all, in_loop, until
@@ -15,14 +16,16 @@ from writer_rig import VOTE, rest, set_up
 from quorate.errors import Busy
 from quorate.replica.engine import Engine
 from quorate.replica.exchange import Flushed, FlushFailed, Room
+from quorate.replica.upkeep import Upkeep
 from quorate.replica.writer import UNSEALED_MAX, LogWriter, Writer
 from quorate.storage.checkpoint import CHECKPOINT, Checkpoint
 from quorate.storage.directory import LOGS, log_name
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import UNFINISHED
+from quorate.storage.recovered import SegmentArchive
 from quorate.testing.disk.enumerate import grow, open_disk
 from quorate.testing.disk.simulated import SimulatedDisk
-from quorate.types import Index
+from quorate.types import ORIGIN, Index
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -283,3 +286,34 @@ async def test_an_index_file_that_cannot_be_opened_is_written_later(number: int)
     assert log.unindexed == []
     assert not any(isinstance(report, FlushFailed) for report in reports)
     writer.close()
+
+
+# -- looks for a turn --------------------------------------------------------------------------
+
+
+@in_loop
+async def test_a_segment_that_a_turn_wants_to_know_is_looked_at_without_a_flush() -> None:
+    stage = set_up()
+    entries = grow(ORIGIN, *[6_500] * 4)
+    stage.work.flush(Flush(1, VOTE, entries=entries), Index(0))
+    await rest(stage)
+    while stage.work.has_chores:
+        stage.work.tend(Index(4))
+        await rest(stage)
+    _, end = stage.log.segments[0].rows.frame(Index(2))
+    byte = stage.disk.files["0000000000000001.segment"].content[end - 1]
+    stage.disk.spoil("0000000000000001.segment", end - 1, bytes([byte ^ 1]))
+    archive = SegmentArchive(stage.log)
+    assert not stage.work.wanted
+    with pytest.raises(Busy):
+        archive.entries(Index(2), Index(3))
+    assert (stage.work.wanted, stage.work.has_chores) == (True, True)
+    allowance: Any = SimpleNamespace(missing=0, shortage="")
+    upkeep = Upkeep(stage.work, allowance, 0)
+    upkeep.flushed(1)
+    upkeep.tend(Index(4), 1)
+    assert stage.work.busy
+    await rest(stage)
+    assert not stage.work.wanted
+    assert not archive.entries(Index(2), Index(3))[0].whole
+    stage.writer.close()

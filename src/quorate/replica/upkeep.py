@@ -44,5 +44,6 @@ class Upkeep:
         # then, else at once.
         missing = self._allowance.missing
         larger = missing and not self._allowance.shortage
-        if prove or larger or (look and (missing or self._disk.has_chores)):
+        wanted = self._disk.wanted
+        if prove or larger or wanted or (look and (missing or self._disk.has_chores)):
             self._disk.tend(settled, prove=prove, wanted=missing)

@@ -173,6 +173,7 @@ class LogWriter:
         self._writer = writer
         self._log = log
         self._flusher = flusher
+        log.looks_later = True
         self._report = report
         # Asked with the last entry that is sealed: the state to keep, if one is due.
         self._checkpoint = checkpoint
@@ -223,9 +224,14 @@ class LogWriter:
     def has_chores(self) -> bool:
         """Whether something may be left to do. Asked only by whoever has the log."""
         segments = self._log.segments
-        if self._chores is not None or self._keeping is not None:
+        if self._chores is not None or self._keeping is not None or self._log.wanted:
             return True
         return not segments or segments[-1] is not self._tended
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a turn waits for chores."""
+        return bool(self._log.wanted)
 
     def flush(self, flush: Flush, settled: Index) -> None:
         """Make ``flush`` durable: now, or as soon as the chores under way let it."""

@@ -30,6 +30,7 @@ from quorate.storage.layout import (
     segment_name,
 )
 from quorate.storage.publishing import derive, publish, unlink_unfinished
+from quorate.storage.recovered import plan_looks
 from quorate.storage.rows import Rows
 from quorate.storage.segment import Segment
 from quorate.storage.steps import NO_SPACE, PASSING, patiently, plan_record
@@ -137,6 +138,7 @@ class Flusher:
         Between two flushes, never within one: an acknowledgement must not wait for it.
         """
         yield from self.allocate_ahead()
+        yield from plan_looks(self._log)
         yield from self._seal(settled)
         yield from plan_index(self._log)
 

@@ -112,17 +112,37 @@ class LoadedRows:
         self._recent: deque[Rows] = deque(maxlen=ROWS_KEPT)
 
     def load(self, segment: Segment) -> Rows:
+        """From the index file, else from the segment: that takes long."""
+        return self.load_indexed(segment) or self._kept(walked_rows(segment))
+
+    def load_indexed(self, segment: Segment) -> Rows | None:
+        """None if there is no whole index file."""
         rows = load_rows(self._vfs, segment)
+        if rows is None:
+            segment.indexed = False
+            return None
+        return self._kept(rows)
+
+    def _kept(self, rows: Rows) -> Rows:
         self._recent.append(rows)
         return rows
 
 
-def load_rows(vfs: Vfs, segment: Segment) -> Rows:
-    """Where the entries of a sealed segment lie: from its index file, else from the segment."""
-    indexed = _read_index(vfs, segment)
-    if indexed is not None:
-        return indexed
-    segment.indexed = False
+def load_rows(vfs: Vfs, segment: Segment) -> Rows | None:
+    """Where the entries of a sealed segment lie, by its index file. None if that file is missing
+    or bad in any way: a disk that does not give it back is no reason to do without the entries."""
+    try:
+        # Not looked for among the names: a long log has thousands, and rows are loaded often.
+        with closing(vfs.open(index_name(segment.number))) as file:
+            return decode_index(file.read(0, file.size()), segment)
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
+        return None
+
+
+def walked_rows(segment: Segment) -> Rows:
+    """Where the entries of a sealed segment lie, found by a walk through all of it."""
     rows = _rows_of_blocks(segment)
     if rows is not None:
         return rows
@@ -132,20 +152,6 @@ def load_rows(vfs: Vfs, segment: Segment) -> Rows:
     segment.hollow |= found.hollow
     segment.note_lost(found.rows)
     return found.rows
-
-
-def _read_index(vfs: Vfs, segment: Segment) -> Rows | None:
-    """What the index file of ``segment`` says; None if it is missing, or bad in any way. That the
-    disk does not give it back is no reason to do without the entries."""
-    try:
-        # Not looked for among the names: of a long log there are thousands, and rows are loaded
-        # often.
-        with closing(vfs.open(index_name(segment.number))) as file:
-            return decode_index(file.read(0, file.size()), segment)
-    except OSError as error:
-        if error.errno in PASSING:
-            raise
-        return None
 
 
 def decode_index(data: bytes, segment: Segment) -> Rows | None:

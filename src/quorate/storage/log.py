@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from quorate.entry import Entry, decode_entry
-from quorate.errors import Corrupt, check
+from quorate.errors import Busy, Corrupt, check
 from quorate.storage.damage import Damage
 from quorate.storage.index import LoadedRows
 from quorate.storage.layout import segment_name
@@ -51,6 +51,11 @@ class SegmentLog:
         # for those that are.
         self.loaded = loaded if loaded is not None else LoadedRows(vfs)
         self.damage: list[Damage] = []
+        # Whether chores look at segments for a turn, which has no time for it.
+        self.looks_later = False
+        # Segments that they are to look at, and whether at every byte. The loop adds to it, and the
+        # thread with the chores removes.
+        self.wanted: list[tuple[Segment, bool]] = []
 
     @property
     def first(self) -> Index:
@@ -145,6 +150,12 @@ class SegmentLog:
         found = scan(data, header.nonce, header.before, proof)
         segment.take(found)
         return found.damage
+
+    def want(self, segment: Segment, *, examined: bool) -> Busy:
+        """Have ``segment`` looked at by a chore. Until then it is not known what is in there."""
+        if (segment, examined) not in self.wanted:
+            self.wanted.append((segment, examined))
+        return Busy(f"{segment_name(segment.number)} is to be looked at first")
 
     def forget_damage(self, first: Index) -> None:
         """``first`` and all after it are cut off: what was bad of them is gone."""

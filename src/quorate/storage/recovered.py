@@ -15,16 +15,17 @@ from quorate.entry import chain_holds, decode_entry
 from quorate.errors import Busy, Corrupt, Damaged
 from quorate.storage.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
 from quorate.storage.damage import UNREADABLE_ADVICE, Damage
+from quorate.storage.layout import segment_name
 from quorate.storage.steps import PASSING, TOO_MANY_FILES
 from quorate.types import ORIGIN, Index, Position, Term, VoteRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from quorate.entry import Entry
     from quorate.storage.log import SegmentLog
 
-__all__ = ["Recovered", "SegmentArchive"]
+__all__ = ["Recovered", "SegmentArchive", "plan_looks"]
 
 Result = TypeVar("Result")
 
@@ -35,13 +36,17 @@ class SegmentArchive:
     """The entries of an open log, by index; whole, or without the body that the disk spoiled.
 
     Raises Damaged if an entry is lost that nothing identifies, or if the disk does not give it.
-    Raises Busy if no file can be opened right now: nothing is wrong with the entry then.
+    Raises Busy if no file can be opened right now, or if that would take long and chores do it:
+    nothing is wrong with the entry then.
     """
 
     def __init__(self, log: SegmentLog) -> None:
         self._log = log
 
     def position(self, index: Index) -> Position:
+        edge = self._log.segment(index).edge(index) if self._log.segments else ORIGIN
+        if edge is not None:
+            return edge
         return self._found(index, Index(index + 1), partial(self._log.position, index))
 
     def entries(self, start: Index, stop: Index, bytes_max: int = READ_BYTES) -> list[Entry]:
@@ -50,13 +55,19 @@ class SegmentArchive:
 
     def _found(self, start: Index, stop: Index, read: Callable[[], Result]) -> Result:
         """What ``read`` finds. A segment is believed until it is read: then it is looked at."""
+        log, segment = self._log, self._log.segment(start)
         try:
+            # Held while they are used.
+            rows = segment.rows_at_hand() if log.looks_later else segment.rows
+            if rows is None:
+                raise log.want(segment, examined=False)
             try:
                 return read()
             except Corrupt:
+                if log.looks_later and segment.footer is not None:
+                    raise log.want(segment, examined=True) from None
                 # What was lost elsewhere stops only who needs it.
-                found = self._log.examine(self._log.segment(start), start, stop)
-                refuse_lost(self._log, found)
+                refuse_lost(log, log.examine(segment, start, stop))
                 return read()
         except OSError as error:
             raise _unreadable(start, error) from error
@@ -78,6 +89,26 @@ class SegmentArchive:
 
 def _before(index: Index, chain: int) -> Position:
     return Position(Index(index - 1), Term(0), chain)
+
+
+def plan_looks(log: SegmentLog) -> Iterator[str]:
+    """Look at the segments that turns want. Raises Damaged if entries are lost there."""
+    while log.wanted:
+        segment, examined = log.wanted[0]
+        try:
+            if segment not in log.segments:
+                pass  # it was trimmed
+            elif examined:
+                found = log.examine(segment, segment.first, Index(segment.last.index + 1))
+                refuse_lost(log, found)
+            else:
+                segment.load()
+        except OSError as error:
+            if error.errno in TOO_MANY_FILES:
+                return
+            raise _unreadable(segment.first, error) from error
+        log.wanted.remove((segment, examined))
+        yield f"look at {segment_name(segment.number)}"
 
 
 def _unreadable(index: Index, error: OSError) -> Busy | Damaged:

@@ -74,13 +74,25 @@ class Segment:
     @property
     def rows(self) -> Rows:
         """Kept in memory only while they may change: hold them as long as they are used."""
+        return self.rows_at_hand() or self.load()
+
+    def load(self) -> Rows:
+        """Load them for all that ask, also if that takes long."""
+        assert self._loaded is not None  # for the type checker
+        rows = self._loaded.load(self)
+        self._seen = ref(rows)
+        return rows
+
+    def rows_at_hand(self) -> Rows | None:
+        """The same; None if only a walk through all of the segment tells them."""
         rows = self._rows
         if rows is None and self._seen is not None:
             rows = self._seen()
         if rows is None:
             assert self._loaded is not None  # for the type checker
-            rows = self._loaded.load(self)
-            self._seen = ref(rows)
+            rows = self._loaded.load_indexed(self)
+            if rows is not None:
+                self._seen = ref(rows)
         return rows
 
     def release(self, loaded: LoadedRows) -> None:
@@ -114,12 +126,13 @@ class Segment:
 
     def position(self, index: Index) -> Position:
         """Where the log stands at ``index``, an entry of this segment or the one before it."""
+        return self.edge(index) or self._header(index)[1].position
+
+    def edge(self, index: Index) -> Position | None:
+        """The same, if it is known without a look at the file."""
         if index == self.last.index:
             return self.last
-        if index == self.header.before.index:
-            return self.header.before
-        _, header = self._header(index)
-        return header.position
+        return self.header.before if index == self.header.before.index else None
 
     def _header(self, index: Index) -> tuple[bytes, Header]:
         """What the frame of ``index`` begins with: of that very entry, not of one that stood in its

@@ -64,6 +64,41 @@ READING = (
         "        raise\n",
     ),
     Mutant(
+        "turn-walks-through-a-segment",
+        "a turn does not walk through a segment that has no index file",
+        "storage/recovered.py",
+        "rows = segment.rows_at_hand() if log.looks_later else segment.rows",
+        "rows = segment.rows",
+    ),
+    Mutant(
+        "turn-examines-a-segment",
+        "a turn does not look at every byte of a segment",
+        "storage/recovered.py",
+        "                if log.looks_later and segment.footer is not None:\n",
+        "                if False:\n",
+    ),
+    Mutant(
+        "looks-not-carried-out",
+        "chores look at the segments that a turn wants to know",
+        "storage/flusher.py",
+        "        yield from plan_looks(self._log)\n",
+        "",
+    ),
+    Mutant(
+        "looks-wait-for-a-flush",
+        "a look that a turn waits for begins with the next tick",
+        "replica/upkeep.py",
+        "if prove or larger or wanted or (look",
+        "if prove or larger or (look",
+    ),
+    Mutant(
+        "look-lets-go-of-a-lost-entry",
+        "a look that finds a lost entry stops the log",
+        "storage/recovered.py",
+        "                refuse_lost(log, found)\n",
+        "                pass\n",
+    ),
+    Mutant(
         "damage-outlives-its-entry",
         "what was bad of an entry goes with the entry",
         "storage/cutting.py",
@@ -74,7 +109,8 @@ READING = (
         "damage-judged-again",
         "a lost entry stops only who needs it",
         "storage/recovered.py",
-        "                refuse_lost(self._log, found)\n",
-        "                refuse_lost(self._log, self._log.damage)\n",
+        "                refuse_lost(log, log.examine(segment, start, stop))\n",
+        "                log.examine(segment, start, stop)\n"
+        "                refuse_lost(log, log.damage)\n",
     ),
 )

@@ -10,7 +10,7 @@ import errno
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from quorate.errors import Damaged
+from quorate.errors import Busy, Damaged
 from quorate.replica.exchange import Flushed, FlushFailed, Room
 from quorate.testing.disk.simulated import UNLIMITED
 from quorate.testing.sim.proofs import is_proved
@@ -53,6 +53,8 @@ class Plans:
         self._closing: Index | None = None
         self._mark: Iterator[str] | None = None
         self._then: Callable[[], None] = lambda: None
+        if self._store.log is not None:
+            self._store.log.looks_later = True
         self._world.after(LOOK_FOR_ROOM_US, self._look_for_room)
         self._world.after(PROVE_US, self._prove, self._flushes)
 
@@ -163,7 +165,10 @@ class Plans:
         engine, log, flusher = self._engine, self._store.log, self._store.flusher
         if self._plan is not None or engine is None or log is None or flusher is None:
             return
-        checkpoint = engine.checkpoint(log.sealed)
+        try:
+            checkpoint = engine.checkpoint(log.sealed)
+        except Busy:
+            return  # the next seal brings the next one
         if checkpoint is not None:
             self._judge_checkpoint(checkpoint)
             self._world.sometimes["checkpoint written"] += 1
@@ -186,7 +191,9 @@ class Plans:
         engine, flusher = self._engine, self._store.flusher
         if engine is None or flusher is None:
             return
-        if self._plan is None and engine.core.standing.full:
+        log = self._store.log
+        wanted = log is not None and log.wanted
+        if self._plan is None and (engine.core.standing.full or wanted):
             self._do_chores(engine, flusher)
         self._world.after(LOOK_FOR_ROOM_US, self._look_for_room)
 

@@ -1,0 +1,183 @@
+"""A turn of the event loop has no time to walk through a segment: a chore does that for it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quorate.errors import Busy, Damaged
+from quorate.storage.flusher import Flush
+from quorate.storage.layout import PAGE, index_name, segment_name
+from quorate.storage.recovered import SegmentArchive
+from quorate.testing.disk.enumerate import grow, open_disk
+from quorate.testing.disk.simulated import SimulatedDisk, SimulatedFile
+from quorate.types import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from quorate.entry import Entry
+
+SEGMENT = segment_name(1)
+SEGMENT_BYTES = 64 * PAGE
+# In the middle of the sealed segment.
+PLACE = Index(20)
+
+
+def run(plan: Iterable[str]) -> None:
+    for _ in plan:
+        pass
+
+
+class Running:
+    """A log that takes turns: its first segment is sealed, and looked at by chores."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk()
+        self.log, self.flusher = open_disk(self.disk, SEGMENT_BYTES)
+        while len(self.log.segments) < 2:
+            more = grow(self.log.last, 3000)
+            run(self.flusher.plan(Flush(1, entries=more, committed=more[-1].index)))
+        self.tend()
+        self.start()
+
+    def start(self) -> None:
+        self.log, self.flusher = open_disk(self.disk, SEGMENT_BYTES)
+        self.log.looks_later = True
+        self.archive = SegmentArchive(self.log)
+
+    def tend(self) -> None:
+        run(self.flusher.chores(self.log.last.index))
+
+    def spoil(self, *, header: bool = False) -> None:
+        start, end = self.log.segments[0].rows.frame(PLACE)
+        place = start if header else end - 1
+        self.disk.spoil(SEGMENT, place, bytes([self.disk.files[SEGMENT].content[place] ^ 1]))
+
+    def entry(self) -> Entry:
+        return self.archive.entries(PLACE, Index(PLACE + 1))[0]
+
+
+@pytest.fixture
+def running() -> Running:
+    return Running()
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many bytes each read took from the disk."""
+    lengths: list[int] = []
+    usual = SimulatedFile.read
+
+    def reads(file: SimulatedFile, position: int, length: int) -> bytes:
+        data = usual(file, position, length)
+        lengths.append(len(data))
+        return data
+
+    monkeypatch.setattr(SimulatedFile, "read", reads)
+    yield lengths
+
+
+def test_a_segment_without_its_index_file_is_walked_through_by_a_chore(
+    running: Running, read: list[int]
+) -> None:
+    running.disk.lose(index_name(1))
+    running.start()
+    read.clear()
+    for look in (running.entry, lambda: running.archive.position(PLACE)):
+        with pytest.raises(Busy):
+            look()
+    assert sum(read) < PAGE
+    running.tend()
+    read.clear()
+    assert running.entry().whole
+    assert sum(read) < 2 * PAGE
+    assert running.archive.position(PLACE).index == PLACE
+
+
+def test_where_a_segment_begins_and_ends_is_known_without_a_look(running: Running) -> None:
+    running.disk.lose(index_name(1))
+    running.start()
+    last = running.log.segments[0].last
+    assert running.archive.position(last.index) == last
+    assert running.archive.position(Index(0)).index == 0
+    assert running.log.wanted == []
+
+
+def test_it_is_found_also_if_no_index_file_can_be_written(running: Running) -> None:
+    running.disk.lose(index_name(1))
+    running.start()
+    running.disk.capacity = 0
+    with pytest.raises(Busy):
+        running.entry()
+    running.tend()
+    assert running.entry().whole
+    assert index_name(1) not in running.disk.names()
+
+
+def test_a_bad_body_is_examined_by_a_chore(running: Running, read: list[int]) -> None:
+    running.spoil()
+    read.clear()
+    with pytest.raises(Busy):
+        running.entry()
+    assert sum(read) < 2 * PAGE
+    running.tend()
+    found = running.entry()
+    assert (found.index, found.whole) == (PLACE, False)
+    assert [one.first for one in running.log.damage] == [PLACE]
+
+
+def test_a_segment_is_wanted_once(running: Running) -> None:
+    running.spoil()
+    for _ in range(3):
+        with pytest.raises(Busy):
+            running.entry()
+    assert len(running.log.wanted) == 1
+    running.tend()
+    assert running.log.wanted == []
+
+
+def test_a_chore_that_finds_a_lost_entry_stops_the_log(running: Running) -> None:
+    running.spoil(header=True)
+    with pytest.raises(Busy):
+        running.entry()
+    with pytest.raises(Damaged, match=SEGMENT):
+        running.tend()
+
+
+def test_a_segment_that_was_trimmed_is_not_looked_at(running: Running) -> None:
+    running.spoil()
+    with pytest.raises(Busy):
+        running.entry()
+    run(running.flusher.trim(running.log.segments[-1].first))
+    running.tend()
+    assert (running.log.wanted, running.log.damage) == ([], [])
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+def test_a_look_that_fails_is_tried_again_or_is_damage(
+    running: Running, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    running.spoil()
+    with pytest.raises(Busy):
+        running.entry()
+    usual = SimulatedDisk.open
+
+    def opens(disk: SimulatedDisk, name: str) -> SimulatedFile:
+        if name == SEGMENT:
+            raise OSError(number, os.strerror(number), name)
+        return usual(disk, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SimulatedDisk, "open", opens)
+        if number == errno.EIO:
+            with pytest.raises(Damaged, match="cannot be read"):
+                running.tend()
+            return
+        running.tend()
+        assert len(running.log.wanted) == 1
+    running.tend()
+    assert not running.entry().whole
