@@ -131,4 +131,4 @@ def test_too_few_events_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_help_says_what_it_does() -> None:
     said = CliRunner().invoke(quorate.cli.demo.demo, ["--help"]).output
-    assert "Nothing is left running" in said
+    assert "No process is left running." in " ".join(said.split())

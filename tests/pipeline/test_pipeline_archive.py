@@ -138,7 +138,7 @@ def test_json_becomes_typed_columns(desk: Desk) -> None:
     assert ran.status == 0, ran.err
     compared = {line[:10].strip(): line[10:].split() for line in ran.out.splitlines()}
     assert compared["bad"] == ["2", "2"]
-    assert f"verified: the archive has what the log has, and {aside} what" in ran.out
+    assert f"verified: the archive has what the log has, and {aside} has what" in ran.out
 
 
 @pytest.mark.spark_slow

@@ -93,7 +93,7 @@ def test_driver_killed_leader_killed_and_interrupted(desk: Desk) -> None:
         driver.interrupt()
         ended = driver.ended()
     assert ended.status == 1
-    assert "what was under way is not written; the next run repeats it" in ended.err
+    assert "the portion under way is not written; the next run repeats it" in ended.err
     assert "error: INTERRUPTED: " in ended.err
     assert "Traceback" not in ended.err, ended.err
     told = json.loads(ended.out.splitlines()[0])

@@ -1,4 +1,4 @@
-"""``quorate append``: lines become records."""
+"""``quorate append``: append the lines of a file, or of the standard input, as records."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["append"]
 
 BATCH = 500
-# A batch ends there even if it has fewer records: half of what a node takes unless told otherwise.
+# Bytes at which a batch ends even if it has fewer records: half of a node's default limit.
 BATCH_BYTES = 4 << 20
-# It ends also when no other line comes for so long: whoever follows a file wants it in the log.
+# Seconds without another line at which a batch ends, too: a user who follows a file wants its lines
+# in the log.
 QUIET_S = 0.2
-# Of the input, taken at once.
+# Bytes of the input that are read at once.
 CHUNK_BYTES = 1 << 18
-# No node takes a record of more.
+# The longest line, in bytes: no node accepts a larger record.
 LINE_BYTES_MAX = 64 << 20
 
 
@@ -76,13 +77,13 @@ def _producer(_: click.Context, __: click.Parameter, given: str | None) -> str |
     "--batch",
     metavar="N",
     type=WholeNumber(1),
-    help=f"Records that are appended together, at most: {BATCH}, or 1 if they are typed.",
+    help=f"Maximum records in one batch: {BATCH} by default, or 1 if the input is a terminal.",
 )
 @click.option(
     "--key-separator",
     metavar="S",
     callback=_separator,
-    help="What comes before the first S of a line is its key.",
+    help="The part of a line before its first S is the key.",
 )
 @click.option(
     "--header", "headers", metavar="K=V", multiple=True, callback=_headers,
@@ -90,7 +91,7 @@ def _producer(_: click.Context, __: click.Parameter, given: str | None) -> str |
 )  # fmt: skip
 @click.option(
     "--producer", metavar="ID", callback=_producer,
-    help="Line n is sequence n; what the log has of it is skipped.",
+    help="Producer name: line n is sequence n, and lines that the log has already are skipped.",
 )  # fmt: skip
 @client_options
 def append(
@@ -104,11 +105,12 @@ def append(
 ) -> None:
     """Append lines to the log NAME, one record each.
 
-    A blank line is an empty value; a newline at the end adds none. Batches are appended one after
-    the other, each as a whole. A batch ends early when no other line comes for a moment.
+    A blank line is a record with an empty value; a newline at the end of the input adds no record.
+    Batches are appended one after the other, each as a whole. A batch ends early when no other line
+    comes for 0.2 seconds.
 
-    With --producer a run that was cut short can be repeated with the same input: nothing is lost,
-    and nothing is there twice.
+    With --producer a run that was cut short can be repeated with the same input: no line is lost,
+    and no line is appended twice.
     """
     size = batch or (1 if file.isatty() else BATCH)
     job = _Job(options, key_separator, headers)
@@ -129,7 +131,7 @@ def append(
 
 
 class _Job:
-    """Appends batch after batch, and knows how far it came."""
+    """Appends batch after batch, and counts the lines that are in the log."""
 
     def __init__(
         self, options: ClientOptions, separator: bytes | None, headers: list[Header]
@@ -137,7 +139,7 @@ class _Job:
         self._options = options
         self._separator = separator
         self._headers = headers
-        # Lines that the log had already, and that were appended now.
+        # Lines that the log had already, and lines that this run appended.
         self.skipped = 0
         self._appended = 0
         self._first: int | None = None
@@ -151,14 +153,14 @@ class _Job:
 
     @contextmanager
     def told_how_far(self) -> Iterator[None]:
-        """Whatever stops it, the lines that are in the log are there to stay."""
+        """Tell which lines are in the log if an error or Ctrl-C stops the run: they stay there."""
         try:
             yield
         except (Exception, KeyboardInterrupt) as error:
             if done := self.skipped + self._appended:
                 tell(f"{span(1, done, 'line')} {'is' if done == 1 else 'are'} in the log")
             if isinstance(error, OutputFailed):
-                # To append was asked for, too.
+                # The user asked for appends, not only for output.
                 error.excused = False
             raise
 
@@ -193,7 +195,7 @@ def _deliver(producer: Producer, **terms: Any) -> Receipt:
 
 
 def _surely(act: Callable[[], Receipt]) -> Receipt:
-    """An append that is interrupted may be carried out all the same."""
+    """Run an append. Its outcome is unknown if it is interrupted: it may be carried out later."""
     try:
         return act()
     except KeyboardInterrupt:
@@ -201,18 +203,18 @@ def _surely(act: Callable[[], Receipt]) -> Receipt:
 
 
 def _chunks(file: BufferedReader) -> Iterator[bytes | None]:
-    """The input as it comes. None: nothing came for a moment."""
+    """The input as it arrives. None means that no byte came for ``QUIET_S`` seconds."""
     quiet = select.poll()
     try:
         quiet.register(file.fileno(), select.POLLIN)
-    except OSError:  # not of the system's, so nothing has to be waited for
+    except OSError:  # not a file of the operating system, so a read does not wait
         while chunk := file.read1(CHUNK_BYTES):
             yield chunk
         return
     while True:
         if not quiet.poll(1000 * QUIET_S):
             yield None
-        # More than the file's buffer holds, so that nothing is left in there unseen.
+        # More than the file's buffer holds: ``poll`` would not see bytes that are left in there.
         chunk = file.read1(CHUNK_BYTES)
         if not chunk:
             return
@@ -220,8 +222,8 @@ def _chunks(file: BufferedReader) -> Iterator[bytes | None]:
 
 
 def _lines(file: BufferedReader) -> Iterator[bytes | None]:
-    """Without their ends. None: nothing came for a moment."""
-    # Of the line that has not ended.
+    """Lines without their ends. None means that no byte came for ``QUIET_S`` seconds."""
+    # Pieces of the line that has not ended.
     pieces: list[bytes] = []
     length = 0
     number = 1
@@ -245,8 +247,10 @@ def _lines(file: BufferedReader) -> Iterator[bytes | None]:
 
 
 def _batches(lines: Iterator[bytes | None], size: int, around: int) -> Iterator[list[bytes]]:
-    """Up to ``size`` lines each, of which each takes ``around`` bytes besides; little more of the
-    input than that is in memory."""
+    """Batches of up to ``size`` lines; each line takes ``around`` bytes in addition to its own.
+
+    Little more of the input than one batch is in memory.
+    """
     batch: list[bytes] = []
     length = 0
     for line in lines:
@@ -261,7 +265,7 @@ def _batches(lines: Iterator[bytes | None], size: int, around: int) -> Iterator[
             batch, length = [], 0
         batch.append(line)
         length += taken
-        # At once: the next line may be long in coming.
+        # Give out a full batch at once: the next line may be long in coming.
         if len(batch) == size:
             yield batch
             batch, length = [], 0

@@ -1,4 +1,4 @@
-"""``quorate bench``: what a cluster does under one of the loads, as one line of JSON."""
+"""``quorate bench``: the throughput and latency of a cluster under one load, as a line of JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECONDS = 5.0
     "--workload",
     type=click.Choice(list(WORKLOADS)),
     required=True,
-    help="Which of the loads above.",
+    help="One of the loads above.",
 )
 @click.option(
     "--seconds",
@@ -36,11 +36,11 @@ SECONDS = 5.0
     type=Number(0, min_open=True),
     default=SECONDS,
     show_default=True,
-    help="How long is measured, after half a second that is not.",
+    help="Seconds to measure, after half a second of warm-up.",
 )
 @click.option(
     "--log", "name", metavar="NAME", callback=log_name,
-    help="An existing log, which keeps the records.",
+    help="An existing log; it keeps the records.",
 )  # fmt: skip
 @client_options
 def bench(options: ClientOptions, workload: str, seconds: float, name: str | None) -> None:
@@ -53,25 +53,26 @@ def bench(options: ClientOptions, workload: str, seconds: float, name: str | Non
     W4  batches of 100 x 100 B, 64 in flight
     W5  batches of 100 x 1 KiB, 32 in flight
 
-    Without --log, or if there is no log of that name, one is made and deleted afterwards.
+    Without --log, or if no log has that name, a log is made and deleted afterwards.
     """
     with options.client() as client:
         log, made = _log(client, name)
         try:
             shape = WORKLOADS[workload]
-            # The loop's own end for it: what is raised in the middle of a callback gets lost there.
+            # The loop replaces Python's own handler with one that cancels the task: an exception
+            # that is raised in the middle of a callback gets lost there.
             if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             tally = run(load(options.endpoints, log.name, shape, seconds, timeout=options.timeout))
         finally:
             if made:
-                # Somebody else may have deleted it, and made another one.
+                # Another client may have deleted the log, and made a new one of the same name.
                 client.delete_log(log.name, incarnation=log.incarnation)
     print_json(tally.document(shape))
 
 
 def _log(client: Client, name: str | None) -> tuple[Log, bool]:
-    """The one to be loaded, and whether it was made for that."""
+    """The log to load, and whether it was made for this run."""
     if name is not None and name in client.logs():
         return client.log(name), False
     return client.create_log(name or f"bench-{secrets.token_hex(4)}"), True

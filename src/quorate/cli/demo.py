@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 EVENTS = 2_000_000
-# With fewer there is nothing left to kill.
+# With fewer orders there is no Spark job left to kill: both would be done.
 EVENTS_MIN = 10_000
 REPORT = Path("quorate-demo-report.html")
-# Who reads lines and not a terminal wants few of them.
+# Seconds between two lines of progress in a file or pipe: its reader wants few of them.
 QUIET_S = 5.0
 FAILED = 1
 NODES = 3
@@ -42,23 +42,23 @@ NODES = 3
 @click.command()
 @click.option(
     "--events", metavar="N", type=WholeNumber(EVENTS_MIN), default=EVENTS, show_default=True,
-    help="How many orders there are.",
+    help="Number of orders.",
 )  # fmt: skip
 @click.option(
     "--report", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), default=REPORT,
-    show_default=True, help="Where the page about it goes.",
+    show_default=True, help="File for the HTML report.",
 )  # fmt: skip
-@click.option("--keep", is_flag=True, help="Leave the directory with data and logs, and name it.")
+@click.option("--keep", is_flag=True, help="Keep the directory with data and logs, and name it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON at the end, for programs.")
 def demo(events: int, report: Path, keep: bool, as_json: bool) -> int:
     """Kill a leader and Spark drivers under load, and count what is left.
 
     Three real nodes take two million orders. A Spark pipeline copies those that were paid to
-    another log, and beside it a sink as one would write it by hand does the same. The leader is
-    killed, and both Spark drivers are killed inside a batch and started again. Then everything is
-    counted, summed up, archived to Parquet and compared.
+    another log, and beside it a hand-written sink does the same. The leader is killed, and both
+    Spark drivers are killed inside a batch and started again. Then all records are counted, summed
+    up, archived to Parquet and compared.
 
-    It fails if any number is not what it has to be. Nothing is left running.
+    The command fails if any number differs from its expected value. No process is left running.
     """
     try:
         with _directory(keep) as place, _Screen(beside=as_json) as screen:
@@ -68,7 +68,7 @@ def demo(events: int, report: Path, keep: bool, as_json: bool) -> int:
     report.write_text(render(findings.document()), encoding="utf-8")
     if as_json:
         document = findings.document()
-        # For the report: there are hundreds.
+        # The samples are only for the report: there are hundreds of them.
         del document["samples"]
         print_json({**document, "report": str(report)})
     else:
@@ -81,7 +81,7 @@ def demo(events: int, report: Path, keep: bool, as_json: bool) -> int:
 
 @contextmanager
 def _directory(keep: bool) -> Iterator[Path]:
-    # Whoever wants it to end means all of it.
+    # SIGTERM ends the demo as Ctrl-C does: with all its processes.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     place = Path(tempfile.mkdtemp(prefix="quorate-demo-"))
     try:
@@ -105,10 +105,10 @@ def _failed(code: str, message: str, *, as_json: bool) -> int:
 
 
 class _Screen:
-    """A line for each step, and one that moves for somebody at a terminal."""
+    """Prints a line for each step, and at a terminal a status line that moves."""
 
     def __init__(self, *, beside: bool) -> None:
-        """``beside``: on the standard error, because the output is for a program."""
+        """``beside``: print on the standard error, because the standard output is for a program."""
         self._beside = beside
         self._status: Status | None = None
         self._next = 0.0
@@ -135,7 +135,7 @@ class _Screen:
             self._line(f"  … {text}")
 
     def done(self, step: Step) -> None:
-        # The first word of the next step is told at once.
+        # The first progress of the next step is printed at once.
         self._next = 0.0
         if self._status is not None:
             from rich.markup import escape

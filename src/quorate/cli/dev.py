@@ -1,4 +1,4 @@
-"""``quorate dev``: a whole cluster on this machine, of real processes, for as long as it runs."""
+"""``quorate dev``: a whole cluster of real processes on this machine, until the command ends."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ __all__ = ["dev"]
 HOST = "127.0.0.1"
 NODES = 3
 NODES_MAX = VOTERS_MAX
-# Above the port of a node: where its pages are.
+# Added to the port of a node: the port of its pages.
 HTTP_ABOVE = 100
 PORT_MAX = 65_535 - HTTP_ABOVE - NODES_MAX
 RESTART_S = 1.0
-# A node stops by itself in less, or is killed.
+# Seconds that a node has to stop by itself before it is killed.
 STOP_S = 8.0
 LOOK_S = 0.05
-# After so long it is told which nodes are not ready, and again when that changes.
+# Seconds until the nodes that are not ready are named; they are named again when that changes.
 TELL_S = 3.0
-# A node that is not ready by then is not waited for, if a majority is.
+# Seconds after which a majority of ready nodes is enough.
 PATIENCE_S = 10.0
-# A cluster for a try has small files: they are on one disk, all of them.
+# Segments are small in a cluster that is only tried out: the files of all nodes are on one disk.
 SEGMENT_BYTES = 32 << 20
 
 _SETTINGS = re.compile(r"n([1-9])\.toml")
@@ -58,33 +58,33 @@ def _log_names(
 
 @click.command()
 @click.option(
-    "--nodes", type=WholeNumber(1, NODES_MAX), help="How many; 3, or what DIR was made with."
+    "--nodes", type=WholeNumber(1, NODES_MAX), help="Number of nodes: 3, or as DIR was made with."
 )
 @click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the nodes keep their data; the same one resumes. Default: a temporary one.",
+    help="Directory of the nodes' data; the same DIR resumes. Default: a temporary directory.",
 )
 @click.option(
     "--port",
     type=WholeNumber(1, PORT_MAX),
     default=7400,
     show_default=True,
-    help="Node i is at PORT + i.",
+    help="Node i listens at PORT + i.",
 )
 @click.option(
     "--log", "logs", multiple=True, metavar="NAME", callback=_log_names,
     help="A log to make; repeatable.",
 )  # fmt: skip
-@click.option("--no-restart", is_flag=True, help="Leave a node down that ended.")
+@click.option("--no-restart", is_flag=True, help="Do not restart a node that ended.")
 def dev(
     nodes: int | None, directory: Path | None, port: int, logs: tuple[str, ...], no_restart: bool
 ) -> None:
     """Run a cluster on this machine until Ctrl-C or SIGTERM.
 
     Nodes n1 to nN are real processes on loopback: node i listens at PORT + i and has its pages at
-    PORT + 100 + i. DIR has the data of each in n<i>/, its process id in n<i>.pid and what it logs
+    PORT + 100 + i. DIR has the data of each in n<i>/, its process id in n<i>.pid and its log lines
     in n<i>.log. A node that ends is started again after a second.
 
     One line is printed when a leader serves: "ready" and the addresses for clients.
@@ -103,7 +103,7 @@ def dev(
 
 
 class _Node(NamedTuple):
-    """One node of the cluster, and what it has in DIR."""
+    """One node of the cluster, and its files in DIR."""
 
     name: str
     port: int
@@ -118,7 +118,7 @@ class _Node(NamedTuple):
 
 
 def _lay_out(place: Path, count: int | None, port: int) -> list[_Node]:
-    """The nodes, with their settings written. Raises if the directory or a port is taken."""
+    """Write the settings of all nodes; raises if the directory or a port is taken."""
     cluster, known = _resume(place)
     if known and count not in (None, known):
         raise InvalidArgument(f"{place} was made with {known} nodes, not with {count}")
@@ -137,7 +137,7 @@ def _lay_out(place: Path, count: int | None, port: int) -> list[_Node]:
 
 
 def _resume(place: Path) -> tuple[str, int]:
-    """The cluster that a directory was made for and how many nodes it has; 0 if it is new."""
+    """The id of the cluster that a directory was made for, and its nodes: 0 if it is new."""
     found = [path for path in place.iterdir() if _SETTINGS.fullmatch(path.name)]
     if not found:
         return f"dev-{secrets.token_hex(4)}", 0
@@ -181,7 +181,7 @@ def _settings(node: _Node, nodes: list[_Node], cluster: str) -> str:
 
 
 class _Cluster:
-    """The processes, and the tasks that keep them up."""
+    """The processes of the nodes, and the tasks that keep them up."""
 
     def __init__(self, nodes: list[_Node], logs: tuple[str, ...], *, restart: bool) -> None:
         self._nodes = nodes
@@ -205,7 +205,7 @@ class _Cluster:
                 done, _ = await asyncio.wait({stopped, *work}, return_when=asyncio.FIRST_COMPLETED)
                 work -= done
                 for task in done:
-                    await task  # raises why the cluster cannot be
+                    await task  # raises the reason why the cluster cannot run
                 if not stopped.done() and work.isdisjoint(keepers):
                     raise self._all_ended()
         finally:
@@ -230,7 +230,7 @@ class _Cluster:
                 return
 
     def _all_ended(self) -> NoQuorum:
-        """Only where no node is started again."""
+        """The error when all nodes have ended, which is final only with --no-restart."""
         many, place = len(self._nodes), self._nodes[0].log.parent
         return NoQuorum(
             f"{'the node has' if many == 1 else f'all {many} nodes have'} ended, and --no-restart "
@@ -238,16 +238,16 @@ class _Cluster:
         )
 
     async def _run_once(self, node: _Node) -> int:
-        """Start the node and wait for its end; its status."""
+        """Start the node, wait for its end and return its status."""
         with node.log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "quorate", "serve", str(node.settings),
                 "--parent", str(os.getpid()),
-                # The node ends when nobody holds the other end any more.
+                # The node ends when no process holds the other end of the pipe any more.
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C is for us: we stop the nodes.
+                # Ctrl-C reaches this process only, which stops the nodes.
                 start_new_session=True,
             )  # fmt: skip
         self._running[node.name] = process
@@ -261,11 +261,11 @@ class _Cluster:
             node.pid.unlink(missing_ok=True)
 
     async def _stop(self) -> None:
-        """Nobody is left when this returns."""
+        """Stop all nodes: no process is left when this returns."""
         for process in list(self._running.values()):
             with suppress(ProcessLookupError):
                 process.terminate()
-                # One that was stopped would not hear it.
+                # A process that is paused would not receive SIGTERM.
                 process.send_signal(signal.SIGCONT)
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
@@ -308,7 +308,7 @@ class _Cluster:
 
 
 async def _why_unready(node: _Node) -> str:
-    """What its page /readyz says; empty if it is ready."""
+    """The reason on the node's page /readyz; empty if the node is ready."""
     try:
         reader, writer = await asyncio.open_connection(HOST, node.port + HTTP_ABOVE)
     except OSError:
@@ -327,7 +327,7 @@ async def _why_unready(node: _Node) -> str:
 
 
 def _last_words(node: _Node) -> str:
-    """What a node said when it gave up."""
+    """The last error that a node logged before it gave up."""
     text = node.log.read_text(encoding="utf-8", errors="replace")
     errors = [line for line in text.splitlines() if line.startswith("error: ")]
     return errors[-1].removeprefix("error: ") if errors else f"see {node.log}"

@@ -1,4 +1,4 @@
-"""How several commands show the same things.
+"""Texts and JSON documents that several commands print.
 
 Keys of a JSON document are never renamed. Numbers that a reader may take for a float and round,
 such as ids and checksums, are strings of hex digits.
@@ -19,7 +19,10 @@ __all__ = ["damage_document", "identity_document", "position_document", "printab
 
 
 def printable(text: str) -> str:
-    """Names of files may hold anything: nothing of it may move a cursor or stop the output."""
+    """``text`` with ``?`` for characters that cannot be printed.
+
+    The name of a file may hold any character, and none may move a cursor or stop the output.
+    """
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
@@ -32,7 +35,8 @@ def position_document(position: Position) -> Document:
 
 
 def damage_document(damage: Damage) -> Document:
-    """``first`` and ``last`` are the entries that cannot be read; null if it costs none."""
+    """The document of a damage: ``first`` and ``last`` are the entries that cannot be read, null if
+    every entry can."""
     return {
         "file": damage.file,
         "start": damage.start,

@@ -1,4 +1,4 @@
-"""``quorate inspect``: what is in a data directory, for people and for programs."""
+"""``quorate inspect``: show the contents of a data directory, for people and for programs."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ _KINDS = {int(kind): kind.name for kind in EntryKind}
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
 )
-@click.option("--log", "log", metavar="NAME", help="Only that log: its name, or how its id begins.")
+@click.option("--log", "log", metavar="NAME", help="Only this log: its name, or how its id begins.")
 @click.option("--segment", "segment", type=int, metavar="N", help="Show the blocks of segment N.")
 @click.option("--entries", is_flag=True, help="With --segment: show the entries of each block.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def inspect(
     directory: Path, log: str | None, segment: int | None, entries: bool, as_json: bool
 ) -> None:
-    """Show what is in a node's data directory.
+    """Show the contents of a node's data directory.
 
-    Nothing is changed and no lock is needed: the node may be running, and what it writes meanwhile
-    may or may not be shown. What cannot be read is named and skipped. Whether every byte is right
-    is not checked here: that is what verify does.
+    No file is changed and no lock is needed: the node may be running, and entries that it writes
+    meanwhile may or may not be shown. A part that cannot be read is named and skipped. Not every
+    byte is checked: the command verify does that.
     """
     if entries and segment is None:
         raise click.UsageError("--entries needs --segment: say which one")
@@ -103,7 +103,8 @@ def _document(found: Inspection) -> Document:
 
 
 def _log_document(view: LogView) -> Document:
-    """``mark`` is what a clean stop left; null if it left none, or if that is not whole."""
+    """The document of a log: ``mark`` is the mark of a clean stop, null if it is missing or not
+    whole."""
     mark = None
     if view.mark is not None:
         last = position_document(view.mark.last)
@@ -135,7 +136,8 @@ def _vote_document(record: VoteRecord | None) -> Document | None:
 
 
 def _summary_document(view: SegmentView) -> Document:
-    """Entries first..last and offsets first_offset..end_offset-1; null if it cannot be read."""
+    """The document of a segment: entries first..last and offsets first_offset..end_offset-1, null
+    if the segment cannot be read."""
     header = view.header
     return {
         "number": view.number,
@@ -184,7 +186,8 @@ def _segment_document(
 
 
 def _block_document(piece: Flushed, *, entries: bool) -> Document:
-    """Less ``readable`` than ``length``: frames were truncated there, or they are damaged."""
+    """The document of a block. If ``readable`` is less than ``length``, frames were truncated
+    there, or they are damaged."""
     block = piece.block
     document: Document = {
         "position": piece.position,
@@ -256,7 +259,7 @@ def _log_lines(log: Document) -> Iterator[str]:
 
 
 def _vote_lines(votes: dict[str, Document | None]) -> Iterator[str]:
-    """One line if all copies say the same."""
+    """A line for each copy of the vote record; only one if all copies are the same."""
     if len(votes) > 1 and len({json.dumps(vote) for vote in votes.values()}) == 1:
         votes = {"vote record, both copies": next(iter(votes.values()))}
     for name, vote in votes.items():
@@ -370,7 +373,7 @@ def _entry_row(entry: Document) -> list[str]:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns as wide as they must be; the first row is their heads."""
+    """Lines with columns as wide as their widest cell; the first row is the heads."""
     columns = len(rows[0])
     widths = [max(len(row[n]) for row in rows if n < len(row)) for n in range(columns)]
     for row in rows:

@@ -1,7 +1,7 @@
-"""Loads on a log, through the client that everybody has.
+"""Loads on a log, through the ordinary client.
 
-What ``quorate bench`` runs against anybody's cluster, the benchmarks of this project run beside
-other systems.
+``quorate bench`` runs a load against the cluster of a user; the benchmarks of this project run the
+same load beside other systems.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def load(
     *,
     warm_up: float = WARM_UP_S,
     awaited: bool = False,
-    timeout: float = 30.0,  # noqa: ASYNC109  # of each operation of the client, which keeps it
+    timeout: float = 30.0,  # noqa: ASYNC109  # of each operation, enforced by the client
 ) -> Tally:
     """Load the log ``name``; with ``awaited`` each append has a task that waits for it.
 
@@ -43,7 +43,7 @@ async def load(
     try:
         logs = [await client.log(name) for client in clients]
         values = workload.values()
-        # From its first append each client knows who leads.
+        # From its first append each client knows the leader.
         first = [await log.append_batch(values) for log in logs]
         tally = Tally(seconds, warm_up)
         tally.done = sum(receipt.count for receipt in first)
@@ -62,7 +62,10 @@ async def load(
 
 
 async def _await_each(log: AsyncLog, values: list[bytes], tally: Tally) -> None:
-    """Once at least: so many appends are under way also where the time is short."""
+    """Append until the time is up, waiting for each answer.
+
+    At least one append is made: as many as the load asks for are under way also in a short run.
+    """
     began = perf_counter()
     while True:
         try:
@@ -76,7 +79,10 @@ async def _await_each(log: AsyncLog, values: list[bytes], tally: Tally) -> None:
 
 
 async def _keep_in_flight(log: AsyncLog, values: list[bytes], in_flight: int, tally: Tally) -> None:
-    """Answers come in the order in which appends were sent, so one waits for the oldest."""
+    """Keep ``in_flight`` appends under way until the time is up.
+
+    Answers come in the order in which appends were sent, so it waits for the oldest.
+    """
     now = perf_counter()
     waiting = deque((log.submit(values), now) for _ in range(in_flight))
     while waiting:
@@ -86,7 +92,7 @@ async def _keep_in_flight(log: AsyncLog, values: list[bytes], in_flight: int, ta
 
 
 async def _settle(waiting: deque[tuple[Submission, float]], tally: Tally) -> None:
-    """Wait for the oldest, and take all that came with it."""
+    """Wait for the answer to the oldest append, and take all answers that came with it."""
     while True:
         submission, began = waiting.popleft()
         try:

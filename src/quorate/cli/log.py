@@ -28,7 +28,7 @@ def log(context: click.Context) -> None:
 @click.argument("name", callback=log_name)
 @client_options
 def create(options: ClientOptions, name: str) -> None:
-    """Make the log NAME. Done when it can be appended to."""
+    """Make the log NAME, and wait until it accepts appends."""
     with options.client() as client:
         made = client.create_log(name)
     if options.as_json:
@@ -40,7 +40,7 @@ def create(options: ClientOptions, name: str) -> None:
 @log.command("list")
 @client_options
 def list_(options: ClientOptions) -> None:
-    """Name every log."""
+    """Print the name of every log."""
     with options.client() as client:
         names = client.logs()
     if options.as_json:

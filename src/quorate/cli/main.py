@@ -1,8 +1,9 @@
-"""The command ``quorate``: what its commands share is how they fail.
+"""The command ``quorate``: all its commands fail in the same way.
 
 An error is one line on the standard error, ``error: CODE: message``. With ``--json`` it is also the
-last line of the standard output, for programs. The exit status is 0 if it was done, 1 if it failed,
-2 if the command line was wrong, 3 if it may have been done, and 141 if nobody wanted to read on.
+last line of the standard output, for programs. The exit status is 0 if the command succeeded, 1 if
+it failed, 2 if the command line was wrong, 3 if it may have succeeded, and 141 if the reader closed
+the standard output.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ __all__ = ["main"]
 
 FAILED = 1
 UNKNOWN = 3
-# What a shell says of a process that wrote into a closed pipe: 128 + SIGPIPE.
+# The status that a shell gives to a process that wrote into a closed pipe: 128 + SIGPIPE.
 UNREAD = 141
 
-# Each is in the module of its name.
+# Each command is in the module of its name.
 _COMMANDS = (
     *("append", "bench", "demo", "dev", "inspect", "log", "pipeline", "read", "serve", "status"),
     *("verify",),
@@ -47,7 +48,7 @@ _COMMANDS = (
 
 
 class _Commands(click.Group):
-    """Loads the command that is used: who reads a log needs nothing of what a node is made of."""
+    """Loads only the command that is used: reading a log needs no module of a node."""
 
     def list_commands(self, _: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -72,10 +73,10 @@ def quorate(context: click.Context) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status."""
+    """Run one command and return the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     _open_missing_streams()
-    # Asked for even if the rest of the line cannot be understood.
+    # JSON is asked for even if the rest of the command line cannot be understood.
     as_json = "--json" in given
     try:
         ended = quorate.main(given, prog_name="quorate", standalone_mode=False)
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.UsageError as error:
         if error.ctx is not None:
             tell(error.ctx.get_usage())
-        # A list of choices has a line for each.
+        # A list of choices has a line for each choice; an error is one line.
         message = " ".join(error.format_message().split())
         return _fail("INVALID_ARGUMENT", message, as_json=as_json, status=USAGE)
     except OutcomeUnknown as error:
@@ -110,8 +111,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_missing_streams() -> None:
-    """Whoever was started without one of them must not find the next file or socket in its place:
-    the lowest number that is free is given first."""
+    """Open the null device in place of each standard stream that is missing.
+
+    Otherwise the next file or socket would take its place: the system gives the lowest free number
+    first.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115  # until the end
@@ -124,7 +128,7 @@ def _fail(
     tell(f"{error_label()} {code}: {printable(message)}")
     if as_json:
         error = {"code": code, "message": message, "retriable": retriable}
-        # The status says as much to a program that does not read on.
+        # A program that reads no further is told as much by the exit status.
         with suppress(OutputFailed):
             print_json({"error": error})
     return status

@@ -1,4 +1,4 @@
-"""What every command that speaks to a cluster takes, after its name."""
+"""Options of every command that connects to a cluster, given after the name of the command."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 __all__ = ["ClientOptions", "Number", "WholeNumber", "client_options", "log_name"]
 
 DEFAULT = "127.0.0.1:7401"
-# Whoever has seen nothing for so long wants to know why.
+# Seconds without an answer until a user at a terminal is told which nodes are waited for.
 PATIENCE_S = 1.0
 
 
 class Number(click.FloatRange):
-    """A number of a range, in words that are no programmer's."""
+    """A number within a range; messages call it a number, not a float."""
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
-        # It is in every range, because it compares with nothing.
+        # NaN is in every range, because it is neither below nor above any number.
         return self.fail(f"{value!r} is not a valid number.") if math.isnan(number) else number
 
 
@@ -50,7 +50,7 @@ class ClientOptions(NamedTuple):
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        """A client, which tells somebody at a terminal whom it waits for."""
+        """A client, which tells a user at a terminal which nodes it waits for."""
         client = Client(self.endpoints, timeout=self.timeout)
         timer = threading.Timer(PATIENCE_S, self._tell_waiting, [client])
         timer.daemon = True
@@ -63,7 +63,7 @@ class ClientOptions(NamedTuple):
             timer.cancel()
 
     def _tell_waiting(self, client: Client) -> None:
-        # Known as soon as any node has answered.
+        # The cluster is known as soon as any node has answered.
         if client._routing.cluster is None:
             tell(f"waiting for {', '.join(self.endpoints)} …")
 
@@ -76,7 +76,7 @@ def _endpoints(_: click.Context, __: click.Parameter, value: str) -> tuple[str, 
 
 
 def log_name(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
-    """Whatever a command does with a log, its name is checked before anybody is asked."""
+    """Check the name of a log on the command line, before any node is asked."""
     if given is not None:
         try:
             check_log_name(given)
@@ -94,7 +94,7 @@ _OPTIONS = (
         show_default=True,
         show_envvar=True,
         callback=_endpoints,
-        help="Nodes to begin with; the others are learnt from them.",
+        help="Nodes to connect to first; they name the others.",
     ),
     click.option(
         "--timeout",
@@ -102,7 +102,7 @@ _OPTIONS = (
         type=Number(0, TIMEOUT_MAX, min_open=True),
         default=30.0,
         show_default=True,
-        help="Seconds until an operation is given up.",
+        help="Seconds that one operation may take.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs."),
 )
@@ -112,7 +112,7 @@ _NOBODY = "start a cluster with `quorate dev`, or say with --endpoints where one
 
 
 def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give ``command`` these options, as its first argument."""
+    """Give ``command`` these options, as a ClientOptions that is its first argument."""
 
     @wraps(command)
     def wrapped(endpoints: tuple[str, ...], timeout: float, as_json: bool, **rest: Any) -> Any:

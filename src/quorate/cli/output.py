@@ -1,8 +1,8 @@
-"""How the commands that speak to a cluster show what they found.
+"""Output of the commands that connect to a cluster.
 
-Somebody at a terminal gets tables and a counter that moves; a pipe gets plain lines. What was asked
-for goes to the standard output, and has to arrive. The rest is told on the standard error, if
-anybody listens.
+A terminal gets tables and a counter that moves; a pipe gets plain lines. The result that was asked
+for goes to the standard output, and has to arrive. Other messages go to the standard error, and are
+dropped if it is closed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ __all__ = [
     "tell",
 ]
 
-# Less is over before anybody could read a counter, and nobody reads faster.
+# Seconds until a counter is shown: a shorter run is over before a user could read it.
 PATIENCE_S = 1.0
+# Seconds between two updates: no user reads faster.
 REFRESH_S = 0.1
-# What a command line that lacks something ends with.
+# The exit status for a command line that lacks a part.
 USAGE = 2
 
 
@@ -48,7 +49,7 @@ class OutputFailed(Exception):
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"standard output: {error.strerror}")
-        # Whoever read it has seen enough, and nothing but something to read was asked for.
+        # The reader has seen enough, and the user asked for output only.
         self.excused = isinstance(error, BrokenPipeError)
 
 
@@ -69,12 +70,12 @@ def print_line(text: str = "") -> None:
 
 
 def print_json(document: object) -> None:
-    """One document, on one line."""
+    """Print one document, on one line."""
     print_line(json.dumps(document))
 
 
 def print_bytes(data: bytes, *, flush: bool = False) -> None:
-    """As they are. They may wait in a buffer until they are flushed."""
+    """Print bytes as they are. They may wait in a buffer until they are flushed."""
     with _writing():
         sys.stdout.buffer.write(data)
         if flush:
@@ -82,7 +83,7 @@ def print_bytes(data: bytes, *, flush: bool = False) -> None:
 
 
 def tell(text: str, *, end: str = "\n") -> None:
-    """Beside the output. That nobody listens stops nothing."""
+    """Print to the standard error; an error is ignored, so that a closed one stops no command."""
     with suppress(OSError):
         click.echo(text + end, nl=False, err=True)
 
@@ -92,19 +93,19 @@ def error_label() -> str:
 
 
 def give_help(context: click.Context) -> None:
-    """A command that lacks its subcommand ends with a list of them."""
+    """End a command that lacks its subcommand with a list of the subcommands."""
     if context.invoked_subcommand is None:
         tell(context.get_help())
         context.exit(USAGE)
 
 
 def count(number: int, one: str, many: str = "") -> str:
-    """Without separators: what is shown can be given to a command."""
+    """A number with its noun. It has no separators, so that it can be given to a command."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def span(first: int, last: int, one: str = "") -> str:
-    """``offset 7`` or ``offsets 7 to 9``; the bare numbers unless it is told what they are."""
+    """``offset 7`` or ``offsets 7 to 9``; without the noun ``one`` only the numbers."""
     if first == last:
         return f"{one} {first}".lstrip()
     return f"{one and one + 's'} {first} to {last}".lstrip()
@@ -113,7 +114,7 @@ def span(first: int, last: int, one: str = "") -> str:
 def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[str] = ()
 ) -> None:
-    """Cells may be styled. Under the heads that are ``numbers`` they stand to the right."""
+    """Print a table. Cells may be styled; those under the heads in ``numbers`` align right."""
     if sys.stdout.isatty():
         _print_rich(heads, rows, numbers)
         return
@@ -130,7 +131,7 @@ def print_table(
 def _print_rich(
     heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str]
 ) -> None:
-    # Slow to load, and of no use to a pipe.
+    # The package rich is slow to load, and of no use to a pipe.
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -146,7 +147,7 @@ def _print_rich(
 
 
 class StatusLine:
-    """The one line of a terminal that is written anew, on the standard error; gone at the end."""
+    """A line of the terminal that is written anew, on the standard error, and erased at the end."""
 
     def __init__(self) -> None:
         self._shown = False
@@ -169,9 +170,9 @@ class StatusLine:
 
 
 class Counter(StatusLine):
-    """Shows how far it is to somebody who has to wait.
+    """Shows the progress of a command to a user who has to wait.
 
-    ``printing`` means that the command prints all the time: on the same terminal that is enough.
+    ``printing`` means that the command prints all the time: on the same terminal that shows enough.
     """
 
     def __init__(self, what: str, *, printing: bool) -> None:

@@ -1,4 +1,4 @@
-"""``quorate pipeline``: what is done with logs by Spark."""
+"""``quorate pipeline``: read, transform, move and archive logs with Spark."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from quorate.cli.output import give_help
 
 __all__ = ["pipeline"]
 
-# Each is in the module of its name, behind `pipeline_`.
+# Each command is in the module of its name with the prefix `pipeline_`.
 _COMMANDS = ("init", "run", "replay", "ingest", "archive")
 
 
 class _Commands(click.Group):
-    """Loads the command that is used."""
+    """Loads only the command that is used."""
 
     def list_commands(self, _: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -34,6 +34,6 @@ def pipeline(context: click.Context) -> None:
 
     \b
     quorate pipeline init paid       writes paid.py, a pipeline to begin with
-    quorate pipeline run paid.py     runs it: takes what is new, and ends
+    quorate pipeline run paid.py     runs it: takes the new records, and ends
     """
     give_help(context)

@@ -1,4 +1,4 @@
-"""``quorate pipeline archive``: a log as Parquet files that anybody can read."""
+"""``quorate pipeline archive``: copy a log into Parquet files for any reader of Parquet."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["archive"]
 
-# Between two portions of a run without an end: each of them makes files.
+# Seconds between two portions of --follow: each portion makes files.
 FOLLOW_S = 60.0
-# Of a comparison, in this order.
+# Fields of a comparison that are shown, in this order.
 _SHOWN = ("records", "distinct", "first", "last", "digest", "bad", "bad_digest")
 
 
@@ -58,41 +58,44 @@ _SHOWN = ("records", "distinct", "first", "last", "digest", "bad", "bad_digest")
 )
 @click.option(
     "--partition-by", metavar="append_date|COLUMN|none",
-    help="The column whose values become folders; of a time it is the day, in UTC.  "
+    help="The column whose values become folders; a column of times gives its day, in UTC.  "
     "[default: append_date]",
 )  # fmt: skip
 @click.option(
     "--target-file-size", "file_bytes", metavar="SIZE", default="128MB", show_default=True,
     callback=size,
-    help="About how large files get, if there is as much to archive; those of the first portion "
+    help="Approximate size of a file, if there is as much to archive; files of the first portion "
     "may be smaller.",
 )  # fmt: skip
 @click.option(
     "--bad", metavar="DIR",
-    help="Where records go that do not decode, as Parquet with the reason; without it one of them "
-    "ends the run.",
+    help="Directory for records that do not decode, as Parquet with the reason; without it such a "
+    "record ends the run.",
 )  # fmt: skip
 @click.option(
     "--from", "starting", metavar="OFFSET|earliest|@ISO8601",
     callback=range_end("starting", ("earliest",)),
-    help="Where the archive begins: at the first record.",
+    help="Where the archive begins.  [default: earliest]",
 )  # fmt: skip
 @click.option(
     "--to", "ending", metavar="OFFSET|@ISO8601", callback=range_end("ending", ()),
-    help="Where the archive ends for good: before this. Else it grows with the log.",
+    help="Where the archive ends for good: before this offset or time. Without it the archive "
+    "grows with the log.",
 )  # fmt: skip
 @click.option(
     "--verify", is_flag=True,
-    help="Then compare all that is archived, and what is in --bad, with the log.",
+    help="Afterwards compare the whole archive, and the records in --bad, with the log.",
 )  # fmt: skip
-@click.option("--follow", is_flag=True, help="Go on for ever; Ctrl-C or SIGTERM ends it.")
+@click.option(
+    "--follow", is_flag=True, help="Run until Ctrl-C or SIGTERM, with a portion every minute."
+)
 @click.option(
     "--trigger", "every_s", metavar="1m", callback=interval,
-    help="Go on for ever, with a portion so often (30s, 5m, 1h).",
+    help="Run until Ctrl-C or SIGTERM, with a portion at this interval (30s, 5m, 1h).",
 )  # fmt: skip
 @click.option(
     "--max-records-per-batch", "records_max", metavar="N", type=WholeNumber(1),
-    help="Take no more records at a time.",
+    help="Maximum records in one portion.",
 )  # fmt: skip
 @job_options
 def archive(
@@ -113,9 +116,9 @@ def archive(
 ) -> None:
     """Archive the log LOG into Parquet files in the directory DEST.
 
-    Each run takes what is new. Files are named by the offsets that they cover; every reader of
-    Parquet sees each record once, whatever was killed in between. What the archive is, how it is
-    decoded and how far it goes is noted in DEST: later runs need no more than LOG and DEST.
+    Each run takes the new records. Files are named by the offsets that they cover; every reader of
+    Parquet sees each record once, even if a run was killed. The options of the archive and its end
+    are noted in DEST: later runs need only LOG and DEST.
 
     \b
     quorate pipeline archive orders /data/orders
@@ -131,14 +134,14 @@ def archive(
         source = existing_log(client, log)
         wanted = _wanted(options, source, decode, schema, partition_by, starting, ending)
         with options.session(f"quorate archive {log}") as spark:
-            # They need PySpark, whose absence the session explains.
+            # These modules need PySpark, whose absence the session explains.
             from quorate.pipeline.archiving import Pace
 
             pace = Pace(file_bytes, records_max, every_s)
             dest = address("DEST", dest, spark.sparkContext.master)
             bad = None if bad is None else address("--bad", bad, spark.sparkContext.master)
             files = Files(spark, dest)
-            # What is wrong is said before the lock makes the directory.
+            # An error is raised here, before the lock makes the directory.
             _meant(spark, source, load(files), dest, wanted, bad)
             with only_run(files, LOCK):
                 found = load(files)
@@ -159,7 +162,7 @@ def _wanted(
     starting: Mapping[str, str],
     ending: Mapping[str, str],
 ) -> Wanted:
-    """What was said, with offsets in place of times."""
+    """The options of the command line, with offsets in place of times."""
     if decode == "json" and schema is None:
         raise click.UsageError('--decode json needs --schema "id long, amount double"')
     if decode == "raw" and schema is not None:
@@ -185,7 +188,8 @@ def _meant(
     wanted: Wanted,
     bad: str | None,
 ) -> Archive:
-    """The archive that was found, or a new one, as it is to be noted; raises what is wrong."""
+    """The archive that was found, or a new one, as it is to be noted; raises if an option is wrong
+    or contradicts the note."""
     from quorate.pipeline.archive_rows import Layout
 
     if found is not None:
@@ -253,7 +257,7 @@ def _verify(options: JobOptions, spark: SparkSession, archive: Archive, dest: st
 
 
 def _show(options: JobOptions, archive: Archive, compared: Compared) -> None:
-    """Both sides, also if they agree: whoever asks wants to see it."""
+    """Show both sides, also if they agree: the user who asks for --verify wants to see them."""
     sides = {"archive": compared.archive._asdict(), "log": compared.log._asdict()}
     if options.as_json:
         print_json({"verified": not compared.differences, **sides})
@@ -266,7 +270,7 @@ def _show(options: JobOptions, archive: Archive, compared: Compared) -> None:
     ]
     print_table(["", "archive", "log"], rows, numbers=["archive", "log"])
     if not compared.differences:
-        aside = f", and {archive.bad} what does not decode" if compared.log.bad else ""
+        aside = f", and {archive.bad} has what does not decode" if compared.log.bad else ""
         print_line(f"verified: the archive has what the log has{aside}")
 
 

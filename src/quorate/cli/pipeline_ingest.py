@@ -1,4 +1,4 @@
-"""``quorate pipeline ingest``: files become records."""
+"""``quorate pipeline ingest``: append the rows of files as records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ingest"]
 
-# Between two looks for new files.
+# Seconds between two looks for new files.
 FOLLOW_S = 1.0
 
 
@@ -37,38 +37,38 @@ FOLLOW_S = 1.0
 @click.argument("log", callback=log_name)
 @click.option(
     "--format", "format_", type=click.Choice(["text", "json", "csv", "parquet"]),
-    help="What the files are: lines, one JSON object a line, CSV with a header, Parquet; else by "
-    "the ends of their names, and other files are left alone. Blank lines are rows of text only.",
+    help="Format of the files: lines, one JSON object a line, CSV with a header, Parquet. Default: "
+    "by the ends of their names; other files are left alone. A blank line is a row in text only.",
 )  # fmt: skip
-@click.option("--value", metavar="COL", help="The column that is the value; else the row as JSON.")
-@click.option("--key", metavar="COL", help="The column that is the key.")
+@click.option("--value", metavar="COL", help="Column for the value. Default: the row as JSON.")
+@click.option("--key", metavar="COL", help="Column for the key. Default: no key.")
 @click.option(
     "--timestamp", metavar="COL",
-    help="The column that is the time: ISO 8601, UTC without a zone, or milliseconds since 1970. "
-    "A row without it makes no record.",
+    help="Column for the time: ISO 8601, UTC without a zone, or milliseconds since 1970. A row "
+    "without a time makes no record.",
 )  # fmt: skip
 @click.option(
     "--schema", metavar="DDL",
-    help='Of CSV: "id long, amount double"; else its columns are text.',
+    help='Types of the columns of CSV: "id long, amount double". Default: text.',
 )  # fmt: skip
 @click.option(
     "--bad", metavar="DIR",
-    help="Where rows go that make no record, as JSON with file and reason; without it one of them "
-    "ends the run.",
+    help="Directory for rows that make no record, as JSON with file and reason; without it such a "
+    "row ends the run.",
 )  # fmt: skip
 @click.option("--follow", is_flag=True, help="Watch SRC for new files until Ctrl-C or SIGTERM.")
 @click.option(
     "--trigger", "every_s", metavar="1s", callback=interval,
-    help="Watch SRC, with a look so often (1s, 5m).",
+    help="Watch SRC, and look for new files at this interval (1s, 5m).",
 )  # fmt: skip
 @click.option(
     "--max-files-per-batch", "files_max", metavar="N", type=WholeNumber(1),
-    help="Take no more files at a time; else about 256 MB of them.",
+    help="Maximum files in one portion. Default: about 256 MB of files.",
 )  # fmt: skip
 @click.option(
     "--checkpoint", metavar="DIR",
-    help="Where it is kept which files were taken; else in .quorate beside or in SRC, if Spark "
-    "runs on this machine.",
+    help="Directory that keeps which files were taken. Default: in .quorate beside or in SRC, if "
+    "Spark runs on this machine.",
 )  # fmt: skip
 @job_options
 def ingest(
@@ -88,16 +88,16 @@ def ingest(
 ) -> None:
     """Append the rows of SRC, a file or a directory of files, to the log LOG.
 
-    Each file is taken once, as a whole: run it again, and only new files are read. Whatever was
-    killed in between, every row is there once. Lines of text are values as they are; a row of JSON,
-    CSV or Parquet is a JSON object.
+    Each file is taken once, as a whole: another run reads only new files. Every row is in the log
+    once, even if a run was killed. A line of text becomes a value as it is; a row of JSON, CSV or
+    Parquet becomes a JSON object.
 
     \b
     quorate pipeline ingest orders.jsonl orders --key id
     quorate pipeline ingest /data/incoming orders --follow
     """
     every_s = every_s if every_s is not None else FOLLOW_S if follow else None
-    # Better now than when Spark has been started.
+    # Checked before Spark is started, which takes long.
     local = local_path(src)
     if local is not None and not local.exists():
         raise InvalidArgument(f"{src} does not exist: SRC is a file or a directory")
@@ -106,7 +106,7 @@ def ingest(
     with options.client.client() as client:
         target = existing_log(client, log)
         with options.session(f"quorate ingest {log}") as spark:
-            # They need PySpark, whose absence the session explains.
+            # These modules need PySpark, whose absence the session explains.
             from quorate.pipeline.ingesting import Columns
             from quorate.pipeline.sources import find_source
 
@@ -126,7 +126,7 @@ def ingest(
 
 
 def _checkpoint(spark: SparkSession, source: Source, log: Log, given: str | None) -> Checkpoint:
-    """Where the files are, so that it is the same for every run."""
+    """The checkpoint of a run: by default where the files are, so that every run finds the same."""
     master = spark.sparkContext.master
     if given is not None:
         location = address("--checkpoint", given, master)
@@ -147,7 +147,7 @@ def _checkpoint(spark: SparkSession, source: Source, log: Log, given: str | None
 
 
 def _beside(path: Path, log: str) -> str:
-    """In a directory, or beside a file. Spark passes over the name when it looks for files."""
+    """A checkpoint in a directory, or beside a file. Spark skips its name in search of files."""
     if path.is_dir():
         folder, name = path, f"ingest-{log}"
     else:

@@ -1,4 +1,4 @@
-"""``quorate pipeline init``: a pipeline to begin with."""
+"""``quorate pipeline init``: write a pipeline to begin with."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _FILE = '''\
 """The pipeline {name}: from the log {source} to the log {sink}.
 
     quorate pipeline run {name}.py --dry-run    shows what it would do
-    quorate pipeline run {name}.py              takes what is new, and ends
-    quorate pipeline run {name}.py --trigger 1s goes on until Ctrl-C
+    quorate pipeline run {name}.py              takes the new records, and ends
+    quorate pipeline run {name}.py --trigger 1s runs until Ctrl-C
 """
 
 from quorate.pipeline import pipeline
@@ -30,22 +30,22 @@ from quorate.pipeline import pipeline
 
 @pipeline(
     source="log:{source}",
-    # What a value is: json or csv with a schema, text, or raw.
+    # The format of a value: json or csv with a schema, text, or raw.
     decode="json",
     schema="id long not null, amount double, currency string",
-    # Conditions in SQL. A record that is not like this goes to the dead letters.
+    # Conditions in SQL. A record that does not meet them goes to the dead letters.
     checks={{"amount is positive": "amount > 0"}},
     # log:NAME, or parquet:DIR for files.
     sink="log:{sink}",
     # The column that becomes the key of a record.
     key="id",
-    # For what cannot be decoded or fails a check. Without it such a record ends the run.
+    # For records that do not decode or fail a check. Without it such a record ends the run.
     dead_letter="log:{dead_letter}",
 )
 def {name}(df):
     """``df`` has the columns of the schema, and ``_source``: log, offset, key, timestamp, headers.
 
-    Whatever Spark can do with a stream may stand here. Rows become JSON objects in the sink, unless
+    Any operation of Spark on a stream may stand here. Rows become JSON objects in the sink, unless
     they have a column ``value``.
     """
     return df.where("currency = 'EUR'").select("id", "amount")
@@ -54,11 +54,11 @@ def {name}(df):
 
 @click.command()
 @click.argument("name")
-@click.option("--source", metavar="LOG", callback=log_name, help="The log to read; else NAME.in.")
-@click.option("--sink", metavar="LOG", callback=log_name, help="The log to write; else NAME.out.")
+@click.option("--source", metavar="LOG", callback=log_name, help="Log to read. Default: NAME.in.")
+@click.option("--sink", metavar="LOG", callback=log_name, help="Log to write. Default: NAME.out.")
 @click.option(
     "--dead-letter", metavar="LOG", callback=log_name,
-    help="The log for records that cannot be used; else NAME.dlq.",
+    help="Log for records that do not decode or fail a check. Default: NAME.dlq.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def init(
@@ -66,8 +66,8 @@ def init(
 ) -> None:
     """Write NAME.py, a pipeline to begin with, into this directory.
 
-    It reads JSON, checks it, passes some of it on, and runs as it stands. A file that is there
-    already is left alone.
+    The pipeline reads JSON, checks it, passes some of it on, and runs as it stands. A file that
+    exists already is left alone.
     """
     if not name.isidentifier() or iskeyword(name):
         raise click.BadParameter(f"{name!r} is no name of a Python function", param_hint="NAME")

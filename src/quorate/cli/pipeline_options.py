@@ -1,4 +1,4 @@
-"""What every command that runs a job of Spark takes, besides where the cluster is."""
+"""Options of every command that runs a Spark job, besides those of a client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["JobOptions", "job_options"]
 
 
 class JobOptions(NamedTuple):
-    """Where the cluster is, and where Spark runs."""
+    """The options of a client, and those that say where Spark runs."""
 
     client: ClientOptions
     master: str | None
@@ -44,7 +44,7 @@ class JobOptions(NamedTuple):
 
     @contextmanager
     def session(self, app: str) -> Iterator[SparkSession]:
-        """Errors of Spark leave it in one line; all of them are shown first if that was asked."""
+        """A Spark session. Its errors leave it in one line; --verbose shows them in full before."""
         if waited := sys.stderr.isatty():
             tell("starting Spark …", end="")
         try:
@@ -74,21 +74,21 @@ _OPTIONS = (
     click.option(
         "--master",
         metavar="URL",
-        help="Where Spark runs: local[4], spark://host:7077, …; else all cores of this machine, "
-        "unless Spark is set up otherwise.",
+        help="Where Spark runs: local[4], spark://host:7077, …. Default: all cores of this "
+        "machine, unless Spark is configured otherwise.",
     ),
     click.option(
         "--conf", "config", metavar="KEY=VALUE", multiple=True, callback=_config,
         help="A setting of Spark; repeatable.",
     ),
     click.option(
-        "--verbose", is_flag=True, help="Show what Spark logs, and its errors as a whole."
+        "--verbose", is_flag=True, help="Show the log lines of Spark, and its errors in full."
     ),
 )  # fmt: skip
 
 
 def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give ``command`` these options and those of a client, as its first argument."""
+    """Give ``command`` these options and those of a client, as its first argument JobOptions."""
 
     @wraps(command)
     def wrapped(

@@ -1,4 +1,4 @@
-"""What a job of Spark says while it runs, and at its end."""
+"""The progress of a Spark job while it runs, and its summary at the end."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 __all__ = ["ProgressLine", "print_summary"]
 
-# Into a file goes a line so often; a terminal has one, which is written anew.
+# Seconds between two lines in a file; a terminal has one line, which is written anew.
 LINE_S = 5.0
 
 
 class ProgressLine(StatusLine):
-    """Shows how far a job is, on the standard error. To be called with each progress."""
+    """Shows the progress of a job on the standard error. To be called with each progress."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self._name = name
         self._watched = sys.stderr.isatty()
         self._next = time.monotonic() + LINE_S
-        # What was told last, but for how fast it went: one who waits has nothing new to say.
+        # The progress that was printed last, without its rate: a job that waits has no news.
         self._told: Progress | None = None
 
     def __call__(self, progress: Progress) -> None:
@@ -57,7 +57,7 @@ def _line(progress: Progress) -> str:
 
 
 def print_summary(facts: Mapping[str, object], *, as_json: bool) -> None:
-    """One screen: a line for each fact that is not None; or one document with all of them."""
+    """Print a line for each fact that is not None; or one document with all facts."""
     if as_json:
         print_json(dict(facts))
         return

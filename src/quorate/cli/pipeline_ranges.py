@@ -1,4 +1,4 @@
-"""Which records, and how often: what several commands of ``quorate pipeline`` take."""
+"""Ranges of records, intervals and sizes, as several commands of ``quorate pipeline`` take them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNITS_BYTES = {"": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 
 
 def interval(_: click.Context, __: click.Parameter, given: str | None) -> float | None:
-    """Seconds."""
+    """An interval, in seconds."""
     if given is None:
         return None
     found = re.fullmatch(r"([0-9]+)(ms|s|m|h)", given)
@@ -38,7 +38,7 @@ def interval(_: click.Context, __: click.Parameter, given: str | None) -> float 
 
 
 def size(_: click.Context, __: click.Parameter, given: str) -> int:
-    """Bytes."""
+    """A size, in bytes."""
     found = re.fullmatch(r"([0-9]+)\s*(|kb|mb|gb)", given.lower())
     if found is None or not int(found[1]):
         raise click.BadParameter(f"{given!r} is not like 64MB or 1GB")
@@ -46,7 +46,8 @@ def size(_: click.Context, __: click.Parameter, given: str) -> int:
 
 
 def range_end(side: str, words: tuple[str, ...] = ("earliest", "latest")) -> Any:
-    """An end of a range, as an option of the source: ``side`` is starting or ending."""
+    """A parser for an end of a range: it gives the option of the Spark source. ``side`` is starting
+    or ending."""
 
     def parsed(_: click.Context, __: click.Parameter, given: str | None) -> dict[str, str]:
         if given is None:
@@ -74,12 +75,12 @@ def _check_time(given: str) -> None:
 
 
 def range_options(cluster: Cluster, log: str, ends: Mapping[str, str]) -> ReadOptions:
-    """A batch of the ends that :func:`range_end` gave."""
+    """The options of a batch read with the ends that :func:`range_end` gave."""
     return parse_read_options({**cluster.options, "log": log, **ends}, streaming=False)
 
 
 def pinned(log: Log, chosen: ReadOptions) -> Span:
-    """The range as it is now. What is wrong with it is said in the words of the options here."""
+    """The range as it is now. An error in it names the options of the command line."""
     try:
         return pin(ClusterLog(log), chosen)
     except (InvalidArgument, OffsetOutOfRange) as error:
@@ -91,7 +92,7 @@ def pinned(log: Log, chosen: ReadOptions) -> Span:
 
 
 def existing_log(client: Client, name: str) -> Log:
-    """A log that a job needs: no job makes one."""
+    """The log of this name, which has to exist: no job makes a log."""
     try:
         return client.log(name)
     except LogNotFound:

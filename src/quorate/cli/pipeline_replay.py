@@ -1,4 +1,4 @@
-"""``quorate pipeline replay``: dead letters go back."""
+"""``quorate pipeline replay``: append dead letters to a log again."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = ["replay"]
 @click.argument("log", metavar="LOG.dlq", callback=log_name)
 @click.option(
     "--to", "target", metavar="LOG", required=True, callback=log_name,
-    help="The log that they go to: the one they came from, or another.",
+    help="Log that the letters go to: the one that they came from, or another.",
 )  # fmt: skip
 @click.option(
     "--where", metavar="SQL",
-    help="Only those for which this holds, such as \"error_code = 'CHECK_FAILED'\". There are key, "
-    "value, offset, timestamp, error_code, error_message, source_log, source_offset, pipeline, "
-    "left_out.",
+    help="Only letters for which this holds, such as \"error_code = 'CHECK_FAILED'\". The columns "
+    "are key, value, offset, timestamp, error_code, error_message, source_log, source_offset, "
+    "pipeline, left_out.",
 )  # fmt: skip
 @job_options
 def replay(options: JobOptions, log: str, target: str, where: str | None) -> None:
     """Append the dead letters of the log LOG.dlq to another log, as they were.
 
-    They have their key, value, headers and time again; what the letter said about the error is
-    left out. The log remembers how far it went, for each --where: run it again, and only new
-    letters are taken, whatever was killed in between. The letters stay where they are.
+    Each record has its key, value, headers and time again, without the description of the error.
+    The target log remembers the last letter for each --where: another run takes only new letters,
+    even if a run was killed. The letters stay in LOG.dlq.
 
     \b
     quorate pipeline replay orders.dlq --to orders
@@ -45,7 +45,7 @@ def replay(options: JobOptions, log: str, target: str, where: str | None) -> Non
     with options.client.client() as client:
         letters, to = existing_log(client, log), existing_log(client, target)
         with options.session(f"quorate replay {log}") as spark:
-            # Needs PySpark, whose absence the session explains.
+            # This module needs PySpark, whose absence the session explains.
             from quorate.pipeline.replaying import replay as append_letters
 
             with ProgressLine(log) as line:

@@ -1,4 +1,4 @@
-"""``quorate pipeline run``: a pipeline's file, carried out."""
+"""``quorate pipeline run``: run the pipeline of a file."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _PLACE = "OFFSET|earliest|latest|@ISO8601"
 
 
 class _Pace(NamedTuple):
-    """How a stream is read."""
+    """The interval and the size of the portions of a stream."""
 
-    # Seconds between two portions; None: take what there is, and end.
+    # Seconds between two portions; None: take the records that are there, and end.
     trigger_s: float | None
-    # Of a portion.
+    # Maximum records in one portion.
     records_max: int | None
 
 
@@ -51,33 +51,34 @@ class _Pace(NamedTuple):
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--dry-run", is_flag=True,
-    help="Check everything, show the plan and some rows of the result; write nothing.",
+    help="Check the pipeline and its logs, show the plan and some rows of the result; write "
+    "nothing.",
 )  # fmt: skip
 @click.option(
     "--trigger", "trigger_s", metavar="1s", callback=interval,
-    help="Go on for ever, with a portion so often (500ms, 1s, 5m); Ctrl-C or SIGTERM ends it. Else "
-    "it takes what is there and ends.",
+    help="Run until Ctrl-C or SIGTERM, with a portion at this interval (500ms, 1s, 5m). Default: "
+    "take the records that are there, and end.",
 )  # fmt: skip
 @click.option(
     "--from", "starting", metavar=_PLACE, callback=range_end("starting"),
-    help="Backfill: only a range, from here on. It is known by its name and range, so it can be "
-    "repeated, and the checkpoint is left alone.",
+    help="Backfill: take only a range, from here on. The pipeline's name and the range identify a "
+    "backfill, so it can be repeated; the checkpoint is left alone.",
 )  # fmt: skip
 @click.option(
     "--to",
     "ending",
     metavar=_PLACE,
     callback=range_end("ending"),
-    help="Backfill: end before this.",
+    help="Backfill: end before this place.",
 )
 @click.option(
     "--checkpoint", metavar="DIR",
-    help="Where it is kept how far the pipeline came; else .quorate/checkpoints/NAME beside FILE, "
-    "if Spark runs on this machine.",
+    help="Directory that keeps how far the pipeline came. Default: .quorate/checkpoints/NAME "
+    "beside FILE, if Spark runs on this machine.",
 )  # fmt: skip
 @click.option(
     "--max-records-per-batch", "records_max", metavar="N", type=WholeNumber(1),
-    help="Take no more records at a time.",
+    help="Maximum records in one portion.",
 )  # fmt: skip
 @job_options
 def run(
@@ -92,24 +93,25 @@ def run(
 ) -> None:
     """Run the pipeline of FILE, a Python file with @pipeline or TOML with SQL.
 
-    It takes what the source has since the last run, writes it exactly once, and ends. Records that
-    cannot be decoded or fail a check go to the dead-letter log. Whatever stops it, run it again.
+    A run takes the new records of the source, writes their results exactly once, and ends. Records
+    that cannot be decoded or fail a check go to the dead-letter log. If a run was stopped or
+    killed, run it again.
 
     \b
-    quorate pipeline init paid               a file to begin with
-    quorate pipeline run paid.py --dry-run   what it would do
-    quorate pipeline run paid.py             what is new
+    quorate pipeline init paid               writes a file to begin with
+    quorate pipeline run paid.py --dry-run   shows the plan
+    quorate pipeline run paid.py             takes the new records
     quorate pipeline run paid.py --from @2026-01-01 --to @2026-02-01
     """
     ends = starting | ending
     if ends and (trigger_s is not None or checkpoint is not None):
         raise click.UsageError("--from and --to have neither --trigger nor --checkpoint")
     prepared = None
-    # Better now than when Spark has been started.
+    # Checked before Spark is started, which takes long.
     with suppress(NeedsSession):
         prepared = _prepared(options, file, ends, checkpoint)
     with options.session(f"quorate pipeline {file.stem}") as spark:
-        # It needs PySpark, whose absence the session explains.
+        # This module needs PySpark, whose absence the session explains.
         from quorate.pipeline.running import Run
 
         pipeline, span = prepared or _prepared(options, file, ends, checkpoint)
@@ -131,7 +133,7 @@ def run(
 def _prepared(
     options: JobOptions, file: Path, ends: Mapping[str, str], checkpoint: str | None
 ) -> tuple[Pipeline, Span]:
-    """The pipeline, and the range of its source; whatever can be wrong with them is said now."""
+    """The pipeline, and the range of its source; every error in them is raised here."""
     check_directory("--checkpoint", checkpoint)
     pipeline = load(file)
     if pipeline.sink.kind == "parquet":
@@ -142,7 +144,7 @@ def _prepared(
 
 
 def _look(options: JobOptions, pipeline: Pipeline, ends: Mapping[str, str]) -> Span:
-    """The range of the source as it is now. All logs have to be there: nobody else makes them."""
+    """The range of the source as it is now. All logs have to exist: no pipeline makes one."""
     chosen = range_options(options.cluster, pipeline.source.name, ends)
     with options.client.client() as client:
         source = existing_log(client, pipeline.source.name)
@@ -190,9 +192,9 @@ def _stream(options: JobOptions, run: Run, kept: Checkpoint, pace: _Pace) -> Non
         },
         as_json=options.as_json,
     )
-    # What was to go on for ever ends like this.
+    # A run with --trigger always ends like this.
     if ended.interrupted and pace.trigger_s is None:
-        tell("what was under way is not written; the next run repeats it")
+        tell("the portion under way is not written; the next run repeats it")
         raise KeyboardInterrupt
 
 
@@ -216,7 +218,7 @@ def _backfill(options: JobOptions, run: Run, span: Span) -> None:
             "read": span.records,
             "written": written.get(str(pipeline.sink), 0),
             "dead_letters": written.get(letters or "", 0),
-            # What an earlier run wrote, in both.
+            # Rows that an earlier run wrote, to the sink and to the dead letters.
             "already": sum(done.written.values()) if done.already else 0,
             "seconds": round(time.monotonic() - began, 1),
         },
@@ -230,7 +232,7 @@ def _backfill(options: JobOptions, run: Run, span: Span) -> None:
 
 
 def _show_plan(options: JobOptions, run: Run, span: Span, kept: Checkpoint | None) -> None:
-    """A backfill has no checkpoint."""
+    """Show the plan of a run; ``kept`` is None for a backfill, which has no checkpoint."""
     pipeline = run.pipeline
     start = span.start
     if kept is not None:

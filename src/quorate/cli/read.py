@@ -1,4 +1,4 @@
-"""``quorate read``: records become lines."""
+"""``quorate read``: print records as lines."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ OFFSET_MAX = (1 << 63) - 1
 SHOWN = 1000
 
 
-# No records before the end is the end; as a number it would be the beginning.
+# -0 is 0 records before the end, so it is the end; as a number it would be the beginning.
 _WORDS: dict[str, Start] = {"earliest": "earliest", "latest": "latest", "-0": "latest"}
 
 
 class _Time(NamedTuple):
-    """Microseconds since 1970."""
+    """A time, in microseconds since 1970."""
 
     us: int
 
@@ -46,7 +46,7 @@ def _start(_: click.Context, __: click.Parameter, given: str) -> Start | _Time:
 
 
 def _microseconds(text: str) -> int:
-    """A time without a zone is UTC: the same everywhere."""
+    """The microseconds since 1970 of a time. Without a zone it is UTC: the same everywhere."""
     when = datetime.fromisoformat(text)
     when = when.replace(tzinfo=UTC) if when.tzinfo is None else when
     since = when - datetime(1970, 1, 1, tzinfo=UTC)
@@ -66,12 +66,12 @@ def _microseconds(text: str) -> int:
     "stop",
     metavar="OFFSET",
     type=WholeNumber(0, OFFSET_MAX),
-    help="Where to end: before it.",
+    help="End before this offset.",
 )
 @click.option(
     "-n", "most", metavar="N", type=WholeNumber(0, OFFSET_MAX), help="Read N records at most."
 )
-@click.option("--follow", is_flag=True, help="Wait at the end for more, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Wait at the end for more records, until Ctrl-C.")
 @client_options
 def read(
     options: ClientOptions,
@@ -83,16 +83,16 @@ def read(
 ) -> None:
     """Print the records of the log NAME, one value a line.
 
-    Everything that was acknowledged before is there. Without --follow it ends at the end that the
-    log had at the beginning. With --json a line has offset, timestamp_us, key, value and headers;
-    bytes that are not UTF-8 are {"base64": "…"}.
+    Every record that was acknowledged before the command began is printed. Without --follow it
+    stops where the log ended when it began. With --json a line has offset, timestamp_us, key, value
+    and headers; bytes that are not UTF-8 are {"base64": "…"}.
     """
     with options.client() as client:
         log = client.log(name)
         if isinstance(start, _Time):
             start = log.offset_at(start.us)
         if follow:
-            # To be interrupted is how it ends.
+            # Ctrl-C is the usual end of --follow.
             with suppress(KeyboardInterrupt):
                 _print(options, log, start, stop, most, follow=True)
         else:
@@ -117,7 +117,7 @@ def _print(
                 if number % SHOWN == 0:
                     counter.show(number)
     finally:
-        # An error is the last line, so nothing may be left for later.
+        # An error is the last line of the output, so all records are written before it.
         print_bytes(b"", flush=True)
 
 

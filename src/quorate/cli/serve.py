@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
-# A disk that hangs holds up a thread, and a thread holds up the end of the process.
+# Seconds until the process is ended: a disk that hangs holds up a thread, and a thread holds up the
+# end of the process.
 STOP_S = 9.0
 HALT_S = 2.0
 STDIN = 0
@@ -39,7 +40,7 @@ SWITCH_INTERVAL_S = 0.0002
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Every key of NODE.toml is an option, too."""
+    """Give ``command`` an option for every key of NODE.toml."""
     for key in reversed(KEYS):
         command = click.option(
             key.flag, key.flag.strip("-").replace("-", "_"), metavar="VALUE", help=key.meaning
@@ -50,14 +51,14 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @click.argument("file", metavar="NODE.toml", type=click.Path(dir_okay=False, path_type=Path))
 @_options
-@click.option("--parent", type=int, hidden=True, help="End when this process does.")
+@click.option("--parent", type=int, hidden=True, help="End when this process ends.")
 def serve(file: Path, parent: int | None, **given: str | None) -> None:
     """Run one node, as NODE.toml says.
 
     Every key of the file is also an option and a variable: [node] listen is --node-listen and
     QUORATE_NODE_LISTEN. An option wins over the variable, which wins over the file.
 
-    SIGTERM and Ctrl-C stop the node in good order. What happens is told on the standard error.
+    SIGTERM and Ctrl-C stop the node in good order. Its log lines go to the standard error.
     """
     if parent is not None:
         _end_with(parent)
@@ -95,7 +96,8 @@ async def _serve(settings: Settings, parent: int | None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     if parent is not None:
-        # Where the kernel does not tell, the pipe that our parent holds does: it closes.
+        # Where the kernel does not report the end of the parent, the pipe that it holds does: it
+        # closes.
         loop.add_reader(STDIN, stop)
     try:
         await node.run(_settle_process)
@@ -107,31 +109,31 @@ async def _serve(settings: Settings, parent: int | None) -> None:
 
 
 def _settle_process() -> None:
-    """Tune the interpreter for what comes: all that is loaded now stays."""
-    # The writer threads must get it soon after their disk is done.
+    """Tune the interpreter for a running node: all objects that are loaded now stay."""
+    # A writer thread must get the interpreter soon after its disk is done.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # No collection needs to look at what is here now.
+    # No garbage collection needs to look at these objects.
     gc.collect()
     gc.freeze()
 
 
 def _open_many_files() -> None:
-    """As many as the system allows: what a shell sets is meant for smaller programs."""
+    """Allow as many open files as the system does: the limit of a shell is for smaller programs."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # some systems have a limit that they do not tell
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _end_within(seconds: float) -> None:
-    """However long a disk hangs."""
+    """End the process in ``seconds``, however long a disk hangs."""
     timer = threading.Timer(seconds, os._exit, [1])
     timer.daemon = True
     timer.start()
 
 
 def _end_with(parent: int) -> None:
-    """Whatever ends our parent ends us, too: nobody else would."""
+    """Let the kernel end this process with its parent: no other process would."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before we asked
+        if os.getppid() != parent:  # the parent ended before the kernel was asked
             sys.exit(1)

@@ -1,4 +1,4 @@
-"""``quorate status``: how the cluster is."""
+"""``quorate status``: the state of the nodes, logs and replicas of a cluster."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ NUMBERS = ("TERM", "FIRST", "END", "COMMITTED")
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Show it every second, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Show the status every second, until Ctrl-C.")
 @client_options
 def status(options: ClientOptions, watch: bool) -> None:
     """Show nodes, logs and replicas, as far as the nodes that answer know.
 
-    One node that answers is enough, also without a leader.
+    One node that answers is enough, even without a leader.
     """
     with options.client() as client:
         if not watch:
             _show(options, client.status())
             return
-        # To be interrupted is how it ends.
+        # Ctrl-C is the usual end of --watch.
         with suppress(KeyboardInterrupt):
             while True:
                 _look(options, client)
@@ -46,7 +46,7 @@ def status(options: ClientOptions, watch: bool) -> None:
 
 
 def _look(options: ClientOptions, client: Client) -> None:
-    """A cluster that is away for a moment is watched until it is back."""
+    """Print the status, or the error: a cluster that is away is watched until it is back."""
     try:
         found = client.status()
     except QuorateError as error:
@@ -80,7 +80,7 @@ def _show(options: ClientOptions, found: ClusterStatus) -> None:
 
 
 def halted_lines(logs: Iterable[LogSummary]) -> Iterator[str]:
-    """One for each replica that its node stopped: why."""
+    """A line for each replica that its node stopped, with the reason."""
     for log in logs:
         for one in log["replicas"]:
             if one["halted"]:
@@ -93,7 +93,7 @@ def _yes(up: bool) -> str:
 
 
 def _disk(node: NodeSummary) -> str:
-    """How much of it is in use."""
+    """The share of the node's disk that is in use."""
     used = node["disk_used"]
     if used is None:
         return "-"

@@ -1,4 +1,4 @@
-"""``quorate verify``: is every byte of a data directory what was written?"""
+"""``quorate verify``: check that every byte of a data directory is as it was written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_directory", "verify"]
 
-# Less is done before anybody could read a progress bar.
+# Fewer bytes are checked before a user could read a progress bar.
 PROGRESS_BYTES = 64 << 20
 
 
@@ -43,9 +43,9 @@ PROGRESS_BYTES = 64 << 20
 def verify(directories: tuple[Path, ...], as_json: bool) -> None:
     """Check the data directories of stopped nodes, byte by byte.
 
-    Each DIR is a node's data directory. Nothing in it is changed. The command fails if a byte of
-    any file is not what was written there. After a crash, what nothing proves to have been durable
-    is a warning.
+    Each DIR is a node's data directory. No file in it is changed. The command fails if a byte of
+    any file is not as it was written. After a crash, damage to data that no file proves to have
+    been durable is only a warning.
 
     With several directories, their logs are also compared, up to the last entry that each of them
     proves committed.
@@ -64,7 +64,10 @@ def verify(directories: tuple[Path, ...], as_json: bool) -> None:
 
 
 def check_directory(path: Path) -> None:
-    """Raises WrongDirectory, with the right ones if they are in it, as after ``quorate dev``."""
+    """Raise WrongDirectory unless ``path`` is a data directory.
+
+    The error names the data directories inside, as ``quorate dev`` makes them.
+    """
     if _is_data(path):
         return
     inside = sorted(one.name for one in path.iterdir() if one.is_dir() and _is_data(one))
@@ -78,7 +81,7 @@ def _is_data(path: Path) -> bool:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar for somebody who watches and has to wait."""
+    """A progress bar for a user at a terminal who has to wait."""
     if not sys.stderr.isatty() or total < PROGRESS_BYTES:
         yield lambda _: None
         return
@@ -140,7 +143,7 @@ def _damage_lines(indent: str, damage: list[Damage], warnings: list[Damage]) -> 
 
 
 def _named(name: str | None, incarnation: int) -> str:
-    """The manifest knows what it is called; the directory, which life of the name it is."""
+    """The name of a log, as the manifest has it, and its incarnation, which names its directory."""
     return log_name(incarnation) if name is None else f"{name} {log_name(incarnation)}"
 
 
@@ -162,7 +165,7 @@ def _range(first: int, last: int, one: str = "") -> str:
 
 
 def _summary(report: Report) -> str:
-    """What the error says: how much is wrong, and what to do about it."""
+    """The message of the error: how many places are damaged, and how many logs differ."""
     parts = []
     damaged = [str(one.path) for one in report.directories if not one.whole]
     if damaged:
@@ -200,7 +203,7 @@ def _directory_document(directory: DirectoryReport) -> Document:
 
 
 def _log_document(log: LogReport, name: str | None) -> Document:
-    """``name`` is null if no manifest says it."""
+    """The document of a log: ``name`` is null if no manifest has it."""
     return {
         "name": name,
         "incarnation": log_name(log.incarnation),
@@ -221,7 +224,7 @@ def _log_document(log: LogReport, name: str | None) -> Document:
 
 
 def _agreement_document(one: Agreement, name: str | None) -> Document:
-    """``difference`` is null if the copies are the same."""
+    """The document of a comparison: ``difference`` is null if the copies are the same."""
     difference = None
     if one.positions:
         difference = [

@@ -1,7 +1,7 @@
-"""Loads of appends, and what is counted while one runs.
+"""Loads of appends, and the counts that are taken while one runs.
 
-A load is closed: so many appends are under way, and each that ends makes place for the next. The
-shapes are the same for every system that is measured.
+A load is closed: a fixed number of appends is under way, and each that ends makes place for the
+next. The shapes are the same for every system that is measured.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["WARM_UP_S", "WORKLOADS", "Tally", "Workload"]
 
-# The first answers pay for connections and cold caches.
+# Seconds before the measurement: the first answers pay for connections and cold caches.
 WARM_UP_S = 0.5
 
 
 class Workload(NamedTuple):
-    """Appends of the same shape."""
+    """A load of appends of the same shape."""
 
     name: str
     value_bytes: int
@@ -32,7 +32,7 @@ class Workload(NamedTuple):
     connections: int = 1
 
     def values(self) -> list[bytes]:
-        """Of one append. Random, so that nothing on the way can make them smaller."""
+        """The values of one append, random so that no part of the way can compress them."""
         return [os.urandom(self.value_bytes) for _ in range(self.records)]
 
 
@@ -49,11 +49,11 @@ WORKLOADS = {
 
 
 class Tally:
-    """What was acknowledged, and how long each append took, between two moments."""
+    """Counts of acknowledged records, and the duration of each append, between two moments."""
 
     def __init__(self, seconds: float, warm_up: float = WARM_UP_S) -> None:
         self.seconds = seconds
-        # Appends that end before or after are counted as done, and measured by nobody.
+        # Appends that end before ``start`` or after ``stop`` are counted as done, and not measured.
         self.start = perf_counter() + warm_up
         self.stop = self.start + seconds
         # Records acknowledged at any time, and between the two moments.
@@ -64,7 +64,7 @@ class Tally:
         self.errors = 0
 
     def acked(self, began: float, now: float, records: int, appends: int = 1) -> None:
-        """``appends`` that were sent together, of ``records`` each, were answered together."""
+        """Count ``appends`` of ``records`` each that were sent together and answered together."""
         self.done += records * appends
         if self.start <= now < self.stop:
             self.records += records * appends
@@ -78,7 +78,7 @@ class Tally:
         return self.records / self.seconds
 
     def quantiles(self, shares: Sequence[float]) -> list[float | None]:
-        """Seconds within which such a share of the appends was answered; None if none was."""
+        """The seconds within which each share of the appends was answered; None if none was."""
         taken = sorted(self.latencies)
         if not taken:
             return [None] * len(shares)
