@@ -1,4 +1,4 @@
-"""What ``quorate demo`` runs: a shop's orders through real nodes and real Spark jobs, with kills.
+"""The story of ``quorate demo``: a shop's orders go through real nodes and Spark jobs, with kills.
 
-Every order is made from its number alone, so what has to come out is known to the record.
+Every order is made from its number alone, so the expected result is known to the record.
 """

@@ -1,4 +1,4 @@
-"""Lines over time, drawn as SVG by hand. Colours are the page's: each line names its class."""
+"""Charts of lines over time as SVG. The page has the colours: each line names its class."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Line", "Mark", "chart"]
 LEFT = 52.0
 RIGHT = 14.0
 BOTTOM = 26.0
-# Above the drawing: the labels of the marks, a row for each that would run into another.
+# Pixels above the drawing, and of a row of labels: labels that would overlap get rows of their own.
 TOP = 12.0
 ROW = 17.0
-# About how wide a letter of a label is.
+# Approximate width of a letter of a label, in pixels.
 LETTER = 6.3
 TICKS_Y = 4
 # Pixels that a label below the drawing needs.
@@ -26,14 +26,14 @@ TICK_WIDTH = 64.0
 
 class Line(NamedTuple):
     name: str
-    # Of the page's styles.
+    # A class of the page's style sheet.
     style: str
     # Seconds and values, in order; None leaves a gap.
     points: Sequence[tuple[float, float | None]]
 
 
 class Mark(NamedTuple):
-    """A moment to be seen."""
+    """A moment that the chart marks, with its label."""
 
     at: float
     label: str
@@ -42,7 +42,7 @@ class Mark(NamedTuple):
 def chart(
     title: str, lines: Sequence[Line], marks: Sequence[Mark], *, width: int, height: int
 ) -> str:
-    """A drawing of so many pixels; the page may scale it."""
+    """The SVG of a drawing of ``width`` by ``height`` pixels; the page may scale it."""
     rows = _rows(marks, lines, width)
     top = TOP + ROW * (max(rows, default=-1) + 1)
     frame = _Frame(lines, width, height, top)
@@ -51,7 +51,7 @@ def chart(
         *frame.axes(),
         *(text for line in lines for text in frame.line(line)),
         *(frame.moment(mark, row) for mark, row in zip(marks, rows, strict=True)),
-        # Over the lines of all of them.
+        # Labels are drawn over the lines of all marks.
         *(frame.label(mark, row) for mark, row in zip(marks, rows, strict=True)),
         "</svg>",
     ]
@@ -59,7 +59,7 @@ def chart(
 
 
 class _Frame:
-    """Where seconds and values are on the drawing."""
+    """The places of seconds and values on the drawing."""
 
     def __init__(self, lines: Sequence[Line], width: int, height: int, top: float) -> None:
         self._right = width - RIGHT
@@ -107,7 +107,7 @@ class _Frame:
 
 
 def _rows(marks: Sequence[Mark], lines: Sequence[Line], width: int) -> list[int]:
-    """The lowest row for each label in which it runs into no other."""
+    """The first row for each label in which it overlaps no other."""
     seconds = _seconds(lines)
     ends: list[float] = []
     rows = []
@@ -125,7 +125,7 @@ def _y(row: int) -> float:
 
 
 def _begin(x: float, label: str, right: float) -> float:
-    """Centred above its moment, and never out of the drawing."""
+    """The left edge of a label: centred above its moment, and inside the drawing."""
     length = LETTER * len(label)
     return max(0.0, min(x - length / 2, right - length))
 
@@ -137,7 +137,7 @@ def _seconds(lines: Sequence[Line]) -> float:
 def _runs(
     points: Sequence[tuple[float, float | None]],
 ) -> Iterator[list[tuple[float, float]]]:
-    """The parts of a line without gaps; what stays the same for long is two points."""
+    """The parts of a line without gaps; a value that stays the same for long is two points."""
     run: list[tuple[float, float]] = []
     for at, value in points:
         if value is None:
@@ -153,7 +153,7 @@ def _runs(
 
 
 def _nice(least: float) -> float:
-    """The smallest 1, 2 or 5 with zeros that is not below; at least 1."""
+    """The smallest 1, 2 or 5 with zeros that is not below ``least``; at least 1."""
     if least <= 1:
         return 1.0
     power = 10.0 ** math.floor(math.log10(least))

@@ -1,4 +1,4 @@
-"""What is in a log, counted order by order with the plain client: Spark does not judge itself."""
+"""Counts of the orders in a log, read with the ordinary client: Spark does not judge itself."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Tally", "count_letters", "count_paid"]
 
-# More often than this is not told apart.
+# The count of one order stops here: it has to fit into a byte.
 SEEN_MAX = 255
 
 
 class Tally(NamedTuple):
-    """The log of a sink, against what has to be in it."""
+    """The contents of the log of a sink, compared with the expected orders."""
 
     records: int
     # Orders that have to be there and are not.
@@ -35,7 +35,7 @@ class _Paid(msgspec.Struct):
 
 
 def count_paid(log: Log, orders: int) -> Tally:
-    """``orders`` is how many there are; which of them are paid is known."""
+    """Count the log of a sink. There are ``orders`` in all; which of them are paid is known."""
     decode = msgspec.json.Decoder(_Paid).decode
     seen = bytearray(orders)
     records = strangers = 0

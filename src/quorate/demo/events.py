@@ -10,34 +10,34 @@ __all__ = ["Expected", "Fate", "expected", "fate", "order", "orders"]
 SHOPS = ("north", "south", "east", "west", "web")
 # Of ten orders: seven, two and one.
 CURRENCIES = ("EUR", "EUR", "EUR", "EUR", "EUR", "EUR", "EUR", "USD", "USD", "GBP")
-# Of a thousand orders three have something wrong, each something else.
+# Of a thousand orders three are faulty, each in another way.
 PERIOD = 1000
 CUT_OFF = 137
 NO_NUMBER = 411
 NEGATIVE = 733
 CENTS_MIN = 100
-# Has no divisor in common with the step, so that amounts do not repeat for long.
+# The span has no divisor in common with the step, so that amounts do not repeat for long.
 CENTS_SPAN = 49_900
 CENTS_STEP = 7919
 
 
 class Fate(NamedTuple):
-    """What has to become of one order."""
+    """The expected result of one order."""
 
-    # DECODE_FAILED or CHECK_FAILED if it is a dead letter.
+    # DECODE_FAILED or CHECK_FAILED if the order is to be a dead letter.
     error: str | None
-    # Whether it is to be in the log of paid orders.
+    # Whether the order is to be in the log of paid orders.
     paid: bool
 
 
 class Expected(NamedTuple):
-    """What has to come of the first so many orders."""
+    """The expected results of the first ``orders`` orders."""
 
     orders: int
     paid: int
     # Dead letters by their code.
     letters: dict[str, int]
-    # What was paid in each shop: how many orders, and how much.
+    # By shop: the number of paid orders, and the sum of their amounts.
     counts: dict[str, int]
     cents: dict[str, int]
 
@@ -58,7 +58,7 @@ def order(number: int) -> bytes:
 
 
 def orders(first: int, end: int) -> list[bytes]:
-    """The records from one number up to another."""
+    """The records of the orders from ``first`` to before ``end``."""
     return [order(number) for number in range(first, end)]
 
 
@@ -96,5 +96,5 @@ def _fate(kind: int) -> Fate:
     return Fate(None, paid=CURRENCIES[kind % 10] == "EUR")
 
 
-# Currency, shop and fault come again after a thousand orders; only amounts go on.
+# Currency, shop and fault repeat after a thousand orders; only amounts go on.
 _FATES = [_fate(kind) for kind in range(PERIOD)]

@@ -1,4 +1,4 @@
-"""What a run of the demo found: as values while it runs, as a document for reports and programs."""
+"""The results of a run of the demo: values while it runs, a document for reports and programs."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ class Step(NamedTuple):
 
 
 class Kill(NamedTuple):
-    """When somebody was killed, in seconds since the queries were started."""
+    """The kill of a process, in seconds since the queries were started."""
 
     at: float
     what: str
 
 
 class Sample(NamedTuple):
-    """How everybody was at one moment."""
+    """The progress of the sinks and the lags of the nodes at one moment."""
 
     # Seconds since the queries were started.
     at: float
-    # Up to which order each sink is done, by its name.
+    # The number of orders that each sink has done, by its name.
     read: dict[str, int]
     # Committed entries that a node's replicas lack; None while it is down.
     lags: dict[str, int | None]
 
 
 class Check(NamedTuple):
-    """Something that was known beforehand, and what was found."""
+    """A number or text that was known beforehand, and the one that was found."""
 
     what: str
     expected: int | str
@@ -59,30 +59,30 @@ class Check(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """All that is known at the end. Filled step by step."""
+    """The results of a run, filled step by step."""
 
     orders: int = 0
     steps: list[Step] = field(default_factory=list)
     kills: list[Kill] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
-    # What is in the log of each sink, by its name.
+    # The contents of the log of each sink, by its name.
     tallies: dict[str, Tally] = field(default_factory=dict)
-    # How many dead letters there are, records in the archive, and replicas with the same logs.
+    # The number of dead letters, of records in the archive, and of replicas with the same logs.
     letters: int = 0
     archived: int = 0
     replicas: int = 0
-    # From the kill of the leader to the first append that its successor acknowledged.
+    # Milliseconds from the kill of the leader to the first append that its successor acknowledged.
     failover_ms: int = 0
     seconds: float = 0.0
-    # Of the machine and what ran on it.
+    # Versions of the software, and the cores of the machine.
     versions: dict[str, str] = field(default_factory=dict)
 
     def check(self, what: str, expected: int | str, found: int | str) -> None:
         self.checks.append(Check(what, expected, found))
 
     def differences(self) -> list[str]:
-        """What is not as it was known to be."""
+        """A text for each check whose expected and found values differ."""
         return [
             f"{check.what}: expected {check.expected}, found {check.found}"
             for check in self.checks

@@ -1,7 +1,7 @@
 """A Spark job as processes of one session: Python, its Java, and the workers of both.
 
-A driver that dies takes none of them along at once, so a kill that is to look like a lost machine
-has to find them all. The kernel knows them by the session that they were born in.
+A driver that dies does not end the others at once, so a kill that is to look like a lost machine
+has to find all processes. The kernel knows them by the session that they were started in.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["Job"]
 
 LOOK_S = 0.02
-# Whoever is killed is gone in far less.
+# Seconds until a kill counts as failed: a process that is killed is gone in far less.
 GONE_S = 20.0
 
 
 class Job:
-    """``python -m COMMAND…`` that ends with this process, in a session of its own."""
+    """A run of ``python -m COMMAND…`` that ends with this process, in a session of its own."""
 
     def __init__(self, name: str, command: Sequence[str], place: Path) -> None:
-        """What it says is in ``place``; so is whatever it and its Java keep for the moment."""
+        """``place`` gets the output of the job, and the temporary files of Python and Java."""
         self.name = name
         self._out = place / f"{name}.out"
         self._log = place / f"{name}.log"
@@ -41,9 +41,9 @@ class Job:
             **os.environ,
             "TMPDIR": str(scratch),
             "SPARK_LOCAL_DIRS": str(scratch),
-            # What a killed Java leaves goes with the rest.
+            # Files that a killed Java leaves are removed with the directory.
             "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={scratch}",
-            # Nobody else is to reach it, and nobody looks at its pages.
+            # No other machine is to reach Spark, and no user looks at its pages.
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell",
         }
@@ -61,16 +61,16 @@ class Job:
 
     @property
     def status(self) -> int | None:
-        """None while it runs."""
+        """The exit status of the job; None while it runs."""
         return self._process.poll()
 
     @property
     def said(self) -> str:
-        """Its standard output."""
+        """The standard output of the job."""
         return self._out.read_text(encoding="utf-8", errors="replace")
 
     def failure(self) -> DemoFailed:
-        """With its last words."""
+        """An error with the last line that the job logged."""
         lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
         words = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
         return DemoFailed(f"{self.name} ended with status {self.status}: {words}")
@@ -78,16 +78,16 @@ class Job:
     # -- what is done to it --------------------------------------------------------------------
 
     def freeze(self) -> None:
-        """Let all of it stand still, so that what it has done can be looked at."""
+        """Stop all processes of the job, so that its work can be looked at."""
         self._signal(signal.SIGSTOP)
-        # Whoever was born meanwhile.
+        # Stop the processes that were started meanwhile.
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """``kill -9`` of the driver, its Java and all their workers. Nobody is left."""
+        """``kill -9`` the driver, its Java and all their workers, and wait until they are gone."""
         deadline = time.monotonic() + GONE_S
         while self._signal(signal.SIGKILL):
             self._process.poll()
@@ -97,7 +97,7 @@ class Job:
         self._process.wait()
 
     def _signal(self, number: signal.Signals) -> int:
-        """To how many."""
+        """Send a signal to all processes of the job, and return their number."""
         members = self._members()
         for pid in members:
             with suppress(ProcessLookupError):
@@ -105,12 +105,12 @@ class Job:
         return len(members)
 
     def _members(self) -> list[int]:
-        """Processes of the session that do anything yet."""
+        """The processes of the session that have not ended."""
         found = []
         for path in Path("/proc").glob("[0-9]*/stat"):
             try:
                 text = path.read_text(encoding="utf-8", errors="replace")
-            except OSError:  # it has ended
+            except OSError:  # the process has ended
                 continue
             state, _, __, session = text.rpartition(")")[2].split()[:4]
             if int(session) == self._process.pid and state not in "ZX":

@@ -1,7 +1,7 @@
 """``python -m quorate.demo.leash PARENT COMMAND…``: become a command that ends with its parent.
 
-A demo that is killed cannot end what it started. So the kernel does: what it is told here holds
-also for the command that takes the place of this process.
+A demo that is killed cannot end the processes that it started. So the kernel does: the death signal
+that is set here holds also for the command that takes the place of this process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PR_SET_PDEATHSIG = 1
 
 def main(parent: int, *command: str) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before we asked
+    if os.getppid() != parent:  # the parent ended before the kernel was asked
         sys.exit(1)
     os.execv(command[0], command)
 

@@ -1,8 +1,8 @@
-"""The same orders through a sink as one writes it by hand, to be killed beside the real one.
+"""The same orders through a hand-written sink, to be killed beside the real one.
 
 ``python -m quorate.demo.naive ENDPOINTS SOURCE TARGET CHECKPOINT RECORDS``: a Spark job that
 decodes and filters as the pipeline does, and appends each partition with the ordinary client.
-Nothing in it is wrong, and it loses nothing. But whatever Spark repeats it appends again.
+It has no error, and it loses no order. But it appends again the rows that Spark repeats.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BATCH = 1000
 
 
 def append(rows: Iterable[Row], endpoints: str, target: str) -> None:
-    """All rows of a partition, batch by batch."""
+    """Append all rows of a partition, batch by batch."""
     values = (row.value.encode() for row in rows)
     with Client(endpoints) as client:
         log = client.log(target)

@@ -1,6 +1,6 @@
 """The demo's pipeline, as a user would write it: orders that were paid in euros.
 
-``quorate pipeline run`` runs it. Whatever is no order goes to the log of dead letters.
+``quorate pipeline run`` runs it. A record that is no order goes to the log of dead letters.
 """
 
 from __future__ import annotations

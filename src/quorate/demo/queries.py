@@ -1,7 +1,7 @@
-"""A streaming query under observation: how far it is, and how to kill it inside a batch for sure.
+"""A streaming query under observation: its progress, and a way to kill it inside a batch for sure.
 
-Its checkpoint says how far it is: Spark writes down the range of a batch before it runs it, and
-that it is done after its sink said so. Between the two a batch is open, and will be repeated.
+The checkpoint shows the progress: Spark writes down the range of a batch before the batch runs, and
+its commit after the sink has returned. Between the two a batch is open, and will be repeated.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FAILURES_MAX = 2
 
 
 class Caught(NamedTuple):
-    """What an open batch had done when its driver was killed."""
+    """An open batch whose driver was killed, and the work that it had done."""
 
     batch: int
-    # By what its work is measured: more of it than when the batch was first seen open.
+    # The work done, in the unit of :class:`Trap`, since the batch was first seen open.
     grown: int
 
 
@@ -42,7 +42,7 @@ class Query:
         self._place = place
         self._source = source
         self._job: Job | None = None
-        # Why it ended by itself, each time that it did.
+        # The reason for each time that the query ended by itself.
         self.failures: list[str] = []
 
     def start(self) -> None:
@@ -59,10 +59,10 @@ class Query:
             self._job.kill()
 
     def ended(self) -> bool:
-        """Whether it has done all that there was.
+        """True if the query has processed all records.
 
-        One that failed is started again, as anybody's supervisor does: on a busy machine Spark may
-        give up a worker that is slow to start. Raises if it fails too often.
+        A query that failed is started again, as a supervisor does: on a busy machine Spark may give
+        up a worker that is slow to start. Raises if the query fails too often.
         """
         status = self.job.status
         if status is None or status == 0:
@@ -78,18 +78,18 @@ class Query:
 
     @property
     def committed(self) -> int:
-        """The last batch that is done; -1 if none is."""
+        """The number of the last batch that is done; -1 if none is."""
         return self._newest("commits")
 
     @property
     def open_batch(self) -> int | None:
-        """The batch that is under way."""
+        """The number of the batch that is under way; None if none is."""
         committed, planned = self.committed, self._newest("offsets")
         return planned if planned > committed else None
 
     @property
     def read(self) -> int:
-        """Up to which record of the source it is done."""
+        """The offset of the source up to which the query is done."""
         committed = self.committed
         if committed < 0:
             return 0
@@ -106,21 +106,21 @@ class Query:
 
 
 class Trap:
-    """Kills a query, all of it, while a batch is open that has done something already."""
+    """Kills all processes of a query while a batch is open that has done some work already."""
 
     def __init__(self, query: Query, work: Callable[[], int]) -> None:
-        """``work`` rises with what a batch does."""
+        """``work`` measures the work of a batch: its number rises while the batch works."""
         self._query = query
         self._work = work
-        # The open batch, and what was done when it was first seen.
+        # The open batch, and the work that was done when the batch was first seen.
         self._batch: int | None = None
         self._before = 0
 
     def look(self) -> Caught | None:
-        """Kill it if this is the moment.
+        """Kill the query if its open batch has done some work.
 
-        To be certain, it is looked at while everything stands still: if the batch has ended, the
-        query goes on, and the next one is tried.
+        To be certain, the batch is looked at while all processes are stopped: if it has ended, the
+        query goes on, and the next batch is tried.
         """
         query = self._query
         if query.ended():

@@ -1,6 +1,6 @@
-"""The end of the story: what is in the logs, in the archive and on the disks, against what must be.
+"""The end of the story: logs, archive and disks are compared with the expected results.
 
-Every number is known beforehand. What differs is noted, not raised: all of it is to be seen.
+Every number is known beforehand. A difference is noted, not raised: the report shows all of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def count(stage: Stage, cluster: Cluster, want: Expected) -> None:
         findings.check("duplicates of quorate", 0, ours.duplicates)
         findings.check("records that are no paid orders", 0, ours.strangers + naive.strangers)
         findings.check("lost by the naive sink", 0, naive.lost)
-        # A kill that fell between two batches would prove nothing.
+        # Without duplicates the kill fell between two batches, and would be no proof.
         shown = "some" if naive.duplicates else "none"
         findings.check("duplicates of the naive sink", "some", shown)
         letters = count_letters(client.log(LETTERS))

@@ -1,4 +1,4 @@
-"""One page of HTML about a run, from its document. It needs nothing but itself to be looked at."""
+"""One page of HTML about a run, made from its document. The page loads no other file."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["render"]
 
 STYLE = Path(__file__).with_name("report.css")
-# On a desk and on a phone: letters of a drawing that is only scaled could not be read there.
+# Pixels of a drawing on a desk and on a phone, where scaled letters would be too small to read.
 SIZES = (("wide", 1000, 300), ("narrow", 380, 260))
 
 _LAG_NOTE = "Committed entries that a node does not have yet. No line: the node is down."
 
 
 def render(document: dict[str, Any]) -> str:
-    """The page. The same document gives the same page."""
+    """The page as HTML. The same document gives the same page."""
     samples = [Sample(**sample) for sample in document["samples"]]
     marks = [Mark(kill["at"], f"kill -9 {kill['what']}") for kill in document["kills"]]
     parts = [
@@ -91,7 +91,7 @@ def _figures(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _rates(samples: Sequence[Sample]) -> list[Line]:
-    # On a slow machine batches are rare: what is shown of it is smoothed as much.
+    # On a slow machine batches are rare: the rate is smoothed over a longer time, 1/40 of the run.
     over_s = max(RATE_S, samples[-1].at / 40) if samples else RATE_S
     lines = []
     for name in (QUORATE, NAIVE):

@@ -1,4 +1,4 @@
-"""Where the story is told: its logs, its steps, and how it waits."""
+"""The stage of the story: its logs, its steps, and the waits between them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LETTERS", "MASTER", "NAIVE_LOG", "ORDERS", "PAID", "Stage", "Teller"]
 
-# The logs; the pipeline's file names the first three, too.
+# The names of the logs; the pipeline's file names the first three, too.
 ORDERS = "orders"
 PAID = "paid"
 LETTERS = "orders.dlq"
@@ -24,34 +24,34 @@ NAIVE_LOG = "paid.naive"
 # Two cores, and a task may fail as often as on any cluster.
 MASTER = "local[2,4]"
 LOOK_S = 0.05
-# Longer than anything takes on the slowest machine.
+# Seconds that a step may take: longer than any step on the slowest machine.
 PATIENCE_S = 3600.0
 
 
 class Teller(Protocol):
-    """Who is told how far the story is."""
+    """Shows the progress of the story to the user."""
 
     def live(self, text: str) -> None:
-        """What is going on, until the next word."""
+        """Show the progress inside a step, until the next text."""
 
     def done(self, step: Step) -> None: ...
 
 
 class _Detail:
-    """What a step found out, told when it is over."""
+    """The result of a step as a text, shown when the step is over."""
 
     text = ""
 
 
 class Stage:
-    """What all steps share."""
+    """The directory, the findings and the processes that all steps share."""
 
     def __init__(self, place: Path, findings: Findings, teller: Teller) -> None:
         # A directory that is the story's own.
         self.place = place
         self.findings = findings
         self.live = teller.live
-        # Ends all that was started, in reverse.
+        # Ends all processes that were started, in reverse.
         self.stack = ExitStack()
         self._teller = teller
 
@@ -73,17 +73,17 @@ class Stage:
         told: Callable[[], str] | None = None,
         look_s: float = LOOK_S,
     ) -> None:
-        """Wait for ``condition``, with a word about how it goes."""
+        """Wait for ``condition``; ``told`` gives the progress that is shown meanwhile."""
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             if time.monotonic() > deadline:
-                raise DemoFailed(f"it did not come in {PATIENCE_S:g} s that {what}")
+                raise DemoFailed(f"waited {PATIENCE_S:g} s in vain until {what}")
             if told is not None:
                 self.live(told())
             time.sleep(look_s)
 
     def run(self, job: Job) -> str:
-        """A job to its end; what it printed."""
+        """Wait for the end of a job, and return its standard output."""
         self.stack.callback(job.kill)
         self.until(lambda: job.status is not None, f"{job.name} has ended")
         if job.status != 0:

@@ -1,4 +1,4 @@
-"""The demo, step by step: real nodes, real Spark, two kills, and everything counted at the end."""
+"""The demo, step by step: real nodes, real Spark, two kills, and a count of all records."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Story"]
 
-# A log beside the others, to measure by.
+# A log beside the others, to measure the failover with.
 PROBE = "probe"
 PIPELINE = Path(__file__).with_name("paid.py")
-# Orders of one append, and of one batch of a query: so many batches, unless they were too small.
+# Orders of one append; the number of batches of a query, and the fewest orders in one of them.
 APPEND = 2000
 BATCHES = 20
 BATCH_MIN = 500
-# Both queries are to feel the first kill, unless one of them runs away.
+# Batches of both queries before the first kill, which both are to feel, unless one runs away: then
+# its FAR batches are enough.
 WARM = 1
 FAR = BATCHES // 2
-# A dead node stays down for so long after the others have gone on.
+# Seconds that a dead node stays down after the others have gone on.
 DOWN_S = 1.5
-# A batch does not stay open for long.
+# Seconds between two looks for an open batch, which does not stay open for long.
 CATCH_S = 0.005
 TRIES = 60
 
@@ -52,14 +53,14 @@ class Story:
         self._expected = expected(count)
         self._findings = Findings(orders=count, versions=_versions())
         self._stage = Stage(place, self._findings, teller)
-        # From here on they are there once they are started.
+        # The steps set these fields when they start the parts.
         self._cluster: Cluster
         self._client: Client
         self._queries: dict[str, Query]
         self._watcher: Watcher
 
     def tell(self) -> Findings:
-        """All of it. Whatever happens, nothing is left running."""
+        """Run all steps and return the findings. Even after an error no process is left running."""
         began = time.monotonic()
         with self._stage.stack:
             self._start_nodes()
@@ -84,13 +85,13 @@ class Story:
             self._cluster.start([ORDERS, PAID, LETTERS])
             self._client = self._cluster.client()
             leader = self._cluster.wait_leader(PAID)
-            # Both sinks, and whoever measures, are to feel the same kill.
+            # Both sinks and the probe are to feel the same kill.
             for name in (NAIVE_LOG, PROBE):
                 self._make_log(name, leader)
             detail.text = f"{self._cluster.endpoints}; {leader} leads {PAID}"
 
     def _make_log(self, name: str, leader: str) -> None:
-        """Whoever leads a new log is decided by chance: make it again until it is the right one."""
+        """Make a log that ``leader`` leads. Chance picks the leader, so repeat until it fits."""
         for _ in range(TRIES):
             self._client.create_log(name)
             if self._cluster.wait_leader(name) == leader:
@@ -146,7 +147,7 @@ class Story:
         return min(batches) >= WARM or max(batches) >= FAR
 
     def _all_ended(self) -> bool:
-        # Each is asked: one that failed is started again.
+        # Every query is asked: one that failed is started again.
         ended = [query.ended() for query in self._queries.values()]
         return all(ended)
 
@@ -202,8 +203,8 @@ class Story:
             what = "both drivers are caught inside a batch"
             self._stage.until(look, what, told=self._pace, look_s=CATCH_S)
             detail.text = (
-                f"{caught[QUORATE].grown:,} bytes were staged, which nobody sees; the naive sink "
-                f"had appended {caught[NAIVE].grown:,} rows already"
+                f"{caught[QUORATE].grown:,} bytes were staged, which no reader sees; the naive "
+                f"sink had appended {caught[NAIVE].grown:,} rows already"
             )
 
     def _killed(self, what: str) -> None:

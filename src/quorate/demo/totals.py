@@ -1,7 +1,7 @@
-"""What every shop was paid, summed up by Spark from the log of paid orders.
+"""The sum of the paid orders of every shop, computed by Spark from the log of paid orders.
 
-``python -m quorate.demo.totals ENDPOINTS LOG`` prints one line of JSON: for each shop, how many
-orders and how many cents.
+``python -m quorate.demo.totals ENDPOINTS LOG`` prints one line of JSON: for each shop, the number
+of orders and of cents.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quorate.spark.sessions import session
 __all__ = ["main"]
 
 MASTER = "local[2]"
-# Cents are counted: euros would be added with an error.
+# Cents are added: a sum of euros would have rounding errors.
 SUMS = """
     select row.shop, count(*) as orders, sum(bigint(round(100 * row.amount))) as cents
     from {decoded} group by row.shop

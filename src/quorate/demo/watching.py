@@ -1,4 +1,4 @@
-"""A thread that looks, a few times a second, how far the sinks are and how the replicas follow."""
+"""A thread that samples, a few times a second, the progress of the sinks and the replicas' lags."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RATE_S = 3.0
 
 
 class Watcher:
-    """Samples, from when it is made until it is closed."""
+    """Takes samples from when it is made until it is closed."""
 
     def __init__(self, client: Client, queries: Sequence[Query]) -> None:
         self._client = client
@@ -37,7 +37,7 @@ class Watcher:
 
     @property
     def now(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the watcher was made."""
         return time.monotonic() - self._began
 
     def close(self) -> None:
@@ -48,14 +48,14 @@ class Watcher:
         while not self._ended.wait(LOOK_S):
             try:
                 status = self._client.status()
-            except QuorateError:  # nobody answers at the moment: there will be others
+            except QuorateError:  # no node answers now: there will be other samples
                 continue
             read = {query.name: query.read for query in self._queries}
             self.samples.append(Sample(round(self.now, 2), read, lags_of(status)))
 
 
 def lags_of(status: ClusterStatus) -> dict[str, int | None]:
-    """Committed entries that each node lacks, of all logs; None for one that is down."""
+    """Committed entries of all logs that each node lacks; None for a node that is down."""
     lags: dict[str, int | None] = {
         node["id"]: 0 if node["up"] else None for node in status["nodes"]
     }
