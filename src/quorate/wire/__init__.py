@@ -1,1 +1,1 @@
-"""What goes over a socket, as bytes. Sans-IO: nothing here opens, waits or counts time."""
+"""The encoding of all bytes on a socket. Sans-IO: no module here opens, waits or counts time."""

@@ -1,7 +1,7 @@
 """Requests that are rare: typed structures in MessagePack behind the request's number.
 
-A CALL names what it asks for by its tag; its RESULT is of the one type that belongs to it. One of
-them, the chunk to be staged, has a batch behind it as its bulk part.
+The tag of a CALL names its kind; its RESULT is of the one type that belongs to that kind. One CALL,
+the chunk to be staged, has a batch behind it as its bulk part.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ __all__ = [
 ]
 
 ResultT = TypeVar("ResultT")
-# Of one publish. Looked at before the first of them is: each costs something.
+# Maximum parts of one publish. The number is checked before the first part is looked at: each costs
+# work.
 PARTS_MAX = 8192
 Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
@@ -74,10 +75,10 @@ Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 class Call(
     Shape, Generic[ResultT], tag_field="call", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Something that is asked for. The parameter is the type of its answer.
+    """A request. The type parameter is the type of its answer.
 
-    A field that this release does not know is refused: whoever sent it counts on it. So a field
-    that a newer release adds has a default and is sent only by those who want something else.
+    A field that this release does not know is refused: the sender counts on it. So a field that a
+    newer release adds has a default, and is sent only by clients that want another value.
     """
 
 
@@ -85,7 +86,7 @@ class Call(
 
 
 class LogFound(Shape):
-    """A log, and where to go with appends: ``leader`` is a node's id, None if none is known."""
+    """A log, and the node that takes its appends: ``leader`` is its id, None if none is known."""
 
     name: Name
     incarnation: Id
@@ -99,11 +100,11 @@ class Logs(Shape):
 
 
 class Done(Shape):
-    """It is done, or had been done by an earlier try of the same call."""
+    """The call was carried out, now or by an earlier try."""
 
 
 class FindLog(Call[LogFound], tag="find-log"):
-    """From the local catalog; a name that is not in it is looked for behind a barrier."""
+    """Find a log in the local catalog; a name that is not in it is looked for behind a barrier."""
 
     name: Name
 
@@ -113,21 +114,23 @@ class ListLogs(Call[Logs], tag="list-logs"):
 
 
 class CreateLog(Call[LogFound], tag="create-log"):
-    """Answered when a leader serves it. A repeat with the same incarnation is a success.
+    """Make a log. The answer comes when a leader serves it. A repeat with the same incarnation is a
+    success.
 
     OFFSET_MISMATCH if the incarnation was drawn before the newest deletion that the catalog does
-    not remember: nothing was made, and nothing will be. Its text ends with the offset at which
-    another one may be drawn."""
+    not remember: no log was made, and none will be. The error's text ends with the offset at which
+    another incarnation may be drawn."""
 
     name: Name
     incarnation: Id
     timeout_ms: Milliseconds
-    # Where the catalog ended when the incarnation was drawn, or earlier. A repeat says the same.
+    # The end of the catalog when the incarnation was drawn, or an earlier one. A repeat has the
+    # same number.
     drawn_at: Number = 0
 
 
 class DeleteLog(Call[Done], tag="delete-log"):
-    """Answered when a majority of nodes has applied it."""
+    """Delete a log. The answer comes when a majority of nodes has applied it."""
 
     name: Name
     incarnation: Id
@@ -138,7 +141,7 @@ class DeleteLog(Call[Done], tag="delete-log"):
 
 
 class Ends(Shape):
-    """The first offset, the one after the last committed record, and the entry that ends it."""
+    """The first offset of a log, the one after its last committed record, and its last entry."""
 
     first: Number
     end: Number
@@ -146,7 +149,8 @@ class Ends(Shape):
 
 
 class ReadEnds(Call[Ends], tag="read-ends"):
-    """With ``barrier`` everything acknowledged before the call is below the end."""
+    """Ask for the ends of a log. With ``barrier`` every record acknowledged before the call is
+    below the end."""
 
     log: Id
     barrier: bool = True
@@ -157,8 +161,8 @@ class OffsetFound(Shape):
 
 
 class OffsetAt(Call[OffsetFound], tag="offset-at"):
-    """The first record whose append time is at or after ``time_us``; the end, behind a barrier, if
-    there is none."""
+    """Ask for the offset of the first record whose append time is at or after ``time_us``; it is
+    the end, behind a barrier, if there is none."""
 
     log: Id
     time_us: Time
@@ -172,7 +176,7 @@ class ProducerOpened(Shape):
 class OpenProducer(Call[ProducerOpened], tag="open-producer"):
     log: Id
     name: Name
-    # Drawn by the client: a repeat with the same one gets the same answer.
+    # Drawn by the client: a repeat with the same instance gets the same answer.
     instance: Id
     window: Number
     expiry_us: Number
@@ -192,14 +196,15 @@ class SetFence(Call[FenceSet], tag="set-fence"):
 
 
 class ChunkStaged(Shape):
-    """With ``published`` nothing was staged: the batch, or a later one, is visible."""
+    """The answer to a chunk. With ``published`` it was not staged: the batch, or a later one, is
+    visible."""
 
     index: Number
     published: bool
 
 
 class StageChunk(Call[ChunkStaged], tag="stage"):
-    """A batch that nobody is to see yet: the bulk part. Answered as the first time if repeated."""
+    """Stage a batch, the bulk part, hidden from readers. A repeat gets the first answer."""
 
     log: Id
     app: Name
@@ -207,12 +212,13 @@ class StageChunk(Call[ChunkStaged], tag="stage"):
     batch_id: Number
     partition: Short
     attempt: Id
-    # From 0; the next one of its attempt.
+    # The chunks of an attempt are numbered from 0, without gaps.
     number: Short
 
 
 class PublishPart(Shape, array_like=True, forbid_unknown_fields=True):
-    """What one attempt staged for its partition. A list, because there may be thousands."""
+    """The chunks that one attempt staged for its partition. Encoded as a list, without the names of
+    the fields, because there may be thousands of parts."""
 
     partition: Short
     attempt: Id
@@ -231,8 +237,8 @@ class Published(Shape):
 
 
 class Publish(Call[Published], tag="publish"):
-    """Everything in ``parts`` becomes visible, in this order, or nothing does. The same batch again
-    gets the first receipt."""
+    """Make all of ``parts`` visible, in this order, or none. A repeat of the batch gets the first
+    receipt."""
 
     log: Id
     app: Name
@@ -244,14 +250,14 @@ class Publish(Call[Published], tag="publish"):
 
 
 class Aborted(Shape):
-    """How many attempts were dropped, and after which entry nothing is left of them."""
+    """The number of attempts that were dropped, and the entry after which none of them is left."""
 
     index: Number
     attempts: Number
 
 
 class AbortStaged(Call[Aborted], tag="abort"):
-    """Drop what is staged for a batch, by one attempt or by all. Never undoes a publish."""
+    """Drop the chunks that one attempt, or all, staged for a batch. Never undoes a publish."""
 
     log: Id
     app: Name
@@ -260,7 +266,7 @@ class AbortStaged(Call[Aborted], tag="abort"):
 
 
 class LastFound(Shape):
-    """What an app published last; ``batch_id`` is None if nothing that is remembered."""
+    """The last publish of an app; ``batch_id`` is None if none is remembered."""
 
     batch_id: Number | None = None
     offset: Number = 0
@@ -270,7 +276,8 @@ class LastFound(Shape):
 
 
 class LastPublished(Call[LastFound], tag="last-published"):
-    """Everything that was acknowledged before the call is in the answer."""
+    """Ask for the last publish of an app. Every publish that was acknowledged before the call is
+    considered."""
 
     log: Id
     app: Name
@@ -280,13 +287,13 @@ class LastPublished(Call[LastFound], tag="last-published"):
 
 
 class ReplicaStatus(Shape):
-    """A replica as the leader sees it; ``match`` is None if it cannot know."""
+    """A replica as the leader sees it; ``match`` is None if the leader cannot know."""
 
     node: Name
     match: Number | None
     # compare, append, blocked, fill, repairing or down.
     state: str
-    # Its disk has no room, by what it said last.
+    # Its disk has no room, as it reported last.
     full: bool = False
 
 
@@ -304,11 +311,12 @@ class LogStatus(Shape):
     committed: Number
     last: Number
     staged_bytes: Number
-    # Of the other replicas; only a leader knows them.
+    # The other replicas; only a leader knows them.
     peers: list[ReplicaStatus]
-    # This node's disk has no room for what clients append.
+    # This node's disk has no room for appends of clients.
     full: bool = False
-    # Why this node's replica stopped; empty if it runs. Then the numbers above say nothing.
+    # Why this node's replica stopped; empty if it runs. The numbers above do not count if it
+    # stopped.
     halted: str = ""
     # This node lost entries that were durable on its disk, and gives no vote until it has them.
     unsure: bool = False
@@ -320,7 +328,8 @@ class NodeStatus(Shape):
     # node id -> "host:port" for clients.
     nodes: dict[str, str]
     logs: list[LogStatus]
-    # Percent of its disk, and whether another log would find no room there; nil if it is not told.
+    # Percent of the node's disk in use, and whether another log would find no room there; nil from
+    # a node that does not send them.
     disk_used: Short | None = None
     full: bool | None = None
 
@@ -331,12 +340,13 @@ class Status(Call[NodeStatus], tag="status"):
 
 class CatalogReached(Shape):
     offset: Number
-    # Why another log would find no room on the node that answers; empty if it would.
+    # Why another log would find no room on the node that answers; empty if there is room.
     no_room: str = ""
 
 
 class AwaitCatalog(Call[CatalogReached], tag="await-catalog"):
-    """Between nodes: answered once the catalog was carried out here up to ``offset``."""
+    """Sent between nodes. The answer comes once this node has applied the catalog up to
+    ``offset``."""
 
     offset: Number
     timeout_ms: Milliseconds
@@ -396,13 +406,14 @@ _results = {call: msgspec.msgpack.Decoder(result) for call, result in _RESULTS.i
 
 
 def encode_call(request: int, call: Call[Any], bulk_bytes: int = 0) -> bytes:
-    """Everything but a batch, which follows as the bulk part."""
+    """The frame of a CALL without its batch, which follows as the bulk part."""
     control = pack_request(request) + encode_shape("CALL", call)
     return encode_frame(FrameKind.CALL, control, bulk_bytes)
 
 
 def decode_call(frame: Frame) -> tuple[int, Call[Any]]:
-    """Raises InvalidArgument if it is none that this release knows."""
+    """The number and the CALL of a frame. Raises InvalidArgument if this release does not know the
+    CALL."""
     request, body = take_request(frame, FrameKind.CALL)
     call: Call[Any] = decode_shape("CALL", body, _calls)
     if bool(frame.bulk) != isinstance(call, StageChunk):
@@ -415,7 +426,7 @@ def encode_result(request: int, result: Found) -> bytes:
 
 
 def decode_result(frame: Frame, call: Call[ResultT]) -> ResultT:
-    """The answer to ``call``."""
+    """The answer to ``call``, from a RESULT frame."""
     _, body = take_request(frame, FrameKind.RESULT)
     found: ResultT = decode_shape("RESULT", body, _results[type(call)])
     return found

@@ -1,4 +1,4 @@
-"""Frames: the unit in which everything travels. docs/format-wire.md draws them::
+"""Frames, the unit of all traffic. docs/format-wire.md draws them::
 
     offset  size  field
          0     2  magic     "QR"
@@ -9,9 +9,9 @@
         12     4  CRC       CRC32C of bytes 0..12 and the control part
         16        control part, then bulk part
 
-Lengths are compared with the receiver's limits before anything is kept: a stranger gets little
+Lengths are compared with the receiver's limits before any byte is kept: a stranger gets little
 room, a client as much as a batch takes, a peer as much as the largest entry takes. A frame that is
-not whole closes its connection: what comes after it cannot be found.
+not valid closes its connection: the start of the next frame cannot be found.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ Buffer = bytes | bytearray | memoryview
 
 MAGIC = b"QR"
 FRAME_VERSION = 1
-# Of the head: what stands before the control part.
+# Bytes of the head, which stands before the control part.
 FRAME_BYTES = 16
 
-# Of pieces of a frame that is not complete: shorter ones are copied once more.
+# Pieces of an incomplete frame of at least this many bytes are kept as they came; shorter ones are
+# copied once more.
 LONG_BYTES = 4096
-# A bulk part of which this much has come gets its place at once, if that is not too many times as
-# much: a stranger's claim alone gets nothing.
+# A bulk part of which PLACED_BYTES have come gets memory for all of it at once, if that is at most
+# PLACED_TIMES as much: a claim of a stranger alone gets no memory.
 PLACED_BYTES = 32 << 10
 PLACED_TIMES = 64
 
@@ -62,7 +63,7 @@ _HEAD = struct.Struct("<3sBIII")
 
 
 class FrameKind(IntEnum):
-    """The number of each kind of frame. Fixed for ever."""
+    """The number of each kind of frame. Numbers never change."""
 
     HELLO = 1
     WELCOME = 2
@@ -80,24 +81,24 @@ class FrameKind(IntEnum):
 
 
 _KINDS = {int(kind): kind for kind in FrameKind}
-# What others bring behind their control part would be proved by nothing.
+# The kinds that have a bulk part. In other kinds no checksum would prove it.
 _WITH_BULK = {
     int(kind) for kind in (FrameKind.PEER, FrameKind.APPEND, FrameKind.RECORDS, FrameKind.CALL)
 }
 
 
 class FrameLimits(NamedTuple):
-    """The longest parts that a receiver takes."""
+    """The longest parts that a receiver takes, in bytes."""
 
     control: int
     bulk: int
 
 
-# Before the handshake nobody has a reason to send more.
+# Before the handshake no client or peer has a reason to send more.
 STRANGER = FrameLimits(4096, 0)
 # Between nodes: any entry that a node with any legal settings may have logged. The settings of the
-# receiver do not count: what it refused would be sent again for ever. An entry is a batch of up to
-# 64 MiB with its rows; the control part has the size of each entry.
+# receiver do not count: an entry that it refused would be sent again for ever. An entry is a batch
+# of up to 64 MiB with its rows; the control part has the size of each entry.
 PEER = FrameLimits(8 << 20, 68 << 20)
 
 
@@ -107,7 +108,7 @@ class Frame:
 
     kind: FrameKind
     control: bytes
-    # Not proved by the frame: whoever reads it checks what it holds.
+    # The frame's CRC does not cover it: the reader checks the batches or entries in it.
     bulk: bytes
 
     @property
@@ -116,17 +117,18 @@ class Frame:
 
 
 def encode_frame(kind: FrameKind, control: Buffer, bulk_bytes: int = 0) -> bytes:
-    """Head and control part. The sender lets ``bulk_bytes`` bytes follow, as they lie."""
+    """Head and control part of a frame. The sender writes ``bulk_bytes`` bytes after it, as they
+    are."""
     proved = _PROVED.pack(_PREFIX, kind, len(control), bulk_bytes)
     proof = crc32c(control, crc32c(proved)).to_bytes(4, "little")
     return b"".join((proved, proof, control))
 
 
 class _Pieces:
-    """What has come of something that is not complete.
+    """The pieces that have come of an incomplete head, control part or bulk part.
 
     Long pieces are kept as they came, so that the whole is copied once. Short ones are put
-    together: a byte for itself would take fifty.
+    together: a single byte as an object would take fifty bytes.
     """
 
     __slots__ = ("_pieces", "_tail", "size")
@@ -152,9 +154,9 @@ class _Pieces:
 class Framer:
     """Cuts a stream of bytes into frames.
 
-    Most frames lie whole in what is fed. Of one that does not, what has come is gathered: memory
-    grows with what was received, not with what a head claims. The rest of a long bulk part may be
-    received where it belongs: that saves two copies.
+    Most frames lie whole in the bytes that are fed. The pieces of another frame are gathered:
+    memory grows with the bytes received, not with the length that a head claims. The rest of a long
+    bulk part may be received where it belongs: that saves two copies.
     """
 
     __slots__ = (
@@ -162,46 +164,48 @@ class Framer:
     )  # fmt: skip
 
     def __init__(self, limits: FrameLimits = STRANGER) -> None:
-        # Asked before each frame with what is left of a read and where that begins. It may deal
-        # with some whole frames itself, and says where the first begins that it did not touch.
+        # Called before each frame with the bytes of a read and the place where the rest begins. It
+        # may handle some whole frames itself, and returns where the first other frame begins.
         self.shortcut: Callable[[bytes, int], int] | None = None
-        # May be raised once the other side has said who it is: holds from the next frame on.
+        # May be raised once the other side has introduced itself: holds from the next frame on.
         self.limits = limits
-        # A frame whose bulk part has not come as a whole: it is empty here.
+        # A frame whose bulk part has not come as a whole; ``bulk`` is empty in it.
         self.begun: Frame | None = None
-        # Of that bulk part, or of a head with its control part.
+        # Pieces of that bulk part, or of a head with its control part.
         self._pieces = _Pieces()
-        # Bytes without which it makes no sense to look at the pieces; 0 if nothing is gathered.
+        # Bytes that have to come before the pieces are looked at; 0 if no piece is gathered.
         self._missing = 0
-        # A bulk part that has its place, and what of it has not come yet. Bytes may be received
-        # into the gap instead of being fed: :meth:`filled` is told how many.
+        # Memory for a whole bulk part, and the gap in it for the bytes that have not come yet. They
+        # may be received into the gap instead of being fed: :meth:`filled` is told their number.
         self._place = bytearray()
         self.gap: memoryview | None = None
         self._failure: QuorateError | None = None
 
     @property
     def waiting(self) -> int:
-        """Bytes of a frame that is not complete."""
+        """Bytes that have come of a frame that is not complete."""
         front = self.begun.size if self.begun is not None else 0
         placed = len(self._place) - len(self.gap) if self.gap is not None else 0
         return front + self._pieces.size + placed
 
     def filled(self, size: int) -> Frame | None:
-        """``size`` bytes were received into the gap; the frame, if it is complete with them."""
+        """Note that ``size`` bytes were received into the gap, and return the frame if it is
+        complete."""
         assert self.gap is not None and self.begun is not None, "only a gap is filled"
         if size < len(self.gap):
             self.gap = self.gap[size:]
             return None
         begun, place = self.begun, self._place
         self.begun, self._place, self.gap = None, bytearray(), None
-        # Nobody changes it from now on, and to read it is the same: a copy would be for nothing.
+        # The bytearray is not changed from now on and reads like bytes, so a copy is not needed.
         return Frame(begun.kind, begun.control, cast("bytes", place))
 
     def feed(self, data: Buffer) -> Iterator[Frame]:
-        """Take ``data`` and give every frame that is complete with it; to be gone through at once.
+        """Take ``data`` and yield every frame that it completes; the caller goes through them at
+        once.
 
-        Raises InvalidArgument, TooLarge or VersionMismatch at the first one that cannot be, and
-        from then on for ever: there is no way to find the next.
+        Raises InvalidArgument, TooLarge or VersionMismatch at the first frame that is not valid,
+        and from then on for ever: there is no way to find the next.
         """
         if self._failure is not None:
             raise self._failure
@@ -213,7 +217,7 @@ class Framer:
             if frame is None:
                 return
             yield frame
-        chunk, start = bytes(data), 0  # no copy if it is bytes already
+        chunk, start = bytes(data), 0  # no copy if ``data`` is bytes already
         if self._missing > len(chunk):
             self._missing -= self._pieces.add(chunk)
             return
@@ -264,7 +268,7 @@ class Framer:
             self._gather(chunk, start, needed)
 
     def _gather(self, chunk: bytes, start: int, needed: int) -> None:
-        """Begin to gather ``needed`` bytes, with what ``chunk`` has of them from ``start`` on."""
+        """Begin to gather ``needed`` bytes, with the bytes of ``chunk`` from ``start`` on."""
         self._missing = needed - self._pieces.add(memoryview(chunk)[start:])
 
     def _gathered(self) -> bytes:
@@ -278,7 +282,7 @@ class Framer:
 
 
 def _why_not(prefix: bytes, number: int, lengths: FrameLimits, limits: FrameLimits) -> QuorateError:
-    """What is wrong with a head that no receiver can go on with."""
+    """The error for a head after which the receiver cannot go on."""
     magic, version = prefix[:2], prefix[2]
     if magic != MAGIC:
         return InvalidArgument(f"a frame begins with {MAGIC!r}, not with {magic!r}")

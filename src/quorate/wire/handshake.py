@@ -1,8 +1,7 @@
-"""Who speaks to whom: the first frame in each direction, and why a connection is refused.
+"""The handshake: the first frame in each direction, and the reasons to refuse a connection.
 
-The one who dials says HELLO, the other answers WELCOME, or REFUSAL and closes. Nothing else is
-looked at before. A mistake is named with both values, so that whoever reads it knows which of the
-two is wrong.
+The side that dials sends HELLO, the other answers WELCOME, or REFUSAL and closes. No other frame is
+looked at before. An error names both values, so that its reader knows which of the two is wrong.
 """
 
 from __future__ import annotations
@@ -57,33 +56,34 @@ __all__ = [
 # The protocol that this release speaks, and the oldest that it still understands.
 PROTOCOL = 2
 PROTOCOL_MIN = 2
-# Kinds of entries and messages that this release knows; a group uses what all of them know.
+# Kinds of entries and messages that this release knows; a group uses those that all its nodes know.
 FEATURES = 1
-# Earlier starts that a node says of itself; see server/roster.py.
+# Maximum earlier starts that a node tells of itself; see server/roster.py.
 STARTS_MAX = 64
 
 
 class Seen(Shape, array_like=True):
-    """What the sender knows of another node: its disk, and the newest of its starts."""
+    """A node as the sender knows it: its disk and the newest of its starts."""
 
     storage: Id
-    # The newest that the node showed to the sender; if it showed none, one that another node told.
+    # The newest start that the node showed to the sender; if it showed none, one that another node
+    # told.
     start: Number
     boot: Number
-    # One that another node told the sender besides, and that the node has not shown to be its own;
-    # 0 if none.
+    # A start that another node told the sender besides, and that the node has not shown to be its
+    # own; 0 if there is none.
     told_start: Number = 0
     told_boot: Number = 0
 
     @property
     def starts(self) -> list[tuple[int, int]]:
-        """All of them, each with the random number of its process."""
+        """All starts that the sender knows, each with the random number of its process."""
         told = [(self.told_start, self.told_boot)] if self.told_start else []
         return [(self.start, self.boot), *told]
 
 
 class Introduction(Shape):
-    """What a node says of itself to a peer: its disk, its start, and what it knows of the others.
+    """A node's introduction to a peer: its disk, its start, and the other nodes that it knows.
 
     server/roster.py judges it.
     """
@@ -97,35 +97,36 @@ class Introduction(Shape):
     earlier: Annotated[dict[Number, Number], msgspec.Meta(max_length=STARTS_MAX)]
     # Whether its first start is complete.
     formed: bool
-    # node id -> what is known of it, of each node whose disk is known.
+    # node id -> its disk and start, for each node whose disk is known.
     known: dict[Name, Seen]
     # All nodes of the cluster, as its own list has them. Protocol 1 did not tell them.
     members: tuple[Name, ...] = ()
 
 
 class Hello(Shape):
-    """From the one who dials. Every field is sent: defaults differ from release to release."""
+    """The first frame of the side that dials. Every field is sent: defaults differ from release to
+    release."""
 
-    # What the link is for: a client's requests, a peer's votes and heartbeats, or its entries.
+    # The use of the link: a client's requests, a peer's votes and heartbeats, or its entries.
     purpose: Literal["client", "control", "bulk"]
     protocol: Number = PROTOCOL
     protocol_min: Number = PROTOCOL_MIN
     features: Number = FEATURES
-    # Clients may not know it; peers must.
+    # The id of the cluster. Clients may not know it; peers must.
     cluster: Name | None = None
-    # Of peers: who dials, whom it means to reach, and what it says of itself.
+    # Only from peers: the node that dials, the node that it means to reach, and its introduction.
     node: Name | None = None
     target: Name | None = None
     introduction: Introduction | None = None
 
 
 class Welcome(Shape):
-    """From the one who was dialled."""
+    """The answer of the side that was dialled."""
 
     cluster: Name
     node: Name
     introduction: Introduction
-    # The newest that both speak.
+    # The newest protocol that both sides speak.
     protocol: Number
     features: Number
     # The limits that a client has to keep to.
@@ -136,11 +137,11 @@ class Welcome(Shape):
 
 
 class Refusal(Shape):
-    """Instead of WELCOME."""
+    """The answer instead of WELCOME: the error, after which the connection is closed."""
 
     code: Name
     message: str
-    # What the sender knows of the node that dialled, if it knows its disk.
+    # The node that dialled as the sender knows it, if it knows its disk.
     known: Seen | None = None
     # Whether an earlier process of the node that dialled has a link to the sender now.
     linked: bool = False
@@ -151,12 +152,12 @@ class Refusal(Shape):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What a node compares a HELLO with."""
+    """The facts about this node that a HELLO is compared with."""
 
     cluster: str
     node: str
     storage: bytes
-    # Drawn by the process.
+    # A random number that the process drew.
     boot: int
 
 
@@ -181,14 +182,14 @@ def encode_refusal(
 
 
 def decode_hello(frame: Frame) -> Hello:
-    """Raises InvalidArgument unless ``frame`` is a HELLO."""
+    """The HELLO in ``frame``. Raises InvalidArgument at any other frame."""
     if frame.kind is not FrameKind.HELLO:
         raise InvalidArgument(f"a connection begins with HELLO, not with {frame.kind.name}")
     return decode_shape("HELLO", frame.control, _hellos)
 
 
 def open_welcome(frame: Frame) -> Welcome:
-    """The answer to a HELLO. Raises what the other side refused with."""
+    """The WELCOME that answers a HELLO. Raises the error of a REFUSAL."""
     if frame.kind is FrameKind.REFUSAL:
         raise decode_refusal(frame).error
     if frame.kind is FrameKind.WELCOME:
@@ -204,9 +205,9 @@ def decode_refusal(frame: Frame) -> Refusal:
 
 
 def judge_hello(hello: Hello, own: Identity) -> QuorateError | None:
-    """Why the one who says ``hello`` is not let in; None if it is.
+    """The error with which the sender of ``hello`` is refused; None if it is let in.
 
-    What a peer says of itself is judged by server/roster.py.
+    The introduction of a peer is judged by server/roster.py.
     """
     if hello.protocol < PROTOCOL_MIN or hello.protocol_min > PROTOCOL:
         return VersionMismatch(
@@ -237,7 +238,7 @@ def _judge_peer(hello: Hello, own: Identity) -> QuorateError | None:
 def judge_members(
     peer: str, said: Introduction, own: Identity, members: Collection[str]
 ) -> QuorateError | None:
-    """Why ``peer`` is not of the same cluster; None if both lists have the same nodes.
+    """The error if ``peer`` is not of the same cluster; None if both lists have the same nodes.
 
     Two lists that overlap would be two groups with majorities of their own.
     """
@@ -256,7 +257,7 @@ def _listed(members: Collection[str]) -> str:
 
 
 def judge_welcome(welcome: Welcome, hello: Hello) -> QuorateError | None:
-    """Why the one who answers ``hello`` is not the one who was meant; None if it is."""
+    """The error if the node that answers ``hello`` is not the one that was meant; else None."""
     if not hello.protocol_min <= welcome.protocol <= hello.protocol:
         return VersionMismatch(
             f"{welcome.node} answers with protocol {welcome.protocol}, {hello.protocol_min} to "

@@ -1,7 +1,7 @@
-"""What replicas say to each other, as bytes: one PEER frame carries messages of many groups.
+"""Messages between replicas, as bytes: one PEER frame carries messages of many groups.
 
-The connection says who speaks to whom and in which cluster; each message adds its group, the boot
-of its sender and its body. Entries of all appends follow as the bulk part, as they are stored::
+The connection determines sender, receiver and cluster; each message adds its group, the boot of its
+sender and its body. Entries of all appends follow as the bulk part, as they are stored::
 
     control:  4 bytes  messages
               each     incarnation 16, boot counter 8, boot nonce 8, kind 1, 0 3, body length 4,
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 __all__ = ["decode_envelopes", "encode_envelopes"]
 
-# More in one frame are a lie: a turn makes a few per group.
+# A frame that claims more messages is refused: a turn makes a few per group.
 MESSAGES_MAX = 65_536
-# In place of an index: the leader cannot say.
+# In place of an index that the leader does not know.
 NO_INDEX = (1 << 64) - 1
 
 _COUNT = struct.Struct("<I")
@@ -55,7 +55,7 @@ _RESERVED = bytes(3)
 
 
 def _flag(number: int) -> bool:
-    """One byte, 0 or 1: every message has one encoding."""
+    """A flag of one byte, 0 or 1 only: every message has one encoding."""
     if number > 1:
         raise InvalidArgument(f"PEER: a flag is {number}")
     return number == 1
@@ -180,8 +180,8 @@ def _append_body(message: Append) -> bytes:
 def decode_envelopes(frame: Frame, cluster: str, source: NodeId, target: NodeId) -> list[Envelope]:
     """The messages of a PEER frame that ``source`` sent to ``target``.
 
-    Raises InvalidArgument at anything that this release could not have sent. Every entry is proved
-    by its CRCs here; whether it follows from anything is the receiver's to judge.
+    Raises InvalidArgument at a message that this release could not have sent. Every entry is proved
+    by its CRCs here; the receiver judges whether it follows the entries before it.
     """
     if frame.kind is not FrameKind.PEER:
         raise InvalidArgument(f"PEER is expected here, not {frame.kind.name}")
@@ -189,7 +189,7 @@ def decode_envelopes(frame: Frame, cluster: str, source: NodeId, target: NodeId)
 
 
 class _Decoder:
-    """Goes through the control and the bulk part side by side."""
+    """Reads the control and the bulk part of a PEER frame side by side."""
 
     __slots__ = (
         "_bulk",

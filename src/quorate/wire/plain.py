@@ -1,6 +1,6 @@
-"""APPEND frames that ask for nothing special: no expected offset, no fence, no producer.
+"""Plain APPEND frames: without an expected offset, a fence or a producer.
 
-Most are of this kind and they come in crowds, so they are made, and cut out of what was read,
+Most are of this kind and they come in crowds, so they are made, and cut out of the bytes read,
 without the steps that other frames take one by one. The bytes are those of any APPEND.
 """
 
@@ -25,16 +25,16 @@ _CONTROL = Struct("<I16sQIH")
 _LAYOUT = Struct("<8sIII16sQIH")
 _HEAD = encode_frame(FrameKind.APPEND, bytes(_CONTROL.size))[:8]
 _PROVED_BYTES = 12
-# What stands before the batch.
+# Bytes before the batch.
 PLAIN_BYTES = _LAYOUT.size
 
 
 def encode_plain(
     requests: Iterable[int], log: bytes, batches: Iterable[bytes], deadline_ms: int
 ) -> bytes:
-    """The whole frames, each with its batch."""
+    """The whole APPEND frames, each with its batch."""
     pieces: list[bytes] = []
-    # By the length of the batch: most have the same.
+    # Heads by the length of the batch: most batches have the same length.
     heads: dict[int, tuple[bytes, int]] = {}
     pack = _CONTROL.pack
     for request, batch in zip(requests, batches, strict=True):
@@ -49,19 +49,21 @@ def encode_plain(
 
 
 class PlainAppends(NamedTuple):
-    """Neighbours that go to the same log."""
+    """Plain appends to one log that follow each other."""
 
     log: bytes
     requests: list[int]
-    # Not proved by their frames.
+    # The CRCs of the frames do not cover the batches.
     batches: list[bytes]
-    # Where the first frame begins that is not one of them.
+    # Where the first other frame begins.
     end: int
 
 
 def split_plain(chunk: bytes, start: int, frames_max: int, bytes_max: int) -> PlainAppends | None:
-    """The plain appends to one log that lie whole in ``chunk`` from ``start`` on: so many, and so
-    many bytes of batches, at most. None if there is none; what else is there is not judged here.
+    """The plain appends to one log that lie whole in ``chunk`` from ``start`` on.
+
+    At most ``frames_max`` of them, and ``bytes_max`` bytes of batches. None if there is none; other
+    frames are not judged here.
     """
     requests: list[int] = []
     batches: list[bytes] = []

@@ -1,8 +1,8 @@
 """The requests that carry records, and their answers: packed by hand, because they are many.
 
-Every request has a number that its sender chose; the answer names it. Many may be under way on one
-connection, and answers come in any order. Logs are named by their incarnation: a log that was
-deleted and made again is another one.
+Every request has a number that its sender chose; the answer names it. Many requests may be under
+way on one connection, and answers come in any order. Logs are named by their incarnation: a log
+that was deleted and made again is another log.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
     "take_request",
 ]
 
-# In place of an offset: none is expected.
+# In place of an expected offset if there is none.
 NO_OFFSET = (1 << 64) - 1
 
 _REQUEST = struct.Struct("<I")
@@ -54,9 +54,9 @@ _STAMP = struct.Struct("<QQ")
 _RECEIPTS = struct.Struct("<QQQII")
 # first request, requests, offset above the base, records of each
 _RECEIPT = struct.Struct("<IIII")
-# request, log, offset, bytes at most, wait in ms, what the session has seen
+# request, log, offset, bytes at most, wait in ms, highest end that the session has seen
 _FETCH = struct.Struct("<I16sQIIQ")
-# request, first offset of the log, end of what is committed, rows
+# request, first offset of the log, end of the committed records, rows
 _RECORDS = struct.Struct("<IQQI")
 # offset of the first record of a frame, its records, its bytes, their append time
 _ROW = struct.Struct("<QIIQ")
@@ -74,7 +74,7 @@ _NUMBERED = {
 
 
 class Stamp(NamedTuple):
-    """Which of a producer's batches this is. ``sequence`` is that of its first record."""
+    """A batch's place among those of its producer. ``sequence`` is that of its first record."""
 
     name: str
     epoch: int
@@ -82,7 +82,7 @@ class Stamp(NamedTuple):
 
 
 class Append(NamedTuple):
-    """One batch for the end of a log."""
+    """A request to append one batch to a log."""
 
     request: int
     log: int
@@ -91,17 +91,17 @@ class Append(NamedTuple):
     expect_offset: int | None = None
     fence: str | None = None
     producer: Stamp | None = None
-    # After so long nobody waits for an answer any more.
+    # Milliseconds after which the client no longer waits for an answer.
     deadline_ms: int = 30_000
 
 
 class Receipts(NamedTuple):
-    """Where the batches of one entry went, as far as one connection asked for them.
+    """The offsets of the batches of one entry, for the requests of one connection.
 
     Requests with rising numbers and equally many records that follow each other are one row.
     """
 
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
     term: Term
     base_offset: int
     synced: int
@@ -109,7 +109,7 @@ class Receipts(NamedTuple):
     rows: list[tuple[int, int, int, int]]
 
     def answers(self) -> Iterator[tuple[int, int, int]]:
-        """(request, offset, records) of every request that is answered."""
+        """Yield (request, offset, records) for every request that is answered."""
         for first, many, above, count in self.rows:
             offset = self.base_offset + above
             for request in range(first, first + many):
@@ -118,20 +118,20 @@ class Receipts(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Stored records from ``offset`` on."""
+    """A request for stored records from ``offset`` on."""
 
     request: int
     log: int
     offset: int
     bytes_max: int
-    # How long to wait for the first record if there is none yet.
+    # Milliseconds to wait for the first record if there is none yet.
     wait_ms: int = 0
-    # The highest end that this session was shown: a replica that is not so far answers BEHIND.
+    # The highest end that this session was shown: a replica that has not reached it answers BEHIND.
     session_end: int = 0
 
 
 class Records(NamedTuple):
-    """Frames as they are stored, with the offset of the first record of each."""
+    """Entries as they are stored, each with the offset of its first record."""
 
     request: int
     first_offset: int
@@ -141,21 +141,21 @@ class Records(NamedTuple):
 
     @property
     def extent(self) -> Extent:
-        """There must be a row."""
+        """The range and size of these records, which must have at least one row."""
         offset, records, _ = self.rows[-1]
         size = sum(len(entry.frame) for _, _, entry in self.rows)
         return Extent(self.rows[0][0], offset + records, size, self.end_offset)
 
 
 class Extent(NamedTuple):
-    """What RECORDS bring: known before their entries are there."""
+    """The range and size of RECORDS, known before their entries have come."""
 
-    # Of the first record, and after the last one.
+    # The offset of the first record, and the one after the last record.
     offset: int
     end: int
-    # Of the entries.
+    # Bytes of the entries.
     size: int
-    # Of the log.
+    # The end of the log.
     end_offset: int
 
 
@@ -165,7 +165,7 @@ class Failure(NamedTuple):
 
 
 def request_of(frame: Frame) -> int:
-    """The number of the request that a frame is, or answers; RECEIPTS answer several."""
+    """The number of the request that a frame is or answers. RECEIPTS answer several requests."""
     if frame.kind not in _NUMBERED:
         raise InvalidArgument(f"{frame.kind.name} is no request and answers none by its number")
     return int(_unpack(_REQUEST, frame, frame.kind)[0])
@@ -180,7 +180,7 @@ def pack_request(request: int) -> bytes:
 
 
 def take_request(frame: Frame, kind: FrameKind) -> tuple[int, bytes]:
-    """The number at the start of a frame of that kind, and what follows it."""
+    """The number at the start of a frame of this kind, and the bytes that follow it."""
     (request,) = _unpack(_REQUEST, frame, kind)
     return request, frame.control[_REQUEST.size :]
 
@@ -189,7 +189,7 @@ def take_request(frame: Frame, kind: FrameKind) -> tuple[int, bytes]:
 
 
 def encode_append(append: Append) -> bytes:
-    """Everything but the batch, which follows as the bulk part."""
+    """The frame of an APPEND without its batch, which follows as the bulk part."""
     request, log, batch, offset, fence, stamp, deadline = append
     fence_bytes = _name("fence", fence) if fence is not None else b""
     producer = _name("producer", stamp.name) if stamp is not None else b""
@@ -242,7 +242,7 @@ def encode_receipts(receipts: Receipts) -> bytes:
 def decode_receipts(frame: Frame) -> Receipts:
     index, term, base, synced, count = _unpack(_RECEIPTS, frame, FrameKind.RECEIPTS)
     rows = list(_RECEIPT.iter_unpack(_rows(frame, _RECEIPTS.size, _RECEIPT, count)))
-    # They are in one entry, so there cannot be more: nobody is made to count to four billion.
+    # The batches are in one entry, so there cannot be more: no client has to count to four billion.
     if sum(row[1] for row in rows) > RUNS_MAX:
         raise InvalidArgument(f"RECEIPTS: more than {RUNS_MAX} requests are answered")
     return Receipts(Index(index), Term(term), base, synced, rows)
@@ -270,7 +270,7 @@ def decode_fetch(frame: Frame) -> Fetch:
 def encode_records(
     request: int, first_offset: int, end_offset: int, rows: Sequence[tuple[int, int, int, int]]
 ) -> bytes:
-    """Everything but the frames of the entries, which follow as the bulk part.
+    """The frame of RECORDS without the frames of the entries, which follow as the bulk part.
 
     ``rows`` are (offset, records, bytes of the frame, append time).
     """
@@ -282,14 +282,14 @@ def encode_records(
 
 
 def decode_records(frame: Frame) -> Records:
-    """Raises InvalidArgument unless both CRCs of every entry hold."""
+    """The RECORDS in a frame. Raises InvalidArgument unless both CRCs of every entry hold."""
     request, first, end, count = _unpack(_RECORDS, frame, FrameKind.RECORDS)
     rows = _rows(frame, _RECORDS.size, _ROW, count)
     return Records(request, first, end, list(_entries(memoryview(frame.bulk), rows)))
 
 
 def extent_of(frame: Frame) -> Extent:
-    """Of RECORDS that have at least one row; their bulk part need not be there."""
+    """The extent of RECORDS that have at least one row; their bulk part need not have come."""
     _, _, end_offset, count = _unpack(_RECORDS, frame, FrameKind.RECORDS)
     rows = list(_ROW.iter_unpack(_rows(frame, _RECORDS.size, _ROW, count)))
     offset, records, _, _ = rows[-1] if rows else (0, 0, 0, 0)
@@ -334,9 +334,9 @@ def decode_failure(frame: Frame) -> Failure:
 
 
 def _name(what: str, name: object) -> bytes:
-    """As a caller gave it, so it may be anything."""
+    """The bytes of a name that a caller gave, so it may be of any type."""
     check_name(what, name)
-    assert isinstance(name, str)  # for the type checker: that was checked
+    assert isinstance(name, str)  # for the type checker: check_name has checked it
     return name.encode()
 
 
@@ -372,7 +372,7 @@ _NUMBERS_MAX = {
 
 
 def _out_of_range(fields: dict[str, Any]) -> InvalidArgument:
-    """The field at fault is looked for only once there is one."""
+    """The error that names the field out of range; it is searched only after packing has failed."""
     name, most = next(
         (name, most)
         for name, most in _NUMBERS_MAX.items()

@@ -1,8 +1,8 @@
-"""Structures in MessagePack: what they share, and the fields that come from outside.
+"""Structures in MessagePack: their common base, and the types of fields that come from outside.
 
 A shape is typed and its fields have ranges; both are checked when it is decoded, and a refusal
-names the field. What is left to others: whether a log of that name exists, whether a window is too
-long.
+names the field. The receiver checks the rest: whether a log of that name exists, whether a window
+is too long.
 """
 
 from __future__ import annotations
@@ -34,41 +34,44 @@ __all__ = [
     "wire_text",
 ]
 
-# Of what is drawn once and never again: incarnations, instances of producers, storage ids.
+# Bytes of an id that is drawn once and never again: of incarnations, instances of producers, disks.
 ID_BYTES = 16
-# Bytes of a name that is packed by hand, characters of one in a shape; who keeps it may allow less.
+# Maximum bytes of a name that is packed by hand, and maximum characters of a name in a shape; the
+# part that keeps the name may allow less.
 NAME_MAX = 255
 LOG_NAME_MAX = 249
-# Characters of an error's text: with it a REFUSAL still fits what a stranger takes.
+# Maximum characters of an error's text: a REFUSAL with it still fits the limits of a stranger.
 TEXT_MAX = 950
 
 # Names end up in messages, log lines and labels: a line break or a NUL in one is a trap.
 _NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+\Z"
 _NAME = re.compile(_NAME_PATTERN)
 _NOT_A_NAME = f"{{}} {{!r}} is no name: 1 to {NAME_MAX} bytes, without control characters"
-# What any file name, any shell and any list with commas takes as it is.
+# Characters that any file name, any shell and any list with commas takes as they are.
 _LOG_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LOG_NAME_MAX}}}")
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=_NAME_PATTERN)]
 Id = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
-# Offsets, indexes, terms: 63 bits, which nobody fills.
+# Offsets, indexes, terms: 63 bits, which no log fills.
 Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-# What is counted within something else.
+# A count within a request or an entry, such as partitions and chunks.
 Short = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
-# Microseconds since 1970, as the clock of a leader says them.
+# Microseconds since 1970, by the clock of a leader.
 Time = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class Shape(msgspec.Struct):
-    """A field that this release does not know is skipped: so a newer one may say more."""
+    """The base of all structures. A field that this release does not know is skipped, so that a
+    newer release may add fields."""
 
 
 ShapeT = TypeVar("ShapeT")
 
 
 def encode_shape(what: str, shape: Shape) -> bytes:
-    """Raises InvalidArgument at a text or number that no receiver could read."""
+    """The bytes of ``shape``. Raises InvalidArgument at a text or number that no receiver could
+    read."""
     try:
         return msgspec.msgpack.encode(shape)
     except (UnicodeEncodeError, OverflowError, TypeError) as error:
@@ -76,7 +79,8 @@ def encode_shape(what: str, shape: Shape) -> bytes:
 
 
 def decode_shape(what: str, data: bytes, decoder: msgspec.msgpack.Decoder[ShapeT]) -> ShapeT:
-    """Raises InvalidArgument, naming the field, unless ``data`` is all that and nothing more."""
+    """The shape in ``data``. Raises InvalidArgument, naming the field, unless ``data`` is exactly
+    one."""
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -92,14 +96,15 @@ def check_log_name(name: object) -> None:
 
 
 def check_name(what: str, name: object) -> None:
-    """Any other name that a caller gives. ``what`` says whose it is."""
+    """Check any other name that a caller gives. ``what`` is its noun in the error."""
     if not isinstance(name, str):
         raise InvalidArgument(_NOT_A_NAME.format(what, name))
     encode_name(what, name)
 
 
 def encode_name(what: str, name: str) -> bytes:
-    """A name that is packed by hand, under the same rule. ``what`` says whose it is."""
+    """The bytes of a name that is packed by hand, under the same rule. ``what`` is its noun in the
+    error."""
     try:
         data = name.encode()
     except UnicodeEncodeError as odd:
@@ -120,5 +125,5 @@ def decode_name(what: str, data: bytes) -> str:
 
 
 def wire_text(error: QuorateError) -> str:
-    """What ``error`` says, fit to be sent: whatever is in it, this cannot fail."""
+    """The text of ``error``, fit to be sent: this cannot fail, whatever characters it has."""
     return str(error)[:TEXT_MAX].encode(errors="replace").decode()
