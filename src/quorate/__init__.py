@@ -98,8 +98,8 @@ __all__ = [
     "__version__",
 ]
 
-# Loaded when they are first asked for: whoever needs only a part of the package, such as a tool
-# that looks at files, needs no sockets for it.
+# These names are loaded at their first use: a program that needs only a part of the package, such
+# as a tool that looks at files, needs no sockets for it.
 _CLIENT = {
     **dict.fromkeys(("AsyncClient", "AsyncLog"), "asynchronous"),
     **dict.fromkeys(("AsyncDelivery", "Delivery"), "tickets"),

@@ -13,12 +13,12 @@ __all__ = ["start"]
 
 
 def start() -> int:
-    """Run the command line as the process; the exit status."""
+    """Run the command line as the process, and return the exit status."""
     try:
-        # A shell lets what runs in its background ignore it.
+        # A process in the background of a shell ignores SIGINT.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt_once)
-        # Here, so that Ctrl-C ends also a process that is still being loaded with one line.
+        # Loaded here, so that Ctrl-C ends also a process that is still being loaded with one line.
         from quorate.cli.main import main
 
         return main()
@@ -26,18 +26,19 @@ def start() -> int:
         sys.stderr.write("error: INTERRUPTED: stopped before the end\n")
         return 1
     finally:
-        # What the status is has been decided.
+        # The exit status has been decided.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _interrupt_once(_: int, __: FrameType | None) -> None:
-    """One Ctrl-C is enough: another one must not disturb the end that the first one began."""
+    """Handle the first Ctrl-C: another one must not disturb the end that the first one began."""
     signal.signal(signal.SIGINT, _ignore)
     raise KeyboardInterrupt
 
 
 def _ignore(_: int, __: FrameType | None) -> None:
-    """A function and not SIG_IGN: the interpreter complains of a signal that it just missed."""
+    """Ignore a signal. A function and not SIG_IGN, because the interpreter complains of a signal
+    that it just missed."""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Batches as Arrow record batches, over the same memory. For clients: a server imports no Arrow.
 
 A column that a batch leaves out is all null, or for headers a list without pairs; Arrow makes it.
-Offsets and append times stand in no batch: they are made here, eight bytes a record.
+A batch has no offsets and no append times: they are made here, eight bytes a record.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ SCHEMA = pa.schema(
 
 
 def offset_column(start: int, stop: int) -> pa.Array:
-    """The offsets from ``start`` to before ``stop``; parts of it are free."""
+    """The offsets from ``start`` to before ``stop``; a slice of the column costs no copy."""
     return pc.add(_counted(stop - start), scalar(start, pa.int64()))
 
 
 def scalar(value: int | str, kind: pa.DataType) -> pa.Scalar:
-    """What Arrow makes of ``value``, but without pandas: for whatever is written in Python Arrow
-    imports it, where it is installed, and a process of Spark lives too short for that."""
+    """The Arrow scalar of ``value``, made without pandas: to convert a Python object Arrow imports
+    pandas, where it is installed, and a process of Spark lives too short for that."""
     if isinstance(value, str):
         text = value.encode()
         buffers = [pa.py_buffer(pack("<2i", 0, len(text))), pa.py_buffer(text)]
@@ -53,11 +53,11 @@ def scalar(value: int | str, kind: pa.DataType) -> pa.Scalar:
 
 
 def record_batch(batch: Batch, offsets: pa.Array, append_time: int) -> pa.RecordBatch:
-    """All records of ``batch``. They keep its memory alive, which nobody may change from then on.
+    """All records of ``batch``. They keep its memory alive, which must not change from then on.
 
-    ``offsets`` has one for each. Raises InvalidArgument if somebody has changed the memory since it
-    was parsed: a wrong offset would let Arrow read foreign memory. That look costs a nanosecond a
-    record, a tenth of what wrapping a small batch costs.
+    ``offsets`` has one offset for each record. Raises InvalidArgument if the memory has changed
+    since it was parsed: a wrong offset would let Arrow read foreign memory. That check costs a
+    nanosecond a record, a tenth of the cost of wrapping a small batch.
     """
     count = batch.count
     columns = [
@@ -117,15 +117,15 @@ def _cells(
 
 
 def _aligned(numbers: memoryview) -> pa.Buffer:
-    """The numbers in place; or a copy, if the batch came to lie where no number may begin.
+    """The numbers in place; or a copy, if the memory of the batch is not aligned to 8 bytes.
 
-    What a replica sends lies right: frames and batches are multiples of 8 bytes.
+    Batches from a replica are aligned: frames and batches are multiples of 8 bytes.
     """
     buffer = pa.py_buffer(numbers)
     return buffer if buffer.address % 8 == 0 else pa.py_buffer(numbers.tobytes())
 
 
-# 0, 1, 2, …: made once, and longer when more is needed.
+# The numbers 0, 1, 2, …: made once, and extended when more are needed.
 _numbers = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])
 
 

@@ -18,7 +18,7 @@
     headers    HEADERS    offsets; names: offsets, bytes; contents: offsets, bytes
 
 Parts come in this order, each at the next multiple of 8. All of it is checked, before any size is
-believed and without a step of Python per record: what is accepted can be read to the last record.
+believed and without a step of Python per record: an accepted batch can be read to the last record.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ __all__ = [
 MAGIC = BATCH_MAGIC
 VERSION = 1
 HEAD_BYTES = 40
-# Below 2^31, so that no int32 offset can overflow.
+# Maximum bytes of a batch: below 2^31, so that no int32 offset can overflow.
 BATCH_BYTES_MAX = (1 << 31) - 8
 SINGLE_MAX = BATCH_BYTES_MAX - SINGLE_BYTES
 
@@ -70,10 +70,10 @@ _RESERVED = bytes(12)
 _TIME = 1 << 63
 _OFFSET = struct.Struct("<i")
 
-# Offsets that are compared in one go, and the sign bit of each.
+# The number of offsets that are compared in one go, and the sign bit of each.
 _LANES = 4096
 _SIGNS = int.from_bytes(b"\0\0\0\x80" * _LANES, "little")
-# 1 for the bytes that are inside of a UTF-8 character.
+# For each byte value: 1 if it continues a UTF-8 character, 0 if it begins one.
 _INSIDE = bytes(0x80 <= byte < 0xC0 for byte in range(256))
 
 _PARTS = {
@@ -82,7 +82,7 @@ _PARTS = {
     TIMES: ["times"],
     HEADERS: ["header offsets", "name offsets", "name bytes", "content offsets", "content bytes"],
 }
-# What the directory lists under each set of flags that makes sense.
+# The parts that the directory lists, for each set of flags that makes sense.
 _LAYOUTS = {
     flags: [name for flag, names in _PARTS.items() if flags & flag == flag for name in names]
     for flags in range(16)
@@ -101,10 +101,10 @@ class Record(NamedTuple):
 
     # Microseconds; None if the producer gave no time.
     timestamp: int | None
-    # None is no key, which is not the empty key.
+    # None if the record has no key, which is not the same as the empty key.
     key: bytes | None
     value: bytes
-    # In the order in which they were given; a name may come again.
+    # Pairs in the order in which they were given; a name may come again.
     headers: tuple[Pair, ...]
 
 
@@ -157,7 +157,7 @@ def _length(name: str, column: Sequence[object]) -> int:
 def _encode(
     name: str, column: Sequence[Item], count: int, encode: Callable[[Sequence[Item]], list[bytes]]
 ) -> list[bytes]:
-    """The parts of a column. The item at fault is looked for only once there is one."""
+    """The parts of a column. The item at fault is searched only after the encoding has failed."""
     length = _length(name, column)
     if length != count:
         raise InvalidArgument(f"{name} has {length} items for {count} records")
@@ -209,7 +209,7 @@ def _offsets(cells: Sequence[Sized]) -> tuple[bytes, int]:
 
 
 def assemble_batch(flags: int, count: int, time: int, parts: Sequence[Data]) -> bytes:
-    """Of encoded columns: what ``flags`` list, in the order of the layout."""
+    """The batch of encoded columns: ``parts`` are those of ``flags``, in the layout's order."""
     directory: list[int] = []
     pieces: list[Data] = []
     position = HEAD_BYTES + 8 * len(parts)
@@ -239,14 +239,15 @@ class Column(NamedTuple):
 
     def cells(self, start: int, stop: int) -> list[bytes]:
         bounds = struct.unpack_from(f"<{stop - start + 1}i", self.offsets, 4 * start)
-        # One copy of all, because a slice of bytes costs half of a slice of a view.
+        # One copy of all cells, because a slice of bytes costs half of a slice of a view.
         first = bounds[0]
         data = self.data[first : bounds[-1]].tobytes()
         return [data[begin - first : end - first] for begin, end in pairwise(bounds)]
 
 
 class Keys(NamedTuple):
-    """A cell is a key where the validity bitmap has a one: bit 0 of byte 0 is record 0."""
+    """A column of keys. A cell is a key where the validity bitmap has a one: bit 0 of byte 0 is
+    record 0."""
 
     validity: memoryview
     column: Column
@@ -280,13 +281,16 @@ class Batch:
     count: int
     values: Column
     keys: Keys | None
-    # The column, the one time of every record, or None if they have none.
+    # The column of times, the one time of every record, or None if the records have no time.
     times: memoryview | int | None
     headers: Headers | None
 
     @classmethod
     def parse(cls, data: Data, *, proved: bool = False) -> Batch:
-        """Raises InvalidArgument, naming the field, unless every record can be read."""
+        """The batch in ``data``; ``proved`` skips its CRC if another one has just held.
+
+        Raises InvalidArgument, naming the field, unless every record can be read.
+        """
         view = memoryview(data).cast("B")
         flags, count, time = _checked_head(view, proved)
         parts = _checked_parts(view, flags)
@@ -316,11 +320,11 @@ class Batch:
         return self._records(0, self.count)
 
     def _records(self, start: int, stop: int) -> Iterator[Record]:
-        # As Record(*row) would, at half the price.
+        # The same as Record(*row), at half the price.
         return map(tuple.__new__, repeat(Record), zip(*self.columns(start, stop), strict=False))
 
     def columns(self, start: int, stop: int) -> tuple[Iterable[Any], ...]:
-        """The fields of :class:`Record`, each for all these records. Some go on for ever."""
+        """The fields of :class:`Record`, each for all these records. Some iterators are endless."""
         times: Iterable[int | None] = (
             struct.unpack_from(f"<{stop - start}q", self.times, 8 * start)
             if isinstance(self.times, memoryview)
@@ -332,7 +336,7 @@ class Batch:
 
 
 def batch_count(data: Data) -> int:
-    """The number of records of a batch from anybody; raises as :meth:`Batch.parse` does."""
+    """The number of records of an unchecked batch; raises as :meth:`Batch.parse` does."""
     return 1 if type(data) is bytes and is_single(data) else Batch.parse(data).count
 
 
@@ -348,7 +352,7 @@ def _checked_head(view: memoryview, proved: bool) -> tuple[int, int, int]:
     _expect("head", "magic", magic, MAGIC)
     _expect("head", "version", version, VERSION)
     _expect("head", "length", length, len(view))
-    if not proved:  # then another CRC over these bytes has just held
+    if not proved:  # proved: another CRC over these bytes has just held
         _expect("head", "CRC", crc, crc32c(view[8:], MAGIC_CRC))
     if flags not in _LAYOUTS:
         raise InvalidArgument(f"batch head: flags {flags:#x} are not known to this release")
@@ -397,7 +401,7 @@ def _checked_end(parts: dict[str, memoryview], name: str, cells: int) -> int:
 
 
 def _rises(offsets: memoryview) -> bool:
-    """Whether no offset is negative or below the one before it.
+    """True if no offset is negative or below the one before it.
 
     One subtraction of long numbers compares thousands: an offset is a lane of 32 bits. Its sign
     bit, set beforehand, stays set unless the offset falls; so no lane borrows from the next.
@@ -419,7 +423,7 @@ def _checked_text(names: Column) -> Column:
             text.decode()
         except UnicodeDecodeError:
             raise InvalidArgument("batch name bytes: not UTF-8") from None
-        # The whole may be text, and yet a name begin in the middle of a character.
+        # All bytes together may be text, and yet a name may begin in the middle of a character.
         inside = text.translate(_INSIDE) + b"\0"
         if any(map(inside.__getitem__, chain.from_iterable(_OFFSET.iter_unpack(names.offsets)))):
             raise InvalidArgument("batch name offsets: one is inside of a character")

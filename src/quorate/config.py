@@ -41,7 +41,7 @@ class _Section:
 
 @dataclass(frozen=True, slots=True)
 class Timing(_Section):
-    """Milliseconds."""
+    """Intervals and timeouts, in milliseconds."""
 
     # The unit of the core's clock. DLedger: 10 ms state-maintainer loop. JRaft: wheel timers.
     tick_ms: int = _bounded(10, 1, 1000)
@@ -50,8 +50,8 @@ class Timing(_Section):
     # A follower campaigns after one to two of these. DLedger: 3 x 2000 + 300..1000 between votes.
     # JRaft: 1000 + random(1000).
     election_ms: int = _bounded(1000, 10, 600_000)
-    # The oldest unacked append is older than this: compare again and resend from what the peer
-    # lacks. DLedger: 1000. JRaft: RPC time-out 5000, then one heartbeat interval of blocking.
+    # If the oldest unacked append is older than this, compare again and resend the entries that the
+    # peer lacks. DLedger: 1000. JRaft: RPC time-out 5000, then one heartbeat interval of blocking.
     resend_ms: int = _bounded(300, 1, 60_000)
     # The leader's link closed and a reconnect was refused: stickiness ends after a random time
     # between these two. Neither parent has it: both wait for the election timeout.
@@ -62,14 +62,14 @@ class Timing(_Section):
     watchdog_ms: int = _bounded(5000, 10, 600_000)
     # A linearizable read that no leader confirmed in this time is refused. JRaft: 2000.
     read_ms: int = _bounded(2000, 10, 600_000)
-    # What is staged is dropped when nothing was added to it for so long: a day.
+    # Staged data is dropped after this time without additions: a day.
     staged_expiry_ms: int = _bounded(24 * 3_600_000, 1000, _TEN_YEARS_MS)
-    # At the cap, what was not added to for so long makes room for others: an hour.
+    # At the cap, staged data without additions for this time makes room for other data: an hour.
     staged_idle_ms: int = _bounded(3_600_000, 1000, _TEN_YEARS_MS)
-    # An app that published nothing for so long is forgotten, and could publish its last batch a
-    # second time: 90 days.
+    # An app without a publish for this time is forgotten, and could publish its last batch a second
+    # time: 90 days.
     app_expiry_ms: int = _bounded(90 * 24 * 3_600_000, 1000, _TEN_YEARS_MS)
-    # The same for one that published once and for all, and only repeats that publish: an hour.
+    # The same for an app that published once and for all, and only repeats that publish: an hour.
     once_expiry_ms: int = _bounded(3_600_000, 1000, _TEN_YEARS_MS)
 
     def __post_init__(self) -> None:
@@ -86,13 +86,13 @@ class Timing(_Section):
             )
 
     def ticks(self, milliseconds: int) -> int:
-        """How many ticks make up ``milliseconds``: at least one."""
+        """The number of ticks that make up ``milliseconds``: at least one."""
         return max(1, -(-milliseconds // self.tick_ms))
 
 
 @dataclass(frozen=True, slots=True)
 class Limits(_Section):
-    """What is bounded, and the answer at the bound."""
+    """Bounds of requests, queues and memory, and the answer at each bound."""
 
     # Bytes of one proposed batch; more is TOO_LARGE. Few enough that an answer with it leaves room
     # for others on a connection. DLedger: 4 MiB encode buffer, unchecked.
@@ -112,19 +112,19 @@ class Limits(_Section):
     # Unacked append messages and bytes per peer. DLedger: 1000 requests. JRaft: 256 messages.
     window_messages: int = _bounded(256, 1, 100_000)
     window_bytes: int = _bounded(16 * MIB, 1, 1024 * MIB)
-    # A peer this many entries behind is catching up and gets at most so many bytes a second.
+    # A peer this many entries behind is catching up and gets at most this many bytes a second.
     # DLedger: 1000 entries, 20 MiB/s. JRaft: a throttle for snapshots only.
     catchup_lag_entries: int = _bounded(10_000, 1, 1_000_000_000)
     catchup_bytes_per_s: int = _bounded(64 * MIB, 1, 64 * 1024 * MIB)
     # Messages that wait for a flush; the oldest beyond this is dropped as a network would.
     held_messages: int = _bounded(4096, 16, 1_000_000)
-    # Bytes of newest entries that stay in memory, for peers that are a little behind; what is older
-    # is read from disk. JRaft: a ring of entries, flushed and applied ones dropped.
+    # Bytes of newest entries that stay in memory, for peers that are a little behind; older entries
+    # are read from disk. JRaft: a ring of entries, flushed and applied ones dropped.
     log_memory_bytes: int = _bounded(32 * MIB, 0, 64 * 1024 * MIB)
     # Producers that a log remembers at once; more is TOO_MANY_PRODUCERS. Neither parent has any.
     producers: int = _bounded(10_000, 1, 1_000_000)
     # Frames of chunks that are staged and not published, their bytes and their number; more is
-    # STAGE_FULL. One entry can publish or drop all of them. Neither parent stages anything.
+    # STAGE_FULL. One entry can publish or drop all of them. Neither parent stages chunks.
     staged_bytes: int = _bounded(4096 * MIB, 1, 1024 * 1024 * MIB)
     staged_chunks: int = _bounded(65_536, 1, 65_536)
     # Apps whose last publish a log remembers, those that only stage included; one more is
@@ -145,21 +145,21 @@ class Limits(_Section):
 
 @dataclass(frozen=True, slots=True)
 class Storage(_Section):
-    """What a log may take of its disk."""
+    """The disk space that a log may take."""
 
     # Bytes of one segment. DLedger: 1 GiB. JRaft: RocksDB decides.
     segment_bytes: int = _bounded(64 * MIB, 32 * KIB, 4096 * MIB)
     # Percent of the file system that may be in use before no more is allocated: appends are then
     # DISK_FULL and reads go on. DLedger: 85, then it deletes. JRaft: none.
     disk_usage_max: int = _bounded(95, 1, 100)
-    # Allocated bytes that no append gets: they are for what keeps a group going, such as the first
-    # entry of a new leader. Neither parent has it.
+    # Allocated bytes that no append gets: they are for entries that keep a group going, such as the
+    # first entry of a new leader. Neither parent has it.
     reserve_bytes: int = _bounded(64 * KIB, 0, 1024 * MIB)
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that can be set about a replica."""
+    """All settings of a replica."""
 
     timing: Timing = Timing()
     limits: Limits = Limits()
@@ -176,7 +176,7 @@ class Config:
 
     @property
     def least_segment_bytes(self) -> int:
-        """Of the first segments of a log. Whatever is within the limits finds room in one, with all
-        that goes along: the reserve, names, rows of what is dropped, pages that stay unused."""
+        """The size of the first segments of a log. Any entry within the limits finds room in one,
+        with its overhead: the reserve, names, rows of dropped chunks, pages that stay unused."""
         largest = max(self.limits.batch_bytes, MIB) + self.storage.reserve_bytes + MIB
         return min(largest, self.storage.segment_bytes)

@@ -1,7 +1,7 @@
 """An entry of the log: its header as bytes, and the chain that ties it to all entries before it.
 
 The header is encoded once, by the leader that makes the entry; disks, peers and readers carry the
-same bytes. Nothing in it is local to a node, so replicas hold identical frames::
+same bytes. No field is local to a node, so replicas hold identical frames::
 
     offset  size  field
          0     4  magic           "QREN"
@@ -31,7 +31,7 @@ offset: its count is 0. The entry that publishes it takes their offsets and begi
     row of a chunk, 16 bytes    index u64, records u32, bytes of the frame u32
 
 The body enters the chain by its CRC, so (index, chain) stands for every byte up to there. The
-chain leaves itself and the header CRC out: a CRC run over its own value proves nothing.
+chain leaves itself and the header CRC out: a CRC run over its own value is no proof.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ MAGIC = b"QREN"
 VERSION = 1
 HEADER_BYTES = 64
 CHAINED_BYTES = 56
-# Of a row of the runs directory.
+# Bytes of a row of the runs directory.
 RUN_BYTES = 8
 RUNS_MAX = 0xFFFF
 COUNT_MAX = 0xFFFF_FFFF
@@ -98,7 +98,8 @@ _CHAINED = struct.Struct("<4sBBHQQIIQQII")
 _PROOF = struct.Struct("<II")
 _HEADER = struct.Struct(_CHAINED.format + "II")
 _RUN = struct.Struct("<II")
-# The reserved half of a run's number is read with it: a run that is too high shows it.
+# The run and the reserved bytes behind it are read as one number: if the reserved bytes are not 0,
+# the run is too high.
 _STAMP = struct.Struct("<QQQ")
 _CHUNK = struct.Struct("<QII")
 CHUNK_BYTES = _CHUNK.size
@@ -120,7 +121,7 @@ class Entry:
     append_time: int
     runs: int
     stamps: int
-    # Where a log stands that ends with this entry.
+    # The position of a log that ends with this entry.
     position: Position
     # Bytes of the frame.
     size: int
@@ -129,8 +130,8 @@ class Entry:
 
     @property
     def whole(self) -> bool:
-        """Whether the body is here. One that a disk spoiled is not: such an entry is known by its
-        header, counts for votes and acks, and is never sent, applied or served."""
+        """True if the body is here. A body that a disk spoiled is not: such an entry is known by
+        its header, counts for votes and acks, and is never sent, applied or served."""
         return self.size == HEADER_BYTES + len(self.body)
 
 
@@ -169,13 +170,13 @@ class Header(NamedTuple):
     stamps: int
     position: Position
     length: int
-    count: int  # type: ignore[assignment]  # nobody calls tuple's own
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not called
     base_offset: int
     append_time: int
     body_crc: int
 
     def follows(self, before: Position, frame: Buffer, start: int = 0) -> bool:
-        """Whether this is the header at ``start`` of ``frame`` and comes right after ``before``."""
+        """True if this is the header at ``start`` of ``frame`` and comes right after ``before``."""
         position = self.position
         return (
             position.index == before.index + 1
@@ -185,7 +186,7 @@ class Header(NamedTuple):
 
 
 def parse_header(data: Buffer, start: int = 0) -> Header | None:
-    """The header that stands at ``start``; None if none that is whole does."""
+    """The header that stands at ``start``; None if no whole header does."""
     if len(data) - start < HEADER_BYTES:
         return None
     (
@@ -202,7 +203,7 @@ def parse_header(data: Buffer, start: int = 0) -> Header | None:
 
 
 def is_frame(frame: Buffer, index: int, chain: int) -> bool:
-    """Whether ``frame`` is the whole frame of entry ``index``, as it was made: the one with
+    """True if ``frame`` is the whole frame of entry ``index``, as it was made: the one with
     ``chain``, and not another that stood in its place before."""
     if len(frame) < HEADER_BYTES:
         return False
@@ -221,21 +222,22 @@ def is_frame(frame: Buffer, index: int, chain: int) -> bool:
 
 
 class EntryView(NamedTuple):
-    """An entry that is read where it lies. For whoever only reads: its memory is not its own."""
+    """An entry that is read in place. For readers only: the memory belongs to another object."""
 
     header: Header
     frame: memoryview
-    # Of its records. What was staged has that of its publish, the header an earlier one.
+    # The append time of its records. Staged records have that of their publish, which is later than
+    # that in the header.
     append_time: int
 
     def batches(self) -> list[tuple[memoryview, int]]:
-        """As :func:`unpack_batches` gives them, without a copy."""
+        """The batches as :func:`unpack_batches` gives them, without a copy."""
         header = self.header
         body = self.frame[HEADER_BYTES:]
         return _batches(body, header.runs, header.stamps, header.position.index)
 
     def copied(self) -> list[tuple[bytes, int]]:
-        """The same as bytes of their own: of many small ones, each is handled faster so."""
+        """The same batches as bytes of their own: many small ones are handled faster so."""
         header = self.header
         body = self.frame[HEADER_BYTES:].tobytes()
         return _batches(body, header.runs, header.stamps, header.position.index)
@@ -250,7 +252,7 @@ def view_entry(frame: memoryview, append_time: int) -> EntryView:
 
 
 def decode_entry(frame: bytes | memoryview) -> Entry:
-    """The same as an entry with bytes of its own: of a view, each is copied once."""
+    """The same as an entry with bytes of its own; the bytes of a view are copied once."""
     header = _checked_header(frame)
     kind = _kind(header)
     body = bytes(frame[HEADER_BYTES:])
@@ -284,7 +286,7 @@ def _kind(header: Header) -> EntryKind:
 
 
 def hollow_entry(header_bytes: bytes, header: Header) -> Entry:
-    """What is left of an entry whose body cannot be read."""
+    """The entry of a header whose body cannot be read."""
     position = header.position
     return Entry(
         position.index, position.term, _kind(header), header.base_offset, header.count,
@@ -294,7 +296,7 @@ def hollow_entry(header_bytes: bytes, header: Header) -> Entry:
 
 
 def _why_not(frame: bytes) -> str:
-    """What is wrong with a frame that has no whole header."""
+    """The error in a frame that has no whole header."""
     if len(frame) < HEADER_BYTES:
         return f"a frame of {len(frame)} bytes is too short for an entry header"
     if crc32c(frame[: HEADER_BYTES - 4]).to_bytes(4, "little") != frame[HEADER_BYTES - 4 :][:4]:
@@ -303,7 +305,7 @@ def _why_not(frame: bytes) -> str:
 
 
 def chain_holds(before: Position, entries: tuple[Entry, ...]) -> bool:
-    """Whether ``entries`` follow ``before`` without a gap, in order of term, link by link."""
+    """True if ``entries`` follow ``before`` without a gap, in order of term, link by link."""
     index, term, chain = before
     for entry in entries:
         index = Index(index + 1)
@@ -317,13 +319,13 @@ def chain_holds(before: Position, entries: tuple[Entry, ...]) -> bool:
 
 
 class Stamp(NamedTuple):
-    """Which producer sent a batch, and where its records stand among those that it sent."""
+    """The producer of a batch, and the place of its records among all that it sent."""
 
     # The batch's row of the runs directory.
     run: int
-    # Names the producer: the index of the entry that opened it.
+    # The id of the producer: the index of the entry that opened it.
     epoch: int
-    # Of the batch's first record. A producer numbers its records from 1, without gaps.
+    # The number of the batch's first record. A producer numbers its records from 1, without gaps.
     sequence: int
 
 
@@ -363,7 +365,7 @@ def _batches(body: Body, runs: int, stamps: int, index: Index) -> list[tuple[Bod
 
 
 def unpack_counts(entry: Entry) -> tuple[int, ...]:
-    """How many records each batch of a data entry has, without a look at the batches."""
+    """The number of records of each batch of a data entry, without a look at the batches."""
     _rows_end(len(entry.body), entry.runs, entry.stamps, entry.index)
     return struct.unpack_from(f"<{2 * entry.runs}I", entry.body)[1::2]
 
@@ -382,7 +384,7 @@ def unpack_stamps(entry: Entry) -> list[Stamp]:
 
 
 def pack_staged(batch: bytes, records: int, label: bytes) -> tuple[bytes, int]:
-    """The body of a stage entry, and how many rows its label takes."""
+    """The body of a stage entry, and the number of rows that its label takes."""
     rows = -(-len(label) // _STAMP.size)
     padding = bytes(rows * _STAMP.size - len(label))
     return b"".join((_RUN.pack(len(batch), records), label, padding, batch)), rows
@@ -395,17 +397,17 @@ def unpack_label(entry: Entry) -> bytes:
 
 
 class Chunk(NamedTuple):
-    """A staged batch: where it lies, and how much it is."""
+    """A staged batch: its entry, its records and its size."""
 
-    # Of the stage entry that holds it.
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    # The index of the stage entry that holds the batch.
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
     records: int
     # Bytes of that entry's frame.
     size: int
 
 
 def pack_chunks(chunks: Iterable[Chunk]) -> bytes:
-    """What the body of a publish entry begins with."""
+    """The rows of ``chunks``, with which the body of a publish entry begins."""
     return b"".join(starmap(_CHUNK.pack, chunks))
 
 
@@ -426,13 +428,13 @@ def chunk_rows(entry: Entry) -> memoryview:
 
 
 def chunk_at(rows: memoryview, place: int) -> Chunk:
-    """The one that stands at ``place``, from 0."""
+    """The chunk at ``place`` of these rows, from 0."""
     return Chunk._make(_CHUNK.unpack_from(rows, place * _CHUNK.size))
 
 
 def _rows_end(size: int, runs: int, stamps: int, index: Index) -> int:
-    """Where the batches begin, as the header says. What does not fit is refused before it is read:
-    a header is whole by its CRC, and may still lie."""
+    """The place where the batches begin, by the header. Rows that do not fit are refused before
+    they are read: a header whose CRC holds may still have wrong numbers."""
     end = runs * _RUN.size + stamps * _STAMP.size
     if end > size:
         raise InvalidArgument(

@@ -7,11 +7,11 @@
     ├── NoQuorum           NO_QUORUM*           no majority answered in time; nothing was logged
     ├── Busy               BUSY*                a queue is at its limit; nothing was logged
     ├── Transferring       TRANSFERRING*        the leader is handing over; nothing was logged
-    ├── DiskFull           DISK_FULL*           no room for it on enough disks; nothing was logged
-    ├── Behind             BEHIND*              this replica has not yet what the caller has seen
+    ├── DiskFull           DISK_FULL*           too few disks have room; nothing was logged
+    ├── Behind             BEHIND*              this replica lacks records that the caller has seen
     ├── OutOfSequence      OUT_OF_SEQUENCE*     a producer's batch before this one is missing
-    ├── Timeout            TIMEOUT*             the time was up before anything could happen
-    ├── OutcomeUnknown     OUTCOME_UNKNOWN      it was logged, its fate was not learnt: no failure
+    ├── Timeout            TIMEOUT*             the time was up before the request had any effect
+    ├── OutcomeUnknown     OUTCOME_UNKNOWN      it was logged, its outcome is unknown: no failure
     ├── TooLarge           TOO_LARGE            over a size limit that the message names
     ├── EmptyBatch         EMPTY_BATCH          a batch without records
     ├── LogNotFound        LOG_NOT_FOUND        no log of that name
@@ -25,26 +25,26 @@
     ├── UnknownProducer    UNKNOWN_PRODUCER     never opened, or idle for longer than its expiry
     ├── TooManyProducers   TOO_MANY_PRODUCERS   the log remembers as many as it may
     ├── StageFull          STAGE_FULL           the log holds as many staged bytes as it may
-    ├── StageExpired       STAGE_EXPIRED        what was staged was dropped before its publish
+    ├── StageExpired       STAGE_EXPIRED        staged data was dropped before its publish
     ├── ReplayMismatch     REPLAY_MISMATCH      published before under this id, with other rows
     ├── Corrupt            CORRUPT              this replica's copy is damaged there: ask another
     ├── WrongCluster       WRONG_CLUSTER        the node belongs to another cluster
     ├── Unauthorized       UNAUTHORIZED         the caller may not do this
     ├── VersionMismatch    VERSION_MISMATCH     the two sides share no protocol version
     ├── InvalidArgument    INVALID_ARGUMENT     a field is outside its range
-    ├── DecodeFailed       DECODE_FAILED        a record is not what its pipeline reads it as
+    ├── DecodeFailed       DECODE_FAILED        a record does not decode as its pipeline expects
     ├── CheckFailed        CHECK_FAILED         a record does not meet a check of its pipeline
     └── SparkFailed        SPARK_FAILED         a job of Spark failed, or Spark is not there
 
-    ReplicaHalted                     this replica must not go on: not an answer to anybody
-    ├── Damaged                       what was committed here differs from what the leader has
-    ├── WrongDirectory                the data directory belongs to somebody else, or is in use
-    ├── DiskFailed                    a write or sync failed: what is on disk is no longer known
-    ├── StateDiverged                 this state is not what the majority made of the same log
+    ReplicaHalted                     this replica must not go on: not an answer to a client
+    ├── Damaged                       a committed entry here differs from that of the leader
+    ├── WrongDirectory                the data directory belongs to another node, or is in use
+    ├── DiskFailed                    a write or sync failed: the contents of the disk are unknown
+    ├── StateDiverged                 this state differs from the majority's state of the same log
     └── InvariantBroken               a rule that the code relies on does not hold
 
-``*`` = retriable: answered only if nothing was logged. A halt is not a :class:`QuorateError`
-because nobody may answer with it: it stops the replica, it is never sent.
+``*`` = retriable: answered only if no entry was logged. A halt is not a :class:`QuorateError`
+because no request may be answered with it: it stops the replica, it is never sent.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ __all__ = [
 class QuorateError(Exception):
     """Base of every error that a caller may see."""
 
-    # The same word in every language and on the wire. An error of a release that knows more codes
-    # than this one says its code by itself.
+    # The same word in every language and on the wire. An error from a release with more codes than
+    # this one sets its code on the instance.
     code: str = "ERROR"
     retriable: ClassVar[bool] = False
 
@@ -248,7 +248,7 @@ _BY_CODE = {error.code: error for error in _KNOWN}
 
 
 def error_for(code: str, message: str) -> QuorateError:
-    """The error that another process reported. One that this release does not know is final."""
+    """The error that another process reported. A code that this release does not know is final."""
     known = _BY_CODE.get(code)
     if known is not None:
         return known(message)
@@ -258,16 +258,16 @@ def error_for(code: str, message: str) -> QuorateError:
 
 
 class ReplicaHalted(Exception):
-    """The replica stops here; what it had decided in this turn is not carried out."""
+    """The replica stops here; its decisions of this turn are not carried out."""
 
     @property
     def code(self) -> str:
-        """How it is called where errors are told, by the name of its class."""
+        """The code of the error in messages, from the name of its class."""
         return code_of(type(self))
 
 
 def code_of(kind: type[Exception]) -> str:
-    """``DiskFailed`` is DISK_FAILED."""
+    """The code of a class of errors: that of ``DiskFailed`` is DISK_FAILED."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).upper()
 
 

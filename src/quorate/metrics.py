@@ -1,7 +1,7 @@
-"""What a node counts and shows as Prometheus metrics: each name stands here and nowhere else.
+"""The Prometheus metrics of a node: each name stands here and nowhere else.
 
-What is counted often is a plain number that its owner adds to; the text is made when somebody asks
-for it. Whoever knows the logs of a node hands in a :class:`Snapshot` then.
+A metric that changes often is a plain number that its owner adds to; the text is made at each
+request for it. The node gives a :class:`Snapshot` of its logs then.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from prometheus_client.registry import Collector
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    # The values of labels, and what is counted under them.
+    # The values of labels, and the number under them.
     Rows = Iterable[tuple[tuple[str, ...], float]]
 
 __all__ = ["CONTENT_TYPE", "Exposition", "Histogram", "LogMetrics", "Metrics", "Snapshot"]
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
-# Seconds. A flush takes a tenth of a millisecond on a good disk and seconds on a sick one.
+# Bounds of the buckets, in seconds. A flush takes a tenth of a millisecond on a good disk and
+# seconds on a sick one.
 BOUNDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01),
     *(0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
@@ -40,12 +41,12 @@ BOUNDS = (
 
 
 class Histogram:
-    """How often something took how long."""
+    """Counts of durations, by buckets."""
 
     __slots__ = ("counts", "total")
 
     def __init__(self) -> None:
-        # One for each bound and one for what is above the last.
+        # One count for each bound, and one for durations above the last.
         self.counts = [0] * (len(BOUNDS) + 1)
         self.total = 0.0
 
@@ -54,7 +55,7 @@ class Histogram:
         self.total += seconds * times
 
     def buckets(self) -> list[tuple[str, float]]:
-        """As Prometheus wants them: each includes those before it."""
+        """The buckets as Prometheus wants them: each includes those before it."""
         found, below = [], 0
         for bound, count in zip((*BOUNDS, float("inf")), self.counts, strict=True):
             below += count
@@ -64,7 +65,7 @@ class Histogram:
 
 @dataclass(slots=True)
 class Metrics:
-    """What is counted while it happens."""
+    """The counters and histograms that are updated while the node works."""
 
     append_duration: Histogram = field(default_factory=Histogram)
     fsync_duration: Histogram = field(default_factory=Histogram)
@@ -73,18 +74,18 @@ class Metrics:
     elections: Counter[str] = field(default_factory=Counter)
     # By the code of the error.
     append_errors: Counter[str] = field(default_factory=Counter)
-    # Messages of peers for logs that this node does not have.
+    # Messages from peers for logs that this node does not have.
     stray_messages: int = 0
 
 
 class LogMetrics(NamedTuple):
-    """One log, as it stands."""
+    """The state of one log at the time of a request."""
 
     log: str
     first_offset: int
     end_offset: int
     is_leader: bool
-    # Peer -> entries that it lacks of what is committed; only a leader knows.
+    # Peer -> committed entries that it lacks; only a leader knows.
     lag: dict[str, int]
     staged_bytes: int
     damaged_ranges: int
@@ -92,10 +93,10 @@ class LogMetrics(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What is looked at when somebody asks."""
+    """The state of the node at the time of a request."""
 
     logs: list[LogMetrics]
-    # None until the node has looked.
+    # None until the node has looked at its disk.
     disk_free_bytes: int | None
     connections: int
     disk_full: bool = False
@@ -118,7 +119,7 @@ class Exposition(Collector):
         return generate_latest(self._registry)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is collected before somebody asks."""
+        """No metric is collected at registration, only at a request."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -145,7 +146,7 @@ class Exposition(Collector):
         yield from _halts_by_log(logs, halted)
 
     def _counted_by_log(self, logs: list[LogMetrics]) -> Iterator[Metric]:
-        """A log counts from 0, not from the first time that there is something to count."""
+        """The counters of every log. Each begins at 0, not at its first event."""
         for name, text, counted in (
             (
                 "quorate_appended_records_total",
@@ -172,7 +173,7 @@ def _seen_by_log(logs: list[LogMetrics]) -> Iterator[Metric]:
 
 
 def _halts_by_log(logs: list[LogMetrics], halted: tuple[tuple[str, bool], ...]) -> Iterator[Metric]:
-    """Of a replica that halted nothing else is known."""
+    """The halted and damaged replicas. No other metric of a halted replica is known."""
     ranges = [((one.log,), one.damaged_ranges) for one in logs]
     ranges += [((log,), int(damaged)) for log, damaged in halted]
     yield _gauge("quorate_damaged_ranges", "Places that this disk lost.", ranges, "log")

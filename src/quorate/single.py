@@ -1,7 +1,8 @@
-"""The smallest batch: one record with nothing but a value and its time.
+"""The smallest batch: one record with only a value and its time.
 
-Small appends are made of it, so it is encoded and known again in a few steps. Its bytes are those
-of any batch, which ``batch`` draws: head, directory of two parts, two offsets, and the value.
+Small appends are made of such batches, so they are encoded and recognized in a few steps. The bytes
+are those of any batch, which ``batch`` draws: head, directory of two parts, two offsets, and the
+value.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from crc32c import crc32c
 __all__ = ["BATCH_MAGIC", "MAGIC_CRC", "SINGLE_BYTES", "encode_single", "is_single", "open_single"]
 
 BATCH_MAGIC = b"QRBA"
-# The magic is compared and the CRC follows it, so what is summed up begins at 8.
+# The magic is compared and the CRC follows it, so the bytes of the sum begin at 8.
 MAGIC_CRC = crc32c(BATCH_MAGIC)
 
 # magic, CRC; version, flags and count; length; reserved; time; where and how long the offsets are
@@ -21,7 +22,7 @@ MAGIC_CRC = crc32c(BATCH_MAGIC)
 _LAYOUT = Struct("<4sI8sI12sq12sIII")
 _PROOF = Struct("<4sI")
 _PROVED = Struct("<8sI12sq12sIII")
-# What stands before the value.
+# Bytes before the value.
 SINGLE_BYTES = _LAYOUT.size
 
 _RESERVED = bytes(12)
@@ -33,7 +34,7 @@ _PADDING = [bytes(-length % 8) for length in range(8)]
 
 
 def encode_single(value: bytes, time: int) -> bytes:
-    """The batch of this record, ``time`` being microseconds. The value has some room below 2^31."""
+    """The batch of one record; ``time`` is in microseconds. The value is well below 2^31 bytes."""
     size = len(value)
     padding = _PADDING[size % 8]
     length = SINGLE_BYTES + size + len(padding)
@@ -43,10 +44,10 @@ def encode_single(value: bytes, time: int) -> bytes:
 
 
 def open_single(data: bytes) -> tuple[int | None, bytes] | None:
-    """The time and the value of such a batch; None if it is no such, or not whole.
+    """The time and the value of such a batch; None if ``data`` is another batch, or not whole.
 
-    Its CRC is left to whoever has not just held another one against these bytes. None says nothing:
-    what is wrong with a batch, if anything is, finds whoever parses it.
+    The CRC is not checked here: a caller has just checked another CRC over these bytes, or checks
+    this one. None is no verdict: :meth:`Batch.parse` finds the error in a batch, if there is one.
     """
     if len(data) < SINGLE_BYTES:
         return None
@@ -68,7 +69,7 @@ def open_single(data: bytes) -> tuple[int | None, bytes] | None:
 
 
 def is_single(data: bytes) -> bool:
-    """Whether it is the whole batch of such a record, all of it checked, the CRC too."""
+    """True if ``data`` is the whole batch of such a record; all of it is checked, the CRC too."""
     if open_single(data) is None:
         return False
     _, crc = _PROOF.unpack_from(data)

@@ -1,6 +1,6 @@
-"""The words that every layer shares: identifiers, positions and what a node must remember.
+"""The types that every layer shares: identifiers, positions and the vote record of a node.
 
-Nothing here knows about consensus, disks or sockets. Index 0 is the position before the first
+This module knows neither consensus nor disks nor sockets. Index 0 is the position before the first
 entry: an empty log ends at index 0 with term 0 and chain 0.
 """
 
@@ -30,9 +30,9 @@ Term = NewType("Term", int)
 
 
 class Position(NamedTuple):
-    """Where a log stands: two logs with the same position are the same log up to there."""
+    """The end of a log: two logs with the same position are the same log up to there."""
 
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
     term: Term
     chain: int
 
@@ -41,14 +41,15 @@ ORIGIN = Position(Index(0), Term(0), 0)
 
 
 class GroupId(NamedTuple):
-    """One log's life: a message of another group is never acted upon."""
+    """The identity of one log's life: a message of another group is never acted upon."""
 
     cluster: str
     incarnation: int
 
 
 class BootId(NamedTuple):
-    """One run of one node: the counter is durable and rises, the nonce tells clones apart."""
+    """The identity of one run of a node: the counter is durable and rises, the nonce tells clones
+    apart."""
 
     counter: int
     nonce: int
@@ -62,7 +63,7 @@ class Role(IntEnum):
 
 
 class EntryKind(IntEnum):
-    """What an entry is. Numbers are part of the disk and wire formats and are never reused.
+    """The kind of an entry. Numbers are part of the disk and wire formats and are never reused.
 
     The kinds after NOOP are named so that their numbers are fixed; a replica of this release stops
     at a kind that it does not know how to apply.
@@ -80,7 +81,8 @@ class EntryKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who counts and who only receives. Fixed for now: changes bring ``outgoing`` voters."""
+    """The nodes that vote, and those that only receive entries. Fixed for now: changes bring
+    ``outgoing`` voters."""
 
     voters: tuple[NodeId, ...]
     learners: tuple[NodeId, ...] = ()
@@ -96,14 +98,14 @@ class VoteRecord:
     term: Term
     vote: NodeId | None
     boot: int  # rises with every open
-    # The first entry that the log must have: what is below was trimmed.
+    # The first entry that the log must have: the entries below were trimmed.
     first: Index = Index(1)  # a NewType is the number itself
     # The number of the newest segment that the log must have.
     segment: int = 0
     # Entries that this node had acknowledged may be lost: it must not vote as if it had them.
     unsure: bool = False
-    # From this byte of that segment on the log is being cut off; 0 if it is not. Everything below
-    # was durable before: at open, what stands from here on counts for nothing.
+    # The log is being cut off from this byte of that segment on; 0 if it is not. All bytes below
+    # were durable before: at open, the bytes from here on do not count.
     cutting: int = 0
     # What was drawn for that segment when it was made: another header there is not its own.
     nonce: int = 0
