@@ -129,7 +129,7 @@ def test_a_leader_that_is_cut_off_is_replaced(nodes: Cluster) -> None:
 
 def test_a_majority_apart_is_no_majority(nodes: Cluster) -> None:
     nodes.partition(*([name] for name in nodes.nodes))
-    with pytest.raises(Timeout, match=r"nobody leads orders after 0\.5 s; n1 is up.*n1 to n2"):
+    with pytest.raises(Timeout, match=r"no node leads orders after 0\.5 s; n1 is up.*n1 to n2"):
         nodes.wait_leader("orders", timeout=0.5)
     nodes.heal()
     nodes.wait_leader("orders", timeout=PATIENCE_S)

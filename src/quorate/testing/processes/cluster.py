@@ -1,4 +1,4 @@
-"""A cluster of real nodes, and what a test does to it."""
+"""A cluster of real nodes, with the kills, pauses and cuts that a test needs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ __all__ = ["Cluster", "cluster"]
 
 LOOK_S = 0.05
 READY_S = 40.0
-# A test waits for the start, so it looks often.
+# Patience of the start: a test waits for it, so it looks often.
 STARTING = Patience(pause_max_s=0.05)
-# A look at the cluster waits so long for a node that does not answer: it may be paused.
+# Patience of a look at the cluster with a node that does not answer: the node may be paused.
 LOOKING = Patience(dial_s=1.0, status_s=1.0)
-# Small files: they are on one disk, those of all nodes.
+# Segments are small: the files of all nodes are on one disk.
 SEGMENT_BYTES = 32 << 20
 
 Result = TypeVar("Result")
@@ -48,8 +48,8 @@ Result = TypeVar("Result")
 class Cluster:
     """Nodes n1, n2, … as processes, each in a directory of its own.
 
-    A name that no node has, or a node that cannot have done to it what is asked for, is
-    INVALID_ARGUMENT.
+    INVALID_ARGUMENT is raised for a name that no node has, and for an action that the state of a
+    node excludes.
     """
 
     def __init__(
@@ -62,9 +62,12 @@ class Cluster:
         cuttable: bool = True,
         open_files: int | None = None,
     ) -> None:
-        """``settings`` are sections of NODE.toml for all nodes, ``environment`` gives the variables
-        of each. Without ``cuttable`` nodes reach each other without a proxy in between.
-        ``open_files`` is how many each of them may have."""
+        """Reserve the ports of the nodes and write their settings; no node is started.
+
+        ``settings`` are sections of NODE.toml for all nodes, ``environment`` gives the variables of
+        each. Without ``cuttable`` nodes reach each other without a proxy in between. ``open_files``
+        limits the open files of each node.
+        """
         if nodes < 1:
             raise InvalidArgument(f"nodes = {nodes!r}: a cluster has at least one")
         self.directory = directory
@@ -74,7 +77,7 @@ class Cluster:
         self._cuttable = cuttable
         self._clients: list[Client] = []
         self._paused: set[str] = set()
-        # (source, target): nothing passes.
+        # Pairs of (source, target) between which no byte passes.
         self._cuts: set[tuple[str, str]] = set()
         names = [f"n{number}" for number in range(1, nodes + 1)]
         pairs = nodes * (nodes - 1) if cuttable else 0
@@ -86,7 +89,7 @@ class Cluster:
             self._http = dict(zip(names, ports[nodes:], strict=False))
             self._links = Links(self._ports if cuttable else {}, ports[2 * nodes :])
             # The proxies live in a loop of their own. Its thread starts the nodes, too: the kernel
-            # ends a node with the thread that started it, and this one stays.
+            # ends a node with the thread that started it, and the loop's thread stays.
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(
                 target=self._loop.run_forever, name="quorate-cluster", daemon=True
@@ -104,8 +107,8 @@ class Cluster:
         return NodeProcess(name, self.configure(name, {}), environment, self._open_files)
 
     def configure(self, name: str, settings: Mapping[str, Mapping[str, Any]]) -> Path:
-        """Write NODE.toml of a node anew, with ``settings`` over those of all nodes: they count
-        from its next start on."""
+        """Write NODE.toml of a node anew, with ``settings`` over those of all nodes: they take
+        effect at its next start."""
         path = self.directory / f"{self._known(name)}.toml"
         sections: dict[str, dict[str, Any]] = {
             "node": {
@@ -128,15 +131,15 @@ class Cluster:
 
     @property
     def endpoints(self) -> str:
-        """As ``quorate.Client`` and QUORATE_ENDPOINTS take them."""
+        """The addresses of all nodes, as ``quorate.Client`` and QUORATE_ENDPOINTS take them."""
         return ",".join(map(self.address, self._ports))
 
     def address(self, name: str) -> str:
-        """Where clients reach a node."""
+        """The address at which clients reach a node."""
         return f"{HOST}:{self._ports[self._known(name)]}"
 
     def http(self, name: str) -> str:
-        """Where the pages of a node are."""
+        """The address of the pages of a node."""
         return f"{HOST}:{self._http[self._known(name)]}"
 
     def data(self, name: str) -> Path:
@@ -155,7 +158,7 @@ class Cluster:
         return client
 
     def look(self, log: str) -> LogSummary | None:
-        """What the nodes that answer know of ``log``; None if none of them does."""
+        """The status of ``log`` from the nodes that answer; None if none of them knows it."""
         try:
             status = self._in_loop(cluster_status(self._looks))
         except QuorateError:
@@ -165,7 +168,8 @@ class Cluster:
     def leader(self, log: str) -> str | None:
         """The node that leads ``log``, as far as the nodes know; None if none does.
 
-        They may not know yet that it was killed, paused or cut off: see :meth:`wait_leader`.
+        They may not know yet that the leader was killed, paused or cut off: see
+        :meth:`wait_leader`.
         """
         found = self.look(log)
         return found["leader"] if found is not None else None
@@ -178,11 +182,12 @@ class Cluster:
             if name is not None and self._reaches_majority(name):
                 return name
             if time.monotonic() >= deadline:
-                raise Timeout(f"nobody leads {log} after {timeout:g} s; {self._described()}")
+                raise Timeout(f"no node leads {log} after {timeout:g} s; {self._described()}")
             time.sleep(LOOK_S)
 
     def _reaches_majority(self, name: str) -> bool:
-        """As far as this cluster knows, which kills, pauses and cuts."""
+        """True if a node runs and reaches a majority, by the kills, pauses and cuts of this
+        cluster."""
         at_work = [one for one in self.nodes if self.nodes[one].running and one not in self._paused]
         heard = [one for one in at_work if not {(one, name), (name, one)} & self._cuts]
         return name in at_work and len(heard) > len(self.nodes) // 2
@@ -199,7 +204,7 @@ class Cluster:
     # -- what a test does ----------------------------------------------------------------------
 
     def start(self, logs: Sequence[str] = ()) -> None:
-        """Start all nodes and wait until each serves, and ``logs``, which are made if need be."""
+        """Start all nodes, make ``logs`` if need be, and wait until every node serves."""
         for name in self.nodes:
             self.begin(name)
         serving = asyncio.run_coroutine_threadsafe(self._serve(logs), self._loop)
@@ -221,7 +226,7 @@ class Cluster:
             for log in logs:
                 await find_log(session, log, create=True)
             await list_logs(session)
-            # A test may kill a node at once: the others must be there to go on.
+            # A test may kill a node at once: the others must be up to go on.
             async with asyncio.timeout(READY_S):
                 while True:
                     status = await cluster_status(session)
@@ -234,7 +239,7 @@ class Cluster:
             await session.close()
 
     def begin(self, name: str) -> None:
-        """Start a node unless it runs."""
+        """Start a node unless it is running."""
         node = self.nodes[self._known(name)]
 
         async def begin() -> None:
@@ -249,30 +254,30 @@ class Cluster:
         self._is_down(name)
 
     def pause(self, name: str) -> None:
-        """Let a node stand still; its connections stay."""
+        """Pause a node; its connections stay open."""
         self._running(name).signal(signal.SIGSTOP)
         self._paused.add(name)
 
     def resume(self, name: str) -> None:
-        """Let a node go on if it is paused."""
+        """Resume a node if it is paused."""
         self.nodes[self._known(name)].signal(signal.SIGCONT)
         self._paused.discard(name)
 
     def restart(self, name: str) -> None:
-        """Start a node again; if it runs, it is stopped in good order before."""
+        """Start a node again; a running node is stopped in good order before."""
         if self.nodes[self._known(name)].running:
             self.stop(name)
         self.begin(name)
 
     def stop(self, name: str) -> int:
-        """Stop a node in good order; its status."""
+        """Stop a node in good order, and return its exit status."""
         try:
             return self._running(name).stop()
         finally:
             self._is_down(name)
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing that ``source`` sends to ``target`` arrives."""
+        """Cut the link from ``source`` to ``target``: no byte arrives."""
         if source == target or not self._cuttable:
             why = "it is one node" if source == target else "the cluster was made without cuttable"
             raise InvalidArgument(f"{source} to {target} cannot be cut: {why}")
@@ -280,7 +285,7 @@ class Cluster:
         self._loop.call_soon_threadsafe(self._links.cut, source, target)
 
     def partition(self, *sides: Sequence[str]) -> None:
-        """Nodes of different sides do not hear each other. Clients reach them all."""
+        """Cut all links between nodes of different sides. Clients reach all nodes."""
         if any(isinstance(side, str) for side in sides):
             raise InvalidArgument(f'a side is a list of nodes, such as ["n1"]: {sides!r}')
         names = [self._known(name) for side in sides for name in side]
@@ -291,12 +296,12 @@ class Cluster:
                 self.cut(source, target)
 
     def heal(self) -> None:
-        """All links pass everything again."""
+        """Heal all links."""
         self._cuts.clear()
         self._loop.call_soon_threadsafe(self._links.heal)
 
     def close(self) -> None:
-        """Nothing is left running."""
+        """End all nodes, proxies and clients: no process is left running."""
         self._open.close()
 
     # -- inside --------------------------------------------------------------------------------
@@ -307,7 +312,10 @@ class Cluster:
         return name
 
     def _running(self, name: str) -> NodeProcess:
-        """One that ended by itself is let pass: whoever asks cannot have known."""
+        """The process of a node, which must be running.
+
+        A node that ended by itself is accepted: the test cannot have known.
+        """
         node = self.nodes[self._known(name)]
         if not node.running and not node.gave_up:
             raise InvalidArgument(f"{name} is down; start it with restart({name!r})")
@@ -358,7 +366,7 @@ def cluster(
 ) -> Iterator[Cluster]:
     """A running cluster with ``logs``, in ``directory`` or one that is removed at the end.
 
-    The rest is as :class:`Cluster` takes it.
+    The other arguments are those of :class:`Cluster`.
     """
     place = directory or Path(tempfile.mkdtemp(prefix="quorate-test-"))
     try:

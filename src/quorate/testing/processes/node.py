@@ -19,9 +19,9 @@ STOP_S = 15
 
 
 class NodeProcess:
-    """``quorate serve`` with the settings in a file.
+    """A process of ``quorate serve`` with the settings in a file.
 
-    It ends with this process, and with the thread that started it: the kernel tells it.
+    The kernel ends it with this process, and with the thread that started it.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class NodeProcess:
         environment: Mapping[str, str] | None = None,
         open_files: int | None = None,
     ) -> None:
-        """``open_files`` is how many it may have, if that is less than this process may."""
+        """``open_files`` limits the open files of the node, if this process may have more."""
         self.name = name
         self.settings = settings
         self.log = settings.with_suffix(".log")
@@ -39,7 +39,7 @@ class NodeProcess:
         limit = ("sh", "-c", 'ulimit -n "$0" && exec "$@"', str(open_files)) if open_files else ()
         self._command = (*limit, sys.executable, "-m", "quorate", "serve", str(settings))
         self._process: subprocess.Popen[bytes] | None = None
-        # Whether it was told to end since it was started.
+        # Whether the node was told to end since it was started.
         self._told = False
 
     # -- how it is -----------------------------------------------------------------------------
@@ -50,7 +50,7 @@ class NodeProcess:
 
     @property
     def gave_up(self) -> bool:
-        """Whether it ended and nobody had told it to."""
+        """True if the node ended by itself."""
         return self._process is not None and not self.running and not self._told
 
     @property
@@ -61,22 +61,22 @@ class NodeProcess:
 
     @property
     def said(self) -> str:
-        """Everything that it logged, in all its lives."""
+        """The log lines of the node, of all its runs."""
         return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
 
     @property
     def last_words(self) -> str:
-        """The last line that it logged."""
+        """The last line that the node logged."""
         return (self.said.splitlines() or ["nothing was said"])[-1]
 
     @property
     def memory_bytes(self) -> int:
-        """What it has in memory now."""
+        """Bytes that the node has in memory now."""
         return self._status_bytes("VmRSS")
 
     @property
     def memory_peak_bytes(self) -> int:
-        """The most that it had in memory."""
+        """The most bytes that the node had in memory."""
         return self._status_bytes("VmHWM")
 
     def _status_bytes(self, name: str) -> int:
@@ -86,7 +86,7 @@ class NodeProcess:
 
     @property
     def cpu_s(self) -> float:
-        """Seconds of a core that it has used."""
+        """Seconds of a core that the node has used."""
         fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2]
         user, system = fields.split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
@@ -94,10 +94,10 @@ class NodeProcess:
     # -- what is done to it --------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start it unless it runs."""
+        """Start the node unless it is running."""
         if self.running:
             return
-        self.wait()  # who ended by itself was not waited for
+        self.wait()  # a node that ended by itself was not waited for
         self._told = False
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -114,13 +114,13 @@ class NodeProcess:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """As a power supply would, but for what the kernel keeps."""
+        """Kill the node, as a power cut does, except that the kernel keeps its written pages."""
         self._told = True
         self.signal(signal.SIGKILL)
         self.wait()
 
     def stop(self) -> int:
-        """In order; its status."""
+        """Stop the node in good order, and return its exit status."""
         self._told = True
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
@@ -131,7 +131,7 @@ class NodeProcess:
             raise
 
     def wait(self, seconds: float | None = None) -> int:
-        """Until it has ended; its status."""
+        """Wait until the node has ended, and return its exit status."""
         if self._process is None:
             return 0
         status = self._process.wait(seconds)

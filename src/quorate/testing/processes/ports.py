@@ -1,4 +1,4 @@
-"""Ports of loopback that nobody else is given while a cluster needs them."""
+"""Ports of loopback that no other process is given while a cluster needs them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import socket
 __all__ = ["HOST", "Ports"]
 
 HOST = "127.0.0.1"
-# Below what the kernel gives to those who do not ask for a port.
+# Below the range from which the kernel gives ports to programs that do not ask for one.
 RANGE = range(20_000, 32_000)
 
 
 class Ports:
-    """Reserved until they are given back.
+    """Ports that are reserved until they are closed.
 
-    Each is bound and not listened at: a node, which says SO_REUSEADDR, can have it again and again;
-    whoever looks for a free port without saying so passes it by, also while the node is down.
+    Each is bound and not listened at: a node, which sets SO_REUSEADDR, can have it again and again;
+    a program that looks for a free port without that option skips it, even while the node is down.
     """
 
     def __init__(self) -> None:
         self._reserved: list[socket.socket] = []
 
     def take(self, count: int) -> list[int]:
-        """Ports that are free now."""
+        """Reserve ``count`` ports that are free now."""
         found: list[int] = []
         for port in random.sample(RANGE, len(RANGE)):
             if self._reserve(port):
@@ -47,7 +47,7 @@ class Ports:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             one.bind((HOST, port))
-        except OSError:  # somebody was faster
+        except OSError:  # another process was faster
             one.close()
             return False
         self._reserved.append(one)

@@ -2,8 +2,8 @@
 
 A node reaches its peers through `[dial]`, each at a port of its own, so that the link from n1 to n2
 is another one than that from n2 to n1. Cutting holds bytes back, as a network that loses packets
-does to TCP: nobody is told, and what was sent arrives when the link heals, unless somebody gave up.
-While a node is down its proxies listen no more: whoever dials it is refused, as by its own host.
+does to TCP: neither side is told, and the bytes arrive when the link heals, unless a side gave up.
+While a node is down its proxies do not listen: a peer that dials it is refused, as by its own host.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ CHUNK = 1 << 16
 
 
 class Proxy:
-    """One direction between two nodes."""
+    """A proxy for one direction between two nodes."""
 
     def __init__(self, port: int, target: int) -> None:
         self.port = port
         self._target = target
         self._passing = asyncio.Event()
         self._passing.set()
-        # One for each connection.
+        # One task for each connection.
         self._joins: set[asyncio.Task[None]] = set()
         self._listener: socket.socket | None = None
 
     async def listen(self) -> None:
-        """Not with a server of asyncio: one that is closed loses what it has just accepted."""
+        """Listen for connections; not with a server of asyncio, which loses the connections that it
+        has just accepted when it is closed."""
         if self._listener is None:
             self._listener = socket.create_server((HOST, self.port))
             self._listener.setblocking(False)
             asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
     def refuse(self) -> None:
-        """Let nobody in. Who is in stays: the end of a node ends its connections by itself."""
+        """Refuse new connections. Others stay: the end of a node ends its connections by itself."""
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
@@ -64,12 +65,12 @@ class Proxy:
         try:
             taken, _ = listener.accept()
         except OSError:
-            # Whoever knocked has left.
+            # The peer has closed the connection already.
             return
         task = asyncio.get_running_loop().create_task(self._join(taken))
         self._joins.add(task)
         task.add_done_callback(self._joins.discard)
-        # Also of one that was cancelled before it began.
+        # Close the socket also of a task that was cancelled before it began.
         task.add_done_callback(lambda _: taken.close())
 
     async def _join(self, taken: socket.socket) -> None:
@@ -87,7 +88,7 @@ class Proxy:
                 both.create_task(self._pump(there[0], here[1]))
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        """Until one side ends; then the other one is told."""
+        """Pass bytes on until ``source`` ends; then end ``sink``, too."""
         try:
             while data := await source.read(CHUNK):
                 await self._passing.wait()
@@ -100,7 +101,7 @@ class Proxy:
 
 
 class Links:
-    """All directions between the nodes of a cluster."""
+    """The proxies for all directions between the nodes of a cluster."""
 
     def __init__(self, ports: dict[str, int], free: Iterable[int]) -> None:
         """``ports`` are those of the nodes; the proxies take theirs from ``free``."""
@@ -110,11 +111,11 @@ class Links:
         }
 
     def dial(self, source: str) -> dict[str, int]:
-        """Where ``source`` reaches each of the others."""
+        """The ports at which ``source`` reaches each of the other nodes."""
         return {pair[1]: one.port for pair, one in self._proxies.items() if pair[0] == source}
 
     async def up(self, target: str) -> None:
-        """``target`` is started: it can be dialled."""
+        """Listen for ``target``, which is being started: other nodes can dial it."""
         for proxy in self._to(target):
             await proxy.listen()
 
@@ -123,7 +124,7 @@ class Links:
             proxy.refuse()
 
     def cut(self, source: str, target: str) -> None:
-        """What ``source`` sends to ``target`` arrives no more."""
+        """Hold back the bytes that ``source`` sends to ``target``."""
         self._proxies[source, target].cut()
 
     def heal(self) -> None:
