@@ -9,6 +9,7 @@ import pytest
 from cluster_rig import (
     append_many,
     assert_same,
+    elect,
     happened,
     led,
     progress,
@@ -19,9 +20,10 @@ from cluster_rig import (
 )
 from core_rig import ELECTION_TICKS, WATCHDOG_TICKS, CoreRig, config
 from quorate.errors import Corrupt
+from quorate.raft.handover import Handover
 from quorate.raft.output import Happening
 from quorate.raft.progress import ProgressState
-from quorate.replica.exchange import Operate
+from quorate.replica.exchange import Operate, Room
 from quorate.replica.status import status_of
 from quorate.state.operations import OpenProducer
 from quorate.storage.layout import segment_name
@@ -168,18 +170,55 @@ def test_many_entries_that_are_damaged_here_and_there_leave_a_leader_most_of_the
 
 def test_a_leader_gives_up_for_damaged_entries_less_and_less_often_and_never_stops() -> None:
     rig = CoreRig()
-    election, standing = rig.core._election, rig.standing
+    patience, standing = rig.core._election.damage_patience, rig.standing
     begin = standing.clock = 5
     given_up = []
     for _ in range(500 * ELECTION_TICKS):
-        if election.hands_over_for_damage():
+        if patience.ends():
             given_up.append((standing.clock - begin) // ELECTION_TICKS)
         standing.clock += 1
     assert given_up == [0, 10, 30, 70, 150, 310, 470]
     standing.clock += 500 * ELECTION_TICKS  # nothing was damaged for long
-    assert election.hands_over_for_damage()
+    assert patience.ends()
     standing.clock += 10 * ELECTION_TICKS
-    assert election.hands_over_for_damage()
+    assert patience.ends()
+
+
+@pytest.mark.parametrize("reason", ["disk_too_slow", "others_have_room", "others_can_begin"])
+def test_a_leader_gives_up_less_and_less_often_if_no_other_can_lead(
+    reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the others has an entry that it cannot apply."""
+    cluster = led(3)
+    append_many(cluster, "n1", ENTRIES)
+    for name, index in (("n2", 8), ("n3", 12)):
+        cluster.crash(name)
+        flip(cluster, name, index)
+        cluster.restart(name)
+        cluster.run(ELECTION_TICKS // 2)
+        assert not standing(cluster, name).may_lead
+    monkeypatch.setattr(Handover, reason, lambda _, **__: True)
+    cluster.run(65 * ELECTION_TICKS)
+    # At first, and after ten and thirty timeouts.
+    assert len(happened(cluster, "n1", Happening.STEPS_DOWN)) == 3
+    assert cluster.leader() == "n1"
+    cluster.run(100 * ELECTION_TICKS)
+    assert len(happened(cluster, "n1", Happening.STEPS_DOWN)) == 5  # it does not stop either
+
+
+def test_a_leader_whose_place_was_taken_gives_up_at_once_the_next_time() -> None:
+    cluster = led(3)
+    cluster.turn("n1", [Room(0, "No space left on device")])
+    for times in (1, 2, 3):
+        run_until(cluster, lambda: cluster.leader() != "n1", 8 * ELECTION_TICKS)
+        assert len(happened(cluster, "n1", Happening.STEPS_DOWN)) == times
+        run_until(cluster, lambda: cluster.leader() in ("n2", "n3"), 8 * ELECTION_TICKS)
+        cluster.run(5)
+        leader = cluster.leader()
+        assert leader is not None
+        cluster.crash(leader)
+        elect(cluster, "n1")
+        cluster.restart(leader)
 
 
 def test_a_leader_reports_a_blocked_peer_once_and_feeds_it_when_the_entry_can_be_read_again() -> (

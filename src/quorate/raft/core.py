@@ -165,17 +165,18 @@ class Core:
         self._settle()
 
     def _consider_handover(self, leader: Leader) -> None:
-        """Leave leading to others that can do what this node cannot."""
-        standing, handover = self.standing, leader.handover
-        if handover.disk_too_slow():
+        """Leave leading to others that can do what this node cannot; less and less often if they
+        do not take it on: they may not be able to lead."""
+        standing, handover, election = self.standing, leader.handover, self._election
+        if handover.disk_too_slow() and election.patience.ends():
             standing.report(Happening.SLOW_DISK, index=standing.persisted)
             self._hand_over("a majority syncs faster than this node")
-        elif handover.others_have_room():
+        elif handover.others_have_room() and election.patience.ends():
             standing.report(Happening.DISK_FULL, index=standing.persisted)
             self._hand_over("this node's disk has no room for what clients append, others have")
-        elif handover.others_can_begin(ready=leader.ready):
+        elif handover.others_can_begin(ready=leader.ready) and election.patience.ends():
             self._hand_over("a majority has no room for what this node logged, and needs none")
-        elif (lost := handover.others_can_feed()) and self._election.hands_over_for_damage():
+        elif (lost := handover.others_can_feed()) and election.damage_patience.ends():
             # Longer than any node that gave up before waits for its campaign.
             self._hand_over(f"entry {lost}, which a peer needs, is damaged", elections=3)
 

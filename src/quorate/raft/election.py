@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from quorate.raft.messages import PreVote, PreVoteReply, RequestId, Vote, VoteReply
 from quorate.raft.output import Happening, Refusal
+from quorate.raft.patience import Patience
 from quorate.types import NodeId, Position, Role
 
 if TYPE_CHECKING:
@@ -18,19 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Election"]
 
-# A leader that gave up because of a damaged entry does so again after so many election timeouts,
-# twice as many after each further time, and at most so many.
-HANDOVER_ELECTIONS = 10
-HANDOVER_ELECTIONS_MAX = 160
-
 
 class Election:
     """The part of the core that acts while nobody, or somebody else, leads."""
 
     __slots__ = (
         "_barred_until", "_deadline", "_granted", "_heard_at", "_hint_at", "_hint_refused",
-        "_hint_term", "_hurry_until", "_patience", "_patient_until", "_request", "_standing",
-        "full_voters",
+        "_hint_term", "_hurry_until", "_request", "_standing", "damage_patience", "full_voters",
+        "patience",
     )  # fmt: skip
 
     def __init__(self, standing: Standing, *, first_to_campaign: bool) -> None:
@@ -54,10 +50,11 @@ class Election:
         self._hurry_until = 0
         # No campaign before this: others were found fitter to lead.
         self._barred_until = 0
-        # This node gave up leading because of a damaged entry: the clock before which it does not
-        # do so again, and how long it waits for that.
-        self._patient_until = 0
-        self._patience = 0
+        # Before this node gives up leading again: for a damaged entry, whoever led since, because
+        # nodes that lack different entries take turns; for another reason, if none of the others,
+        # which seemed fitter, could lead.
+        self.damage_patience = Patience(standing)
+        self.patience = Patience(standing)
         self.postpone()
         if first_to_campaign:
             self._deadline = 1
@@ -69,7 +66,7 @@ class Election:
         gave up leading for a damaged entry, so that those who did not come first."""
         clock = self._standing.clock
         timeout = self._standing.ticks(self._standing.config.timing.election_ms)
-        least = 2 * timeout if clock < self._patient_until else timeout
+        least = 2 * timeout if self.damage_patience.waits else timeout
         self._deadline = clock + least + self._standing.random.randrange(timeout)
 
     def bar(self, elections: int) -> None:
@@ -77,26 +74,10 @@ class Election:
         timeout = self._standing.ticks(self._standing.config.timing.election_ms)
         self._barred_until = self._standing.clock + elections * timeout
 
-    def hands_over_for_damage(self) -> bool:
-        """Whether to give up leading because a peer needs an entry that is damaged here.
-
-        At once for the first time. A node that leads again soon waits before it gives up once more,
-        for this entry or another, and twice as long each time: every change of leaders is some time
-        without one, and the peer may need very many entries that are damaged here and there.
-        """
-        clock = self._standing.clock
-        if clock < self._patient_until:
-            return False
-        timeout = self._standing.ticks(self._standing.config.timing.election_ms)
-        soon = clock < self._patient_until + self._patience
-        longer = min(2 * self._patience, HANDOVER_ELECTIONS_MAX * timeout)
-        self._patience = longer if soon else HANDOVER_ELECTIONS * timeout
-        self._patient_until = clock + self._patience
-        return True
-
     def leader_heard(self) -> None:
         """Any message of the current leader renews it and settles a hint against it."""
         self._heard_at = self._standing.clock
+        self.patience.forget()
         if self._hint_at is not None:
             self._hint_at = None
             self._standing.report(Happening.HINT_CANCELLED, self._standing.leader)

@@ -148,7 +148,8 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
         ("paper/test_paper_replication.py", "unit/test_bad_messages.py", *_ROLES),
     ),
     (
-        ("raft/election.py", "raft/roles.py", "raft/core.py", "raft/messages.py", "raft/output.py"),
+        ("raft/election.py", "raft/roles.py", "raft/core.py", "raft/messages.py", "raft/output.py",
+         "raft/patience.py"),
         _ROLES,
     ),
     # -- one replica ---------------------------------------------------------------------------
