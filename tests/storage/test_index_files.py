@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.errors import Damaged
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE, index_name, segment_name
 from quorate.testing.disk.enumerate import grow, open_disk
@@ -59,14 +58,18 @@ def refusing(
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EBADMSG, errno.EUCLEAN])
-def test_a_segment_that_cannot_be_read_stops_its_own_log(
+def test_a_segment_that_cannot_be_read_goes_without_an_index_file(
     disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Of a chore anything else that is raised ends the node."""
+    """It is told once, and the log goes on."""
     log, flusher = refusing(disk, monkeypatch, number)
-    with pytest.raises(Damaged, match=f"{SEGMENT}.*cannot be read"):
+    for _ in range(2):
         run(flusher.chores(log.last.index))
     assert INDEX not in disk.names()
+    (damage,) = log.damage
+    assert damage.file == SEGMENT
+    assert "not all of it can be read" in damage.what
+    assert not log.loses(damage)
 
 
 def test_a_segment_that_cannot_be_opened_now_is_indexed_later(

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from quorate.entry import HEADER_BYTES, parse_header
-from quorate.errors import Damaged
-from quorate.storage.damage import UNREADABLE_ADVICE
+from quorate.storage.damage import UNREADABLE_ADVICE, Damage
 from quorate.storage.layout import (
     BLOCK_BYTES,
     PAGE,
@@ -80,8 +79,12 @@ def plan_index(log: SegmentLog) -> Iterator[str]:
             return
         if error.errno not in UNREADABLE:
             raise
+        # The file can be done without, and a read of an entry tells what the disk gives back.
+        segment.lost = True
+        what = f"not all of it can be read: {error}; {UNREADABLE_ADVICE}"
         name = segment_name(segment.number)
-        raise Damaged(f"{name} cannot be read: {error}; {UNREADABLE_ADVICE}") from error
+        log.damage.append(Damage(name, PAGE, segment.end, Index(1), Index(0), what))
+        return
     if segment in log.unindexed:  # only a look at it shows what is lost in there
         segment.indexed = yield from derive(log.vfs, index_name(segment.number), [made])
         if segment.indexed:

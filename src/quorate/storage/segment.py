@@ -60,7 +60,8 @@ class Segment:
         # Entries whose bytes are bad: never read, never served. Threads add and remove without a
         # lock, so whoever walks through them walks through a copy.
         self.hollow: set[Index] = set()
-        # Whether there are others of which not even the header is left, as far as is known.
+        # Whether there are others of which not even the header is left, as far as is known, or
+        # which the disk does not give back.
         self.lost = False
 
     @property

@@ -58,7 +58,7 @@ READING = (
     ),
     Mutant(
         "unreadable-segment-ends-the-node",
-        "a sealed segment that the disk does not give back stops its own log, also in a chore",
+        "a sealed segment that the disk does not give back goes without an index file",
         "storage/index.py",
         "        if error.errno not in UNREADABLE:\n            raise\n",
         "        raise\n",
