@@ -262,7 +262,7 @@ SERVICE = (
         "stop-waits-for-files-for-ever",
         "a stop gives up a flush that finds no files",
         "replica/writer.py",
-        "            self._failed = self._abandoned = True\n        self._loop.call_later(",
-        "            pass\n        self._loop.call_later(",
+        "if self._idle is not None and self._loop.time() >= self._patient_until:\n",
+        "if False:\n",
     ),
 )
