@@ -275,6 +275,7 @@ def test_what_cannot_be_read_is_named(
     copied(clean, path)
     for name, position in (
         ("vote-b", 20),
+        ("vote-b", PAGE + 20),
         ("clean", 20),
         (segment_name(1), PAGE + 64 + 100),
         (segment_name(2), 20),

@@ -76,7 +76,7 @@ from quorate.raft.messages import Ack, Append, Compare, Envelope, Message, Misma
 from quorate.raft.output import Refusal
 from quorate.raft.progress import Progress
 from quorate.replica.exchange import Deliver, FlushFailed
-from quorate.storage.layout import VOTE_COPIES
+from quorate.storage.layout import VOTE_BYTES, VOTE_COPIES
 from quorate.testing.disk.simulated import KEPT, LOST, TORN
 from quorate.testing.hand import HandCluster
 from quorate.types import EntryKind, Index, NodeId, Position, Role, Term
@@ -279,7 +279,7 @@ def test_dledger_5_2_3_without_a_readable_vote_record_nobody_starts() -> None:
     node = cluster.nodes[NodeId("n2")]
     assert node.flush is not None
     for name in VOTE_COPIES:  # both copies written, neither synced: what no plan of ours does
-        node.store.disk.open(name).write(0, [bytes(200)])
+        node.store.disk.open(name).write(0, [bytes(VOTE_BYTES)])
     cluster.crash("n2", lambda: TORN)
     with pytest.raises(Damaged, match="no copy"):
         cluster.restart("n2")

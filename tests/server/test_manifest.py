@@ -12,7 +12,7 @@ from crc32c import crc32c
 from quorate.errors import Damaged, InvalidArgument, WrongDirectory
 from quorate.server.manifest import ManifestFile, check_log, make_log, remove_log
 from quorate.storage.directory import LOGS, DataDirectory, log_name
-from quorate.storage.layout import encode_vote
+from quorate.storage.layout import encode_vote, vote_place
 from quorate.storage.manifest import MANIFEST, LogLife, LogState, Manifest, Member, Outdated
 from quorate.storage.vfs import RealVfs
 from quorate.types import NodeId, Term, VoteRecord
@@ -229,7 +229,8 @@ def test_an_older_manifest_has_no_log_deleted(directory: DataDirectory, file: Ma
     reopened(directory)  # nothing but vote copies that never voted: the log was about to be made
     vote = directory.path / LOGS / log_name(7) / "vote-a"
     before = vote.read_bytes()
-    vote.write_bytes(encode_vote(VoteRecord(3, Term(2), N2, 1)))
+    record = VoteRecord(3, Term(2), N2, 1)
+    vote.write_bytes(bytes(vote_place(3)) + encode_vote(record))
     with pytest.raises(Damaged, match=f"{log_name(7)} holds a log that the manifest does not know"):
         reopened(directory)
     vote.write_bytes(before)

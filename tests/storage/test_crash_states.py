@@ -16,7 +16,15 @@ import pytest
 from core_rig import chain, end
 from quorate.errors import Damaged
 from quorate.storage.flusher import Flush
-from quorate.storage.layout import BLOCK_BYTES, PAGE, VOTE_COPIES, encode_vote, segment_name
+from quorate.storage.layout import (
+    BLOCK_BYTES,
+    PAGE,
+    VOTE_BYTES,
+    VOTE_COPIES,
+    encode_vote,
+    segment_name,
+    vote_place,
+)
 from quorate.testing.disk.crashes import KILLED, crash_states, power_cut
 from quorate.testing.disk.enumerate import (
     SCENARIOS,
@@ -97,7 +105,9 @@ def voting(disk: SimulatedDisk) -> Generator[str, None, Open]:
 def put_votes(disk: SimulatedDisk, *copies: VoteRecord | None) -> None:
     """Make these the two copies of the vote record, durably; None for one that is not whole."""
     for name, copy in zip(VOTE_COPIES, copies, strict=True):
-        disk.spoil(name, 0, encode_vote(copy) if copy is not None else bytes(80))
+        disk.spoil(name, 0, bytes(VOTE_BYTES))
+        if copy is not None:
+            disk.spoil(name, vote_place(copy.number), encode_vote(copy))
 
 
 # -- the order of steps ------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from quorate.entry import HEADER_BYTES
 from quorate.errors import Damaged
 from quorate.storage.flusher import Flush
-from quorate.storage.layout import PAGE, SPARE, VOTE_COPIES, decode_vote, pages, segment_name
+from quorate.storage.layout import PAGE, SPARE, VOTE_COPIES, newest_vote, pages, segment_name
 from quorate.storage.recovered import Recovered
 from quorate.testing.disk.crashes import POWER_CUT, crash_states, power_cut
 from quorate.testing.disk.enumerate import grow, open_disk, opening
@@ -83,7 +83,7 @@ def test_a_cut_is_decided_before_anything_is_cut(first: int, place: int) -> None
     for step in flusher.plan(Flush(2, truncate_from=Index(first))):
         steps.append(step)
         if not step.startswith(("write vote", "sync vote")):
-            durable = [decode_vote(disk.durable[name]) for name in VOTE_COPIES]
+            durable = [newest_vote([disk.durable[name]]) for name in VOTE_COPIES]
             assert [(one.segment, one.cutting) for one in durable if one] == [(1, place)] * 2
     assert steps[4:8] == [
         f"unlink {SECOND}",
@@ -235,7 +235,7 @@ def test_whatever_stands_behind_a_cut_counts_for_nothing(first: int) -> None:
     random = Random(first)
     for attempt in range(20):
         disk = decided(first)
-        record = decode_vote(disk.files["vote-a"].content)
+        record = newest_vote([disk.files["vote-a"].content])
         assert record is not None
         name, size = segment_name(record.segment), 8 * PAGE
         for _ in range(attempt):

@@ -15,7 +15,14 @@ import pytest
 
 from quorate.entry import decode_entry, make_entry
 from quorate.errors import DiskFailed
-from quorate.storage.layout import PAGE, VOTE_COPIES, decode_vote, encode_vote, segment_name
+from quorate.storage.layout import (
+    PAGE,
+    VOTE_COPIES,
+    encode_vote,
+    newest_vote,
+    segment_name,
+    vote_place,
+)
 from quorate.testing import exhaustive
 from quorate.testing.exhaustive import STORES, Original, examine, opened, original
 from quorate.types import NodeId
@@ -98,12 +105,13 @@ def test_an_entry_with_other_bytes_and_good_crcs_is_wrong() -> None:
 
 def test_another_vote_is_wrong() -> None:
     whole = original("stopped")
-    record = decode_vote(whole.file(VOTE_COPIES[0]))
+    record = newest_vote([whole.file(VOTE_COPIES[0])])
     assert record is not None
     disk = whole.disk.copy()
     for name in VOTE_COPIES:
         changed = replace(record, number=record.number + 1, vote=NodeId("n3"))
-        disk.files[name].content = bytearray(encode_vote(changed))
+        place = vote_place(changed.number)
+        disk.files[name].content[place : place + PAGE] = encode_vote(changed)
     assert examine(whole, disk).verdict == "wrong"
 
 

@@ -21,7 +21,7 @@ from quorate.storage.layout import (
     OPENING,
     PAGE,
     VOTE_COPIES,
-    decode_vote,
+    newest_vote,
     segment_name,
 )
 from quorate.storage.recovered import Recovered
@@ -152,7 +152,7 @@ def test_an_open_says_where_it_cuts_and_what_is_lost_before_it_cuts() -> None:
     for step in opening(disk):
         if step.startswith(("truncate", "unlink")):
             for name in VOTE_COPIES:
-                record = decode_vote(disk.durable[name])
+                record = newest_vote([disk.durable[name]])
                 assert record is not None
                 assert (record.cutting, record.unsure) == (LAST, True), step
             if step.startswith("truncate"):

@@ -219,11 +219,14 @@ def test_damage_names_the_file_the_bytes_and_the_entries(clean: Path, tmp_path: 
         ("spare", 5, "the spare segment is not zero"),
         ("vote-a", 123, "this copy of the vote record is bad"),
         ("vote-b", 30, "this copy of the vote record is bad"),
+        ("vote-b", PAGE + 30, "this copy of the vote record is bad"),
+        ("vote-a", PAGE - 1, "the vote record holds more than it should"),
+        ("vote-a", 2 * PAGE - 1, "the vote record holds more than it should"),
         ("clean", 30, "the mark of a clean stop is bad"),
         (FIRST, SEGMENT_BYTES, "the footer is bad"),
         (NEWEST, SEGMENT_BYTES, f"the file is {SEGMENT_BYTES + 1} bytes long and was made with"),
         ("clean", 52, "the mark of a clean stop is bad"),
-        ("vote-a", 132, "this copy of the vote record is bad"),
+        ("vote-a", 2 * PAGE, "this copy of the vote record is bad"),
     ],
 )
 def test_each_kind_of_damage_is_called_by_its_name(

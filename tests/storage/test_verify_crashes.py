@@ -91,10 +91,12 @@ def test_one_bad_vote_copy_is_a_warning_and_two_are_damage(tmp_path: Path) -> No
     writer = Writer.open(tmp_path / "n1")
     writer.vote(3, "n2")
     writer.crash()
-    flip(log_path(tmp_path / "n1") / "vote-a", 100)
+    for place in (100, 8 * PAGE + 100):
+        flip(log_path(tmp_path / "n1") / "vote-a", place)
     log = report_of(tmp_path / "n1")
     assert (log.damage, only(log.warnings).file) == ([], "vote-a")
-    flip(log_path(tmp_path / "n1") / "vote-b", 100)
+    for place in (100, 8 * PAGE + 100):
+        flip(log_path(tmp_path / "n1") / "vote-b", place)
     log = report_of(tmp_path / "n1")
     assert "no copy of the vote record can be read" in {damage.what for damage in log.damage}
     with pytest.raises(Damaged):

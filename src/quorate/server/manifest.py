@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from quorate.errors import Damaged, InvalidArgument
 from quorate.storage.directory import LOGS, DataDirectory, log_name
-from quorate.storage.layout import PAGE, SPARE, UNFINISHED, VOTE_COPIES, decode_vote, pages
+from quorate.storage.layout import PAGE, SPARE, UNFINISHED, VOTE_COPIES, newest_vote, pages
 from quorate.storage.manifest import MANIFEST, Manifest, Member
 from quorate.storage.steps import PASSING, plan_vote
 from quorate.storage.vfs import RealVfs
@@ -182,7 +182,7 @@ def _check_unknown_log(directory: DataDirectory, incarnation: int) -> None:
         for name in VOTE_COPIES:
             if name in vfs.names():
                 file = vfs.open(name)
-                record = decode_vote(file.read(0, file.size()))
+                record = newest_vote([file.read(0, file.size())])
                 file.close()
                 used = used or (record is not None and record.boot > 0)
     finally:

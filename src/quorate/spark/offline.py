@@ -21,7 +21,7 @@ from quorate.spark.planning import Seen, recreated
 from quorate.spark.reading import shaped
 from quorate.spark.workers import begin_task
 from quorate.storage.directory import IDENTITY, LOGS, Identity, hold_still, log_name
-from quorate.storage.layout import VOTE_COPIES, LogId, decode_vote
+from quorate.storage.layout import VOTE_COPIES, LogId, newest_vote
 from quorate.storage.log import SegmentLog
 from quorate.storage.manifest import MANIFEST, LogState, Manifest
 from quorate.storage.recovered import Recovered
@@ -110,11 +110,8 @@ def _opened(directory: Path, name: str, incarnation: int, storage: bytes) -> Ite
 def _record(vfs: RealVfs) -> VoteRecord:
     """The newest vote record: it tells which entries the log must have, and which were being cut
     off."""
-    pages = [_file(vfs, name) for name in VOTE_COPIES if name in vfs.names()]
-    whole = [record for page in pages if (record := decode_vote(page)) is not None]
-    if not whole:
-        return VoteRecord(0, Term(0), None, 0)
-    return max(whole, key=lambda record: record.number)
+    copies = [_file(vfs, name) for name in VOTE_COPIES if name in vfs.names()]
+    return newest_vote(copies) or VoteRecord(0, Term(0), None, 0)
 
 
 def _file(vfs: RealVfs, name: str) -> bytes:

@@ -18,17 +18,20 @@ from quorate.storage.layout import (
     PAGE,
     SPARE,
     UNFINISHED,
+    VOTE_BYTES,
     VOTE_COPIES,
     CleanMark,
     Footer,
     LogId,
     SegmentHeader,
-    decode_vote,
+    decode_votes,
     encode_vote,
     index_name,
+    newest_vote,
     pages,
     segment_name,
     segment_number,
+    vote_place,
 )
 from quorate.storage.scan import Fault, Proof, scan
 from quorate.storage.segment import Segment
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
     from quorate.storage.strict import Contents, Progress
     from quorate.storage.vfs import RealFile
+    from quorate.types import VoteRecord
 
 __all__ = ["audit_log"]
 
@@ -123,24 +127,40 @@ class _Audit:
         copies = {
             name: self._findings.read(name) for name in VOTE_COPIES if name in self._findings.sizes
         }
-        records = {name: decode_vote(data) for name, data in copies.items()}
-        whole = [record for record in records.values() if record is not None]
-        report.record = max(whole, key=lambda record: record.number, default=None)
-        for name, record in records.items():
-            if record is None:
-                self._findings.leftover(name, "this copy of the vote record is bad")
-            elif encode_vote(record) != copies[name]:
-                self._findings.damage(name, "the vote record holds more than it should")
-            elif record != report.record:
-                self._findings.leftover(
-                    name, "this copy of the vote record is older than the other"
-                )
+        report.record = newest_vote(copies.values())
+        seen: dict[int, VoteRecord] = {}
+        for name, data in copies.items():
+            self._check_vote(name, data, seen)
         for name in VOTE_COPIES:
             if name not in copies:
                 self._findings.leftover(name, "this copy of the vote record is missing")
         begun = len(copies) == len(VOTE_COPIES) or any(map(segment_number, self._findings.sizes))
         if report.record is None and begun and not report.clean:
             self._findings.damage(VOTE_COPIES[0], "no copy of the vote record can be read")
+
+    def _check_vote(self, name: str, copy: bytes, others: dict[int, VoteRecord]) -> None:
+        """A copy holds the newest record and the one before, each on its own page, as all copies
+        do; ``others`` are those that were seen."""
+        newest = self._report.record
+        left, more = set(), False
+        for place, record in zip(range(0, VOTE_BYTES, PAGE), decode_votes(copy), strict=True):
+            page = copy[place : place + PAGE]
+            if record is None or newest is None:
+                # The first record of a log has none before it.
+                if any(page) or newest is None or newest.number > 1:
+                    left.add("this copy of the vote record is bad")
+            elif record.number != newest.number - (place != vote_place(newest.number)):
+                left.add("this copy of the vote record is older than the other")
+            else:
+                more = more or encode_vote(record) != page
+                if others.setdefault(record.number, record) != record:
+                    left.add("this copy of the vote record is not what the other is")
+        if len(copy) != VOTE_BYTES:
+            left = {"this copy of the vote record is bad"}
+        for what in sorted(left):
+            self._findings.leftover(name, what)
+        if more:
+            self._findings.damage(name, "the vote record holds more than it should")
 
     def _check_checkpoint(self) -> None:
         if CHECKPOINT not in self._findings.sizes:

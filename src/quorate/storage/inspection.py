@@ -23,10 +23,11 @@ from quorate.storage.layout import (
     CLEAN,
     PAGE,
     SPARE,
+    VOTE_BYTES,
     VOTE_COPIES,
     CleanMark,
     SegmentHeader,
-    decode_vote,
+    newest_vote,
     pages,
     segment_name,
     segment_number,
@@ -152,7 +153,7 @@ def _view_log(path: Path, incarnation: int, name: str | None) -> LogView:
         for name in names:
             with suppress(OSError), closing(vfs.open(name)) as file:
                 if name in VOTE_COPIES:
-                    view.votes[name] = decode_vote(file.read(0, PAGE))
+                    view.votes[name] = newest_vote([file.read(0, VOTE_BYTES)])
                 elif name == CLEAN:
                     view.clean = True
                     view.mark = CleanMark.decode(file.read(0, PAGE))

@@ -19,6 +19,8 @@ from quorate.errors import check
 from quorate.types import Index, NodeId, Position, Term, VoteRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from quorate.storage.vfs import Buffer
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "PAGE",
     "SPARE",
     "UNFINISHED",
+    "VOTE_BYTES",
     "VOTE_COPIES",
     "VOTE_NAME_MAX",
     "Block",
@@ -37,11 +40,14 @@ __all__ = [
     "SegmentHeader",
     "block_seed",
     "decode_vote",
+    "decode_votes",
     "encode_vote",
     "index_name",
+    "newest_vote",
     "pages",
     "segment_name",
     "segment_number",
+    "vote_place",
 ]
 
 # The unit that a disk writes whole or not, as far as anybody promises. No write of ours touches a
@@ -53,8 +59,12 @@ VOTE_NAME_MAX = 64
 # What a count on disk may be: half of what fits, so that there is room to go on counting.
 COUNT_MAX = (1 << 63) - 1
 
-# The vote record stands in both: whichever write a crash tears, the other copy is whole.
+# The vote record stands in both: what a disk makes of one copy, the other is whole.
 VOTE_COPIES = ("vote-a", "vote-b")
+# Each copy has two pages, written in turn: a write that a crash tears spoils the page of the record
+# before the one that counts, also while the disk has spoiled the other copy.
+VOTE_SLOTS = 2
+VOTE_BYTES = VOTE_SLOTS * PAGE
 # Left by a clean stop: nothing has changed since.
 CLEAN = "clean"
 # That mark from when an open begins until the loss that it may prove is written down.
@@ -272,8 +282,13 @@ class CleanMark:
         return CleanMark(number, end, Position(Index(index), Term(term), chain))
 
 
+def vote_place(number: int) -> int:
+    """Where the record of this number stands in each copy."""
+    return number % VOTE_SLOTS * PAGE
+
+
 def encode_vote(record: VoteRecord) -> bytes:
-    """One copy of the vote record."""
+    """The page of a vote record."""
     name = (record.vote or "").encode()
     check(len(name) <= VOTE_NAME_MAX, f"a node's name has at most {VOTE_NAME_MAX} bytes")
     flags = FLAG_VOTED * (record.vote is not None) | FLAG_UNSURE * record.unsure
@@ -281,13 +296,13 @@ def encode_vote(record: VoteRecord) -> bytes:
         b"QRVT", VERSION, flags, record.number, record.term, record.boot, record.first,
         record.segment, record.cutting, record.nonce, name,
     )  # fmt: skip
-    return _sealed(fields)
+    return _sealed(fields).ljust(PAGE, b"\0")
 
 
 def decode_vote(data: Buffer) -> VoteRecord | None:
-    """The record of one copy; None if it is not whole."""
+    """The record on one page of a copy; None if it is not whole."""
     fields = _proved(data, _VOTE, b"QRVT")
-    if fields is None or len(data) != _VOTE.size + 4:
+    if fields is None:
         return None
     _, _, flags, number, term, boot, first, segment, cutting, nonce, name = fields
     if max(number, term, boot, first, segment, cutting) > COUNT_MAX:
@@ -300,3 +315,18 @@ def decode_vote(data: Buffer) -> VoteRecord | None:
         return None
     unsure = bool(flags & FLAG_UNSURE)
     return VoteRecord(number, Term(term), vote, boot, Index(first), segment, unsure, cutting, nonce)
+
+
+def decode_votes(copy: Buffer) -> list[VoteRecord | None]:
+    """What stands on each page of a copy; None for one that is not whole, or not in its place."""
+    found = []
+    for place in range(0, VOTE_BYTES, PAGE):
+        record = decode_vote(bytes(copy[place : place + PAGE]))
+        found.append(record if record is None or vote_place(record.number) == place else None)
+    return found
+
+
+def newest_vote(copies: Iterable[Buffer]) -> VoteRecord | None:
+    """The record that counts; None if none is whole."""
+    found = (record for copy in copies for record in decode_votes(copy) if record is not None)
+    return max(found, key=lambda record: record.number, default=None)

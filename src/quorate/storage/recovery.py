@@ -18,9 +18,9 @@ from quorate.storage.flusher import Flusher
 from quorate.storage.layout import (
     CLEAN,
     OPENING,
+    VOTE_BYTES,
     VOTE_COPIES,
-    decode_vote,
-    encode_vote,
+    newest_vote,
     segment_name,
 )
 from quorate.storage.log import SegmentLog
@@ -62,7 +62,7 @@ def open_log(
             raise
         # Other logs of this node may lie in better places.
         raise Damaged(f"this log cannot be read: {error}; {UNREADABLE_ADVICE}") from error
-    record = found[1] if found is not None else NO_RECORD
+    record = found or NO_RECORD
     yield from _begin(vfs)
     log = SegmentLog(vfs, identity, _next_record(record, seen), seen.segments, seen.loaded)
     log.damage = seen.damage
@@ -82,40 +82,32 @@ def open_log(
     return log, flusher
 
 
-def _look(vfs: Vfs, identity: LogId) -> tuple[tuple[str, VoteRecord] | None, Survey]:
-    """The newest copy of the vote record and what else is there. Nothing is written."""
-    votes = _read_votes(vfs)
-    found = _newest(votes)
-    record = found[1] if found is not None else NO_RECORD
-    seen = survey(vfs, identity, record, read_mark(vfs))
+def _look(vfs: Vfs, identity: LogId) -> tuple[VoteRecord | None, Survey]:
+    """The newest vote record and what else is there. Nothing is written."""
+    copies = _read_votes(vfs)
+    found = newest_vote(copies)
+    seen = survey(vfs, identity, found or NO_RECORD, read_mark(vfs))
     if found is None:
-        _refuse_without_votes(votes, seen)
+        _refuse_without_votes(copies, seen)
     return found, seen
 
 
 # -- the vote record ---------------------------------------------------------------------------
 
 
-def _read_votes(vfs: Vfs) -> dict[str, VoteRecord | None]:
-    """The copies that exist; None stands for one that is not whole."""
-    votes = {}
+def _read_votes(vfs: Vfs) -> list[bytes]:
+    """The copies that exist."""
     names = vfs.names()
+    copies = []
     for name in VOTE_COPIES:
-        if name not in names:
-            continue
-        file = vfs.open(name)
-        votes[name] = decode_vote(file.read(0, file.size()))
-        file.close()
-    return votes
+        if name in names:
+            with closing(vfs.open(name)) as file:
+                copies.append(file.read(0, VOTE_BYTES))
+    return copies
 
 
-def _newest(votes: dict[str, VoteRecord | None]) -> tuple[str, VoteRecord] | None:
-    whole = [(name, record) for name, record in votes.items() if record is not None]
-    return max(whole, key=lambda copy: copy[1].number, default=None)
-
-
-def _refuse_without_votes(votes: dict[str, VoteRecord | None], seen: Survey) -> None:
-    if len(votes) < len(VOTE_COPIES) and not seen.segments:
+def _refuse_without_votes(copies: list[bytes], seen: Survey) -> None:
+    if len(copies) < len(VOTE_COPIES) and not seen.segments:
         return  # not even the first open came to its end
     raise Damaged(
         "no copy of the vote record can be read: starting without it could vote twice in one "
@@ -143,23 +135,14 @@ def _next_record(record: VoteRecord, seen: Survey) -> VoteRecord:
     )
 
 
-def _renew_votes(
-    vfs: Vfs, record: VoteRecord, found: tuple[str, VoteRecord] | None
-) -> Iterator[str]:
-    order: tuple[str, ...] = VOTE_COPIES
+def _renew_votes(vfs: Vfs, record: VoteRecord, found: VoteRecord | None) -> Iterator[str]:
     if found is not None:
-        # The copy that was found may be in the page cache only, the other one torn: it is secured
-        # as it is before the other is touched, and renewed last.
-        name, newest = found
-        with closing(vfs.open(name)) as file:
-            file.write(0, [encode_vote(newest)])
-            yield f"write {name} again"
-            file.sync()
-            yield f"sync {name} again"
+        # It may be in the page cache only, and the other copy bad. It is secured as it is, in both,
+        # before anything is written over the one before it.
+        yield from plan_vote(vfs, found)
         vfs.sync_directory()
         yield "sync directory"
-        order = (*(other for other in VOTE_COPIES if other != name), name)
-    yield from plan_vote(vfs, record, order)
+    yield from plan_vote(vfs, record)
 
 
 # -- files -------------------------------------------------------------------------------------

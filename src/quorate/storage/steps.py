@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from quorate.storage.layout import VOTE_COPIES, encode_vote
+from quorate.storage.layout import VOTE_BYTES, VOTE_COPIES, encode_vote, vote_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator
 
     from quorate.storage.log import SegmentLog
     from quorate.storage.vfs import Vfs
@@ -63,17 +63,18 @@ def plan_record(log: SegmentLog, **changes: object) -> Plan:
     yield from patiently(partial(plan_vote, log.vfs, log.record))
 
 
-def plan_vote(
-    vfs: Vfs, record: VoteRecord, order: Sequence[str] = VOTE_COPIES
-) -> Generator[str, None, None]:
+def plan_vote(vfs: Vfs, record: VoteRecord) -> Generator[str, None, None]:
     """One copy after the other, each synced: at any moment one of them is whole.
 
-    Unless both are whole, ``order`` begins with the one that is not.
+    Each write goes to the page that does not hold the record before: that one stays where it is.
     """
     names = vfs.names()
-    for name in order:
+    for name in VOTE_COPIES:
         with closing(vfs.open(name) if name in names else vfs.create(name)) as file:
-            file.write(0, [encode_vote(record)])
+            if file.size() < VOTE_BYTES:
+                file.allocate(VOTE_BYTES)  # a full disk must not hinder the next vote
+                yield f"allocate {name}"
+            file.write(vote_place(record.number), [encode_vote(record)])
             yield f"write {name}"
             file.sync()
             yield f"sync {name}"

@@ -14,7 +14,7 @@ from quorate.storage.layout import (
     BLOCK_BYTES,
     PAGE,
     VOTE_COPIES,
-    decode_vote,
+    newest_vote,
     pages,
     segment_name,
 )
@@ -94,9 +94,7 @@ class DurableView:
 
     def _read_votes(self) -> None:
         copies = (self._disk.durable_bytes(name) for name in VOTE_COPIES)
-        records = [decode_vote(data) for data in copies if data is not None]
-        whole = [record for record in records if record is not None]
-        self._vote = max(whole, key=lambda record: record.number, default=None)
+        self._vote = newest_vote(data for data in copies if data is not None)
         if self._vote is None:
             return
         # Once a cut is decided, what stands behind it counts for nothing; nor does a segment that

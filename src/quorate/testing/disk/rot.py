@@ -18,7 +18,7 @@ from quorate.storage.layout import (
     PAGE,
     VOTE_COPIES,
     SegmentHeader,
-    decode_vote,
+    newest_vote,
     pages,
 )
 from quorate.storage.recovered import Recovered, SegmentArchive
@@ -236,7 +236,8 @@ def rots(disk: SimulatedDisk, older: dict[tuple[str, int], list[bytes]]) -> Iter
             yield written(file, start, page, f"content {number} of before")
     for name in (*VOTE_COPIES, CLEAN):
         if name in disk.files:
-            yield written(name, 0, GARBAGE[:40], "garbage")
+            for start in range(0, len(disk.files[name].content), PAGE):
+                yield written(name, start, GARBAGE[:40], "garbage")
             yield Rot(f"{name} is gone", lambda twin, name=name: twin.lose(name))  # type: ignore[misc]  # bound now
     yield Rot(f"{newest} ends early", lambda twin: twin.shorten(newest, last + 100))
     yield Rot(f"{newest} is gone", lambda twin: twin.lose(newest))
@@ -255,7 +256,7 @@ class Spoiled:
         self._before = {name: bytes(inode.content) for name, inode in whole.files.items()}
         self._after = {name: bytes(inode.content) for name, inode in self.disk.files.items()}
         self._durable = {name: bytes(data) for name, data in whole.durable.items()}
-        records = [decode_vote(whole.files[name].content) for name in VOTE_COPIES]
+        records = [newest_vote([whole.files[name].content]) for name in VOTE_COPIES]
         self._vote = next((record.term, record.vote) for record in records if record is not None)
         self._blocks = _blocks(whole)
         # Up to here something that is not spoilt proves the entries durable.

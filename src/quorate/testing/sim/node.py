@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from quorate.errors import DiskFailed, QuorateError, ReplicaHalted
 from quorate.raft.messages import Append, StateHash
 from quorate.replica.engine import Engine
-from quorate.storage.layout import CLEAN, VOTE_COPIES, decode_vote
+from quorate.storage.layout import CLEAN, PAGE, VOTE_BYTES, VOTE_COPIES, decode_votes
 from quorate.testing.disk.simulated import UNLIMITED
 from quorate.testing.disk.store import Store
 from quorate.testing.sim.plans import Plans
@@ -92,7 +92,7 @@ class Node:
         self._errors_before = self.store.disk.errors_met
         if CLEAN in self.store.disk.files:
             self.world.sometimes["mark of a clean stop found at open"] += 1
-        if any(decode_vote(data) is None for data in self._vote_copies()):
+        if any(map(_is_torn, self._vote_copies())):
             self.world.sometimes["torn vote copy found at open"] += 1
         self._open_step(self.life, self.store.opening())
 
@@ -339,3 +339,9 @@ class Node:
     @property
     def leads(self) -> bool:
         return self.engine is not None and self.engine.role is Role.LEADER
+
+
+def _is_torn(copy: bytearray) -> bool:
+    """Whether something stands in a copy of the vote record that is none."""
+    records = zip(range(0, VOTE_BYTES, PAGE), decode_votes(copy), strict=True)
+    return any(record is None and any(copy[place : place + PAGE]) for place, record in records)

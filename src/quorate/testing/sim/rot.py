@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from quorate.entry import HEADER_BYTES
 from quorate.storage.checkpoint import CHECKPOINT
-from quorate.storage.layout import PAGE, VOTE_COPIES, decode_vote
+from quorate.storage.layout import PAGE, VOTE_BYTES, VOTE_COPIES, newest_vote
 from quorate.testing.sim.proofs import marked_end, proved_bytes
 
 if TYPE_CHECKING:
@@ -131,12 +131,15 @@ def _spoilable(node: Node) -> list[tuple[str, int]]:
     for name, inode in disk.files.items():
         if (name.endswith(".index") or name == CHECKPOINT) and inode.content:
             found.append((name, len(inode.content)))
-    whole = [name for name in VOTE_COPIES if _whole(node, name)]
-    if len(whole) == len(VOTE_COPIES):
-        found.append((whole[0], len(disk.files[whole[0]].content)))
+    if all(_whole(node, name) for name in VOTE_COPIES):
+        found += [(name, VOTE_BYTES) for name in VOTE_COPIES]
     return found
 
 
 def _whole(node: Node, name: str) -> bool:
+    """Whether this copy holds the vote record that counts: then the other one may be spoilt."""
     inode = node.store.disk.files.get(name)
-    return inode is not None and not inode.pending and decode_vote(inode.durable) is not None
+    if inode is None or inode.pending:
+        return False
+    record = newest_vote([inode.durable])
+    return record is not None and record == node.store.durable.vote
