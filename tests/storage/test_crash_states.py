@@ -37,7 +37,8 @@ from quorate.testing.disk.enumerate import (
     open_disk,
     opening,
 )
-from quorate.testing.disk.rot import LIVES, Rot, Spoiled, Unnoticed, spoil_all
+from quorate.testing.disk.lives import LIVES
+from quorate.testing.disk.rot import Rot, Spoiled, Unnoticed, spoil_all
 from quorate.testing.disk.simulated import KEPT, LOST, SimulatedDisk
 from quorate.testing.hand import HandCluster
 from quorate.types import Index, NodeId, Role, Term, VoteRecord
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from quorate.storage.flusher import Flusher
     from quorate.storage.log import SegmentLog
     from quorate.testing.disk.enumerate import Scenario
-    from quorate.testing.disk.rot import Life
+    from quorate.testing.disk.lives import Life
 
     Open = tuple[SegmentLog, Flusher]
 

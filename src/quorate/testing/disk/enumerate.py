@@ -5,8 +5,9 @@
 Each scenario runs one plan. First it is crashed itself, in every way. Then, over the disks that
 this leaves, the open is crashed in every way, too. Whatever comes of it must hold the promise.
 
-After that each life of ``quorate.testing.disk.rot`` is spoilt in many ways, and the open that finds
-it is crashed in every way; over some of the disks that this leaves the next open is crashed, too.
+After that each life of ``quorate.testing.disk.lives`` is spoilt in many ways, and the open that
+finds it is crashed in every way; over some of the disks that this leaves the next open is crashed,
+too. At last many random lives are spoilt in a few ways each.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from quorate.errors import QuorateError, ReplicaHalted
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import index_name, segment_name
 from quorate.testing.disk.crashes import crash_states, power_cut
-from quorate.testing.disk.rot import LIVES, spoil_all
+from quorate.testing.disk.lives import LIVES
+from quorate.testing.disk.rot import spoil_all
 from quorate.testing.disk.simulated import SimulatedDisk
 from quorate.testing.disk.small import SEGMENT_BYTES, Outcome, grow, open_disk, opening, run
+from quorate.testing.disk.wander import wander_all
 from quorate.types import ORIGIN, Index, NodeId, Term
 
 if TYPE_CHECKING:
@@ -43,6 +46,9 @@ SHOWN_MAX = 3
 ROTTEN = "rot: "
 # An open of a spoilt disk is crashed again over one of so many disks.
 ROTTEN_EVERY = 20
+# What random lives are called, and how many there are.
+RANDOM = "rot: random lives"
+RANDOM_LIVES = 40_000
 # Where ``every`` is larger than this, fewer ways to spoil a disk are tried as well.
 ROTS_EVERY = 5
 
@@ -328,7 +334,8 @@ def _check(promise: Promise, disk: SimulatedDisk, how: str, outcome: Outcome) ->
 
 def main(arguments: list[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
-    names = [*(scenario.name for scenario in SCENARIOS), *(ROTTEN + life.name for life in LIVES)]
+    names = [*(scenario.name for scenario in SCENARIOS), *(ROTTEN + life.name for life in LIVES),
+             RANDOM]  # fmt: skip
     unknown = set(parsed.only or ()) - set(names)
     if unknown:
         print(f"error: no scenario {', '.join(sorted(unknown))}", file=sys.stderr)
@@ -354,6 +361,8 @@ def _outcomes(names: Sequence[str], every: int) -> Iterator[tuple[str, Outcome]]
         if ROTTEN + life.name in names:
             rots_every = max(1, every // ROTS_EVERY)
             yield ROTTEN + life.name, spoil_all(life, every * ROTTEN_EVERY, rots_every)
+    if RANDOM in names:
+        yield RANDOM, wander_all(range(RANDOM_LIVES // every))
 
 
 def _parser() -> argparse.ArgumentParser:

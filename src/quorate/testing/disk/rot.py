@@ -24,22 +24,20 @@ from quorate.storage.layout import (
 from quorate.storage.recovered import Recovered, SegmentArchive
 from quorate.storage.walk import Gap, walk
 from quorate.testing.disk.crashes import crash_states, power_cut
-from quorate.testing.disk.simulated import SimulatedDisk
 from quorate.testing.disk.small import Outcome, grow, open_disk, opening, run
-from quorate.types import ORIGIN, Index, NodeId, Term
+from quorate.types import Index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from quorate.entry import Entry
     from quorate.storage.damage import Damage
-    from quorate.storage.flusher import Flusher
     from quorate.storage.log import SegmentLog
-    from quorate.testing.disk.small import Step
+    from quorate.testing.disk.lives import Life
+    from quorate.testing.disk.simulated import SimulatedDisk
 
     Spoil = Callable[[SimulatedDisk], None]
 
-__all__ = ["LIVES", "Life", "Rot", "Spoiled", "Unnoticed", "rots", "spoil_all"]
+__all__ = ["Rot", "Spoiled", "Unnoticed", "rots", "spoil_all"]
 
 GARBAGE = b"\xa5" * PAGE
 
@@ -50,32 +48,6 @@ class Unnoticed(Exception):
 
 # What an open may answer instead of a log. Anything else that it raises is a bug.
 REFUSALS = (Damaged, DiskFailed)
-
-
-class Life(NamedTuple):
-    """What a log went through before its disk spoils something."""
-
-    name: str
-    # All entries that may be found, in order.
-    entries: tuple[Entry, ...]
-    past: tuple[Step, ...]
-    # Those after so many were not synced when the process ended.
-    durable: int
-
-    def disk(self) -> tuple[SimulatedDisk, dict[tuple[str, int], list[bytes]]]:
-        """The disk, and what each page of its files held before."""
-        disk = SimulatedDisk()
-        log, flusher = open_disk(disk)
-        older: dict[tuple[str, int], list[bytes]] = {}
-        for step in self.past:
-            for name, data in disk.durable.items():
-                for start in range(0, len(data), PAGE):
-                    held = older.setdefault((name, start), [])
-                    page = bytes(data[start : start + PAGE])
-                    if page not in held:
-                        held.append(page)
-            run(step(log, flusher))
-        return disk, older
 
 
 class Rot(NamedTuple):
@@ -92,80 +64,6 @@ class Rot(NamedTuple):
             other.spoil(disk)
 
         return Rot(f"{self.name} and {other.name}", spoil)
-
-
-# -- lives -------------------------------------------------------------------------------------
-
-
-def _flush(*entries: Entry, cut: int | None = None, vote: int | None = None) -> Step:
-    first = Index(cut) if cut is not None else None
-    record = (Term(vote), NodeId(f"n{vote}")) if vote is not None else None
-    flush = Flush(1, record, first, entries)
-    return lambda _, flusher: flusher.plan(flush)
-
-
-def _until(step: Step, last: str) -> Step:
-    """``step``, and the process ends after what begins with ``last``."""
-
-    def ended(log: SegmentLog, flusher: Flusher) -> Iterator[str]:
-        for done in step(log, flusher):
-            yield done
-            if done.startswith(last):
-                return
-
-    return ended
-
-
-def _prove(_: SegmentLog, flusher: Flusher) -> Iterator[str]:
-    return flusher.prove(Index(0))
-
-
-def _close(_: SegmentLog, flusher: Flusher) -> Iterator[str]:
-    return flusher.close(Index(0))
-
-
-def _chores(committed: int) -> Step:
-    return lambda _, flusher: flusher.chores(Index(committed))
-
-
-_LOG = grow(ORIGIN, 100, 100, 100, 5_000)
-_VOTE = _flush(vote=1)
-# Blocks of one page, of one page and of two.
-_PAST = (_VOTE, _flush(*_LOG[:1]), _flush(*_LOG[1:3]), _flush(*_LOG[3:]))
-# The same up to its second entry; then others, in the place of older ones.
-_OTHER = (*_LOG[:2], *grow(_LOG[1].position, 200, 300, term=2))
-_OTHER_PAST = (*_PAST, _flush(*_OTHER[2:3], cut=3, vote=2), _prove, _flush(*_OTHER[3:]))
-# A whole block goes and another one takes its place.
-_ANEW = (_LOG[0], *grow(_LOG[0].position, 150, term=2))
-_ANEW_PAST = (*_PAST[:3], _flush(*_ANEW[1:], cut=2, vote=2))
-# An entry that reached into the next page goes, and another block begins there.
-_LONGER = grow(ORIGIN, 3_000, 3_000)
-_WITHIN = (_LONGER[0], *grow(_LONGER[0].position, 60, 70, 80, term=2))
-_WITHIN_PAST = (
-    _VOTE, _flush(*_LONGER), _flush(*_WITHIN[1:3], cut=2, vote=2), _flush(*_WITHIN[3:]),
-)  # fmt: skip
-# Three segments: entries 1 to 3, 4 to 6 and 7; the first is sealed.
-_LONG = grow(ORIGIN, *[4_500] * 7)
-_LONG_PAST = (
-    _VOTE, *(_flush(*_LONG[start : start + 2]) for start in range(0, 7, 2)), _chores(3), _chores(3),
-)  # fmt: skip
-
-LIVES = (
-    Life("stopped", _LOG, (*_PAST, _close), 4),
-    Life("killed", _LOG, (*_PAST, _prove), 4),
-    Life("killed before the proof", _LOG, _PAST, 4),
-    Life("killed while it wrote", _LOG, (*_PAST[:3], _until(_PAST[3], "write block")), 3),
-    Life("replaced and stopped", _OTHER, (*_OTHER_PAST, _close), 4),
-    Life("replaced and killed", _OTHER, (*_OTHER_PAST, _prove), 4),
-    Life("a block replaced and stopped", _ANEW, (*_ANEW_PAST, _close), 2),
-    Life("a block replaced and killed", _ANEW, (*_ANEW_PAST, _prove), 2),
-    Life("a page replaced and stopped", _WITHIN, (*_WITHIN_PAST, _close), 4),
-    Life("a page replaced and killed", _WITHIN, _WITHIN_PAST, 4),
-    Life("cut and stopped", _LOG[:2], (*_PAST, _flush(cut=3), _close), 2),
-    Life("killed while it cut", _LOG[:2], (*_PAST, _until(_flush(cut=3), "sync vote-b")), 2),
-    Life("many segments stopped", _LONG, (*_LONG_PAST, _close), 7),
-    Life("many segments killed", _LONG, (*_LONG_PAST, _prove), 7),
-)
 
 
 # -- ways to spoil a disk ----------------------------------------------------------------------
