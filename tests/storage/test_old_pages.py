@@ -195,6 +195,24 @@ def test_a_segment_in_the_middle_whose_header_is_old_is_not_started_from(cut: in
             Recovered.of(open_disk(crash.disk)[0])
 
 
+def test_a_segment_without_its_header_keeps_its_entries_whatever_stands_between_them() -> None:
+    """Its empty blocks cannot be told from rubbish; the frames behind them prove themselves."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    entries = grow(ORIGIN, *[3000] * 9)
+    for entry in entries:
+        flush(flusher, entry)
+        if entry.index in (1, 2):
+            run(flusher.prove(entry.index))
+    run(flusher.close(Index(9)))
+    assert len(log.segments) > 1
+    disk.spoil(SEGMENT, 0, bytes(PAGE))
+    log, _ = open_disk(disk)
+    assert tuple(log.entries(Index(1), Index(10))) == entries
+    assert not any(one.entries for one in log.damage)
+    Recovered.of(log)
+
+
 def test_an_old_header_does_not_make_a_cluster_forget_what_it_acknowledged() -> None:
     cluster = HandCluster(3)
     cluster.run(ticks=20)

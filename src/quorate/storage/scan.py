@@ -218,16 +218,18 @@ class _Scanner:
         if self._is_zero(position):
             return self._skip_zeros(position)
         start = position + BLOCK_BYTES
-        stop = self._frames(start, len(self._data)) if position == found.end else start
+        # Without a nonce no block can be told, and the page before may have been an empty one: that
+        # frames continue the chain is proof enough.
+        tried = position == found.end or self._nonce is None
+        stop = self._frames(start, len(self._data)) if tried else start
         if stop == start:
             # A page before it may have been lost as well: the log ends where the last block did.
             self._fault(found.end, position + PAGE, "no block can be read")
             return position + PAGE
         self._fault(position, start, "the head of a block is bad")
         self._taken.append(position)
-        if self._short is None:
-            # Only the head told how many frames there were: more may have stood here.
-            self._short = stop
+        # Only the head told how many frames there were: more may have stood here.
+        self._short = stop
         found.end = pages(stop)
         return found.end
 

@@ -228,6 +228,13 @@ OPENING = (
         "        first = Index(header.before.index + 1)\n",
     ),
     Mutant(
+        "frames-without-a-header-only-in-a-row",
+        "without a segment's header frames are believed wherever they continue the chain",
+        "storage/scan.py",
+        "tried = position == found.end or self._nonce is None",
+        "tried = position == found.end",
+    ),
+    Mutant(
         "short-file-is-no-loss",
         "a newest segment that is shorter than it was made lost its end",
         "storage/survey.py",

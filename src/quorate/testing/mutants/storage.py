@@ -229,9 +229,9 @@ STORAGE = (
         "frames-without-a-head-are-all-there-were",
         "behind frames whose block has lost its head more may have stood",
         "storage/scan.py",
-        "            # Only the head told how many frames there were: more may have stood here.\n"
-        "            self._short = stop\n",
-        "            pass\n",
+        "        # Only the head told how many frames there were: more may have stood here.\n"
+        "        self._short = stop\n",
+        "",
     ),
     Mutant(
         "cut-ends-before-the-next-block",
