@@ -3,16 +3,27 @@ it takes a vote back that was answered."""
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
+from quorate.errors import Damaged
 from quorate.storage.flusher import Flush
-from quorate.storage.layout import PAGE, VOTE_BYTES, VOTE_COPIES, decode_votes, newest_vote
+from quorate.storage.layout import (
+    CLEAN,
+    PAGE,
+    SPARE,
+    VOTE_BYTES,
+    VOTE_COPIES,
+    decode_votes,
+    newest_vote,
+)
 from quorate.testing.disk.crashes import crash_states
-from quorate.testing.disk.simulated import SimulatedDisk
+from quorate.testing.disk.simulated import SimulatedDisk, SimulatedFile
 from quorate.testing.disk.small import grow, open_disk, opening, run
-from quorate.types import ORIGIN, NodeId, Term
+from quorate.types import ORIGIN, Index, NodeId, Term
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -100,3 +111,41 @@ def test_a_record_in_the_place_of_another_is_none(name: str, place: int) -> None
     assert decode_votes(disk.files[name].content)[place // PAGE] is None
     log, _ = open_disk(disk)
     assert (log.record.term, log.record.vote) == VOTES[1]
+
+
+# -- a disk that does not give something back ------------------------------------------------------
+
+
+def answer_no(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    read = SimulatedFile.read
+
+    def unreadable(file: SimulatedFile, position: int, length: int) -> bytes:
+        if file._name in names:  # a fault is put under it
+            raise OSError(errno.EIO, os.strerror(errno.EIO), file._name)
+        return read(file, position, length)
+
+    monkeypatch.setattr(SimulatedFile, "read", unreadable)
+
+
+@pytest.mark.parametrize("name", [*VOTE_COPIES, CLEAN, SPARE])
+def test_a_log_opens_without_what_it_can_do_without(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = voted()
+    _, flusher = open_disk(disk)
+    run(flusher.close(Index(0)))
+    assert name in disk.names()
+    answer_no(monkeypatch, name)
+    log, flusher = open_disk(disk)
+    assert (log.record.term, log.record.vote) == VOTES[1]
+    assert (log.last.index, log.damage, log.record.unsure) == (1, [], False)
+    assert flusher.has_spare
+
+
+def test_a_vote_record_that_cannot_be_read_at_all_stops_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = voted()
+    answer_no(monkeypatch, *VOTE_COPIES)
+    with pytest.raises(Damaged, match="no copy of the vote record can be read"):
+        open_disk(disk)

@@ -7,7 +7,6 @@ something that was written later proves that it was durable.
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,12 @@ from quorate.storage.flusher import Flusher
 from quorate.storage.layout import (
     CLEAN,
     OPENING,
-    VOTE_BYTES,
     VOTE_COPIES,
     newest_vote,
     segment_name,
 )
 from quorate.storage.log import SegmentLog
-from quorate.storage.steps import UNREADABLE, plan_vote
+from quorate.storage.steps import UNREADABLE, plan_vote, read_small
 from quorate.storage.survey import Survey, read_mark, survey
 from quorate.storage.window import WINDOW_BYTES
 from quorate.types import ORIGIN, Term, VoteRecord
@@ -98,12 +96,7 @@ def _look(vfs: Vfs, identity: LogId) -> tuple[VoteRecord | None, Survey]:
 def _read_votes(vfs: Vfs) -> list[bytes]:
     """The copies that exist."""
     names = vfs.names()
-    copies = []
-    for name in VOTE_COPIES:
-        if name in names:
-            with closing(vfs.open(name)) as file:
-                copies.append(file.read(0, VOTE_BYTES))
-    return copies
+    return [read_small(vfs, name) for name in VOTE_COPIES if name in names]
 
 
 def _refuse_without_votes(copies: list[bytes], seen: Survey) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "patiently",
     "plan_record",
     "plan_vote",
+    "read_small",
 ]
 
 Result = TypeVar("Result")
@@ -55,6 +56,17 @@ def patiently(begin: Callable[[], Generator[str, None, Result]]) -> Generator[st
             if error.errno not in TOO_MANY_FILES:
                 raise
         yield WAIT_FOR_FILES
+
+
+def read_small(vfs: Vfs, name: str) -> bytes:
+    """All of a file that a log can do without: nothing, if the disk does not give it back."""
+    try:
+        with closing(vfs.open(name)) as file:
+            return file.read(0, file.size())
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        return b""
 
 
 def plan_record(log: SegmentLog, **changes: object) -> Plan:

@@ -23,6 +23,7 @@ from quorate.storage.layout import (
 from quorate.storage.rows import last_header
 from quorate.storage.scan import Proof, scan
 from quorate.storage.segment import Segment
+from quorate.storage.steps import read_small
 from quorate.storage.vfs import ReopenedFile
 from quorate.storage.walk import read_footer
 from quorate.storage.window import Window
@@ -65,8 +66,7 @@ def read_mark(vfs: Vfs) -> CleanMark | None:
     names = vfs.names()
     for name in (CLEAN, OPENING):
         if name in names:
-            with closing(vfs.open(name)) as file:
-                return CleanMark.decode(file.read(0, file.size()))
+            return CleanMark.decode(read_small(vfs, name))
     return None
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from quorate.storage.steps import UNREADABLE
+
 if TYPE_CHECKING:
     from quorate.storage.vfs import File
 
@@ -53,9 +55,15 @@ class Window:
 
 
 def is_zero(file: File, size: int) -> bool:
-    """Whether ``file``, which has ``size`` bytes, is all zeros."""
+    """Whether ``file``, which has ``size`` bytes, is all zeros. What the disk does not give back is
+    none."""
     chunk = bytes(WINDOW_BYTES)
-    return all(
-        file.read(start, len(chunk)) == chunk[: min(len(chunk), size - start)]
-        for start in range(0, size, len(chunk))
-    )
+    try:
+        return all(
+            file.read(start, len(chunk)) == chunk[: min(len(chunk), size - start)]
+            for start in range(0, size, len(chunk))
+        )
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        return False

@@ -257,6 +257,20 @@ OPENING = (
         "",
     ),
     Mutant(
+        "unreadable-copy-ends-the-log",
+        "a copy of the vote record or a mark that the disk does not give back counts as bad",
+        "storage/steps.py",
+        '        if error.errno not in UNREADABLE:\n            raise\n        return b""\n',
+        "        raise\n",
+    ),
+    Mutant(
+        "unreadable-spare-ends-the-node",
+        "a spare segment that the disk does not give back is not used",
+        "storage/window.py",
+        "        if error.errno not in UNREADABLE:\n            raise\n",
+        "        raise\n",
+    ),
+    Mutant(
         "unreadable-log-ends-the-node",
         "a log that the disk does not give back is down, and no other",
         "storage/recovery.py",
