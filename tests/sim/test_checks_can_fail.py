@@ -252,6 +252,10 @@ def a_turn_that_looks_at_too_much(case: Case) -> None:
     check_work(case.leader, 1, Effects(work=10_000_000), Index(0))
 
 
+def a_turn_that_reads_too_much(case: Case) -> None:
+    check_work(case.leader, 1, Effects(fetched=10_000_000), Index(0))
+
+
 def a_turn_that_says_too_much(case: Case) -> None:
     envelope: Any = None
     check_work(case.leader, 1, Effects(sends=[envelope] * 10_000_000), Index(0))
@@ -368,6 +372,7 @@ CASES: tuple[tuple[Callable[[Case], None], str], ...] = (
     (a_leader_that_hears_no_peer, "check-quorum"),
     (a_throttle_above_committed, "throttle"),
     (a_turn_that_looks_at_too_much, "work"),
+    (a_turn_that_reads_too_much, "work"),
     (a_turn_that_says_too_much, "work"),
     (an_entry_that_is_sent_again_and_again, "resend"),
     (nodes_that_do_not_stop_talking, "storm"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from cluster_rig import append_many, led, standing
 from core_rig import (
     HEARTBEAT_TICKS,
     RESEND_TICKS,
@@ -27,7 +28,11 @@ from quorate.raft.log import Log
 from quorate.raft.messages import Append, Compare, HeartbeatReply
 from quorate.raft.output import Happening, Refusal
 from quorate.raft.progress import ProgressState
+from quorate.replica.engine import Engine
 from quorate.types import EntryKind, Term
+
+if TYPE_CHECKING:
+    from quorate.replica.exchange import Effects
 
 SECOND_TICKS = Timing().ticks(1000)
 FRAME = 65  # a header and the one byte that the rig proposes
@@ -49,6 +54,34 @@ def test_a_window_of_bytes_is_filled_and_moves_with_acks() -> None:
     sent = [message for _ in range(5) for message in pick(rig.propose(), Append, "n2")]
     assert [message.last_index for message in sent] == [2, 3]
     assert [message.last_index for message in pick(rig.confirm("n2", 2), Append)] == [4]
+
+
+def test_of_what_is_only_on_disk_a_turn_reads_one_message_for_each_peer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A turn holds up all logs of its node. The rest follows at once, in turns of its own."""
+    cluster = led(3, config(log_memory_bytes=0, append_entries=4, window_messages=5))
+    cluster.isolate("n3")
+    append_many(cluster, "n1", 40)
+    cluster.run(3)
+    turn, taken = Engine.turn, []
+
+    def noted(self: Engine, *inputs: Any) -> Effects:
+        effects = turn(self, *inputs)
+        taken.append(effects)
+        return effects
+
+    monkeypatch.setattr(Engine, "turn", noted)
+    cluster.heal()
+    cluster.run(RESEND_TICKS + 5)
+    assert standing(cluster, "n3").log.last_index == 41
+    feeding = [effects for effects in taken if effects.fetched]
+    for effects in feeding:
+        (append,) = (one.message for one in effects.sends if type(one.message) is Append)
+        assert effects.fetched == len(append.entries) <= 4
+    # A window was filled before anything else happened.
+    assert [effects.more for effects in feeding[:5]] == [True, True, True, True, False]
+    assert taken.index(feeding[4]) - taken.index(feeding[0]) == 4
 
 
 @pytest.mark.parametrize("call", ["position", "slice"])

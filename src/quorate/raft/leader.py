@@ -314,22 +314,31 @@ class Leader:
         standing.send(peer.node, Compare(self.term, peer.number, prev))
 
     def _stream(self, peer: Progress) -> None:
+        """Fill the window; of what has to be read from disk one message, the rest in other turns:
+        a turn holds up all logs of the node."""
         standing = self._standing
         limits = standing.config.limits
         log = standing.log
         # A peer without room drops what it is sent: one message shows when it has some again.
         messages_max = 1 if peer.full else limits.window_messages
+        fetched = False
         while (
             peer.next <= log.last_index
             and len(peer.inflight) < messages_max
             and peer.inflight_bytes < limits.window_bytes
             and not self._over_quota(peer)
         ):
+            if fetched:
+                standing.out.more = True
+                return
+            fetched = peer.next < log.first_in_memory
             prev = log.position(Index(peer.next - 1))
             entries = log.slice(peer.next, limits.append_entries, limits.append_bytes)
             if not entries:
                 self._block(peer)
                 return
+            if fetched:
+                standing.out.fetched += len(entries)
             size = sum(entry.size for entry in entries)
             standing.send(
                 peer.node, Append(self.term, peer.number, prev, entries, standing.committed)

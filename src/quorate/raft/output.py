@@ -85,4 +85,8 @@ class Output:
     reads_refused: list[int] = field(default_factory=list)
     # This node has everything again that it may have lost: it may vote, and its disk may say so.
     sure: bool = False
+    # Entries that were read from disk for peers; and whether some that could be sent were left for
+    # another turn.
+    fetched: int = 0
+    more: bool = False
     events: list[Event] = field(default_factory=list)

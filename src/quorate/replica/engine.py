@@ -228,7 +228,7 @@ class Engine:
         self._answer(output, effects)
         effects.flush = self.durability.next_flush(core.standing.committed)
         self._forget()
-        effects.more = proposals.behind
+        effects.more, effects.fetched = proposals.behind or output.more, output.fetched
         effects.work = self.state.take_work() + proposals.take_work()
         return effects
 

@@ -210,7 +210,9 @@ class Effects:
     flush: Flush | None = None
     answers: list[Answer] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
-    # Something that arrived was left for another turn, which is to come at once.
+    # Something was left for another turn, which is to come at once.
     more: bool = False
     # Producers and attempts that were looked at one by one, or changed.
     work: int = 0
+    # Entries that were read from disk for peers.
+    fetched: int = 0

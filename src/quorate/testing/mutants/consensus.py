@@ -51,6 +51,20 @@ CONSENSUS = (
         "return False",
     ),
     Mutant(
+        "window-read-in-one-turn",
+        "a turn reads one message for each peer from disk",
+        "raft/leader.py",
+        "            if fetched:\n                standing.out.more = True\n",
+        "            if False:\n                standing.out.more = True\n",
+    ),
+    Mutant(
+        "window-read-tick-by-tick",
+        "what is left of a window is read in the next turn, which comes at once",
+        "raft/leader.py",
+        "                standing.out.more = True\n                return\n",
+        "                return\n",
+    ),
+    Mutant(
         "no-check-quorum",
         "a leader that no majority answers steps down (thesis § 6.2)",
         "raft/leader.py",

@@ -28,17 +28,21 @@ class _Work(NamedTuple):
     messages: int
     # Producers and attempts that were looked at one by one, or changed.
     looked_at: int
+    # Entries that were read from disk for peers.
+    fetched: int
 
 
 def check_work(node: Node, inputs: int, effects: Effects, applied: Index) -> None:
     """After a turn with so many inputs, earlier ones that waited among them, that applied so many
     entries."""
-    done = _Work(len(effects.sends), effects.work)
+    done = _Work(len(effects.sends), effects.work, effects.fetched)
     peers, limits = len(node.world.names) - 1, node.config.limits
     budget = _Work(
         limits.held_messages + peers * (limits.window_messages + TALK + inputs + applied),
         # Every ten seconds a leader looks at each producer once.
         limits.producers + LOOKS * (1 + inputs + applied),
+        # One message for each peer.
+        peers * limits.append_entries,
     )
     for name, count, most in zip(_Work._fields, done, budget, strict=True):
         if count > most:
