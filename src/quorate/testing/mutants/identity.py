@@ -384,7 +384,7 @@ IDENTITY = (
         "failed-save-takes-back-another",
         "how new the table of a manifest was is never taken back",
         "server/reconciler.py",
-        "            self._write(before)\n            raise\n",
-        "            self._write(before)\n            manifest.applied = 0\n            raise\n",
+        "            self._write(before)\n",
+        "            self._write(before)\n            manifest.applied = 0\n",
     ),
 )
