@@ -115,10 +115,10 @@ class Allowance:
 
         What is left out is not acknowledged, so the leader sends it again. What follows an entry
         without room is left out, too: the answer that something is missing before it would make
-        the leader send both again at once, and again.
+        the leader send both again at once, and again. Once there is room that is right.
         """
         if not log.holds(message.prev):
-            return None if self.wanted else message
+            return None if self.missing else message
         if log.holds(message.entries[-1].position):
             return message
         # Only what is stored says that there is room again for what had none.

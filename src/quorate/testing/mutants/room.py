@@ -144,16 +144,16 @@ ROOM = (
         "lack-forgotten-with-what-follows",
         "what follows an entry that found no room does not make it forgotten",
         "replica/allowance.py",
-        "            return None if self.wanted else message\n",
+        "            return None if self.missing else message\n",
         "            self.wanted = 0\n            return message\n",
     ),
     Mutant(
         "lack-forgotten-with-a-copy",
         "an append that comes twice says nothing about the room for another entry",
         "replica/allowance.py",
-        "            return None if self.wanted else message\n"
+        "            return None if self.missing else message\n"
         "        if log.holds(message.entries[-1].position):\n",
-        "            return None if self.wanted else message\n"
+        "            return None if self.missing else message\n"
         "        if log.holds(message.entries[-1].position):\n"
         "            self.wanted = 0\n",
     ),
@@ -161,7 +161,7 @@ ROOM = (
         "what-has-no-room-asked-for-at-once",
         "what follows an entry that found no room is not asked for again at once",
         "replica/allowance.py",
-        "            return None if self.wanted else message\n",
+        "            return None if self.missing else message\n",
         "            return message\n",
     ),
     Mutant(

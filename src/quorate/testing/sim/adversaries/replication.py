@@ -317,6 +317,8 @@ def hung_follower(stage: Stage) -> Script:
         victim = stage.others(leader)[stage.pick(2)]
         victim.pause()
         yield stage.election_us
+        # The other follower may have entries to catch up with first.
+        yield stage.until_equal(stage.others(victim))
         acked = world.clients.acked
         for _ in range(20):
             stage.append(leader)
