@@ -3,6 +3,7 @@ what the rest of the disk proves."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -193,6 +194,22 @@ def test_a_segment_in_the_middle_whose_header_is_old_is_not_started_from(cut: in
     for crash in crash_states(disk, opening):
         with pytest.raises(Damaged, match="lost on this disk"):
             Recovered.of(open_disk(crash.disk)[0])
+
+
+def test_a_segment_that_does_not_follow_the_one_before_is_not_started_from() -> None:
+    """Whatever brought that about: its blocks do not follow either, and must not look torn."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    for entry in grow(ORIGIN, *[3000] * 7):
+        flush(flusher, entry)
+    run(flusher.chores(Index(5)))
+    run(flusher.prove(Index(5)))
+    first, second = log.segments
+    assert first.footer is not None
+    lie = replace(second.header, before=log.position(Index(first.last.index - 1)))
+    disk.spoil(SECOND, 0, lie.encode())
+    with pytest.raises(Damaged, match="entries are lost on this disk"):
+        Recovered.of(open_disk(disk)[0])
 
 
 def test_a_segment_without_its_header_keeps_its_entries_whatever_stands_between_them() -> None:

@@ -320,6 +320,7 @@ def test_a_block_that_proves_entries_is_believed_although_the_block_before_it_is
         disk.spoil(SEGMENT, place, bytes([disk.files[SEGMENT].content[place] ^ 1]))
     log, _ = open_disk(disk)
     assert log.last.index == 3 + later
+    assert [(one.first, one.last) for one in log.damage if one.entries] == [(3, 3)]
     with pytest.raises(Damaged, match="entries are lost on this disk"):
         Recovered.of(log)
 

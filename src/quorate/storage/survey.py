@@ -272,10 +272,7 @@ def _compare_neighbours(seen: Survey, before: Segment, header: SegmentHeader) ->
         first, last = Index(before.last.index + 1), header.before.index
         seen.damage.append(_missing(before.number + 1, header.number - 1, first, last))
     elif header.before != before.last:
-        # One of the two is not what was written last. The entry on which they differ is in doubt,
-        # whichever that is.
-        first = Index(max(1, min(before.last.index + 1, header.before.index)))
-        last = max(first, header.before.index)
+        first, last = Index(before.last.index + 1), header.before.index
         what = "the segment does not follow the one before"
         seen.damage.append(Damage(segment_name(header.number), 0, PAGE, first, last, what))
 

@@ -221,13 +221,6 @@ OPENING = (
         " or record.nonce != -1\n",
     ),
     Mutant(
-        "segments-that-contradict-each-other",
-        "a log with a segment that does not follow the one before is not started from",
-        "storage/survey.py",
-        "        first = Index(max(1, min(before.last.index + 1, header.before.index)))\n",
-        "        first = Index(header.before.index + 1)\n",
-    ),
-    Mutant(
         "frames-without-a-header-only-in-a-row",
         "without a segment's header frames are believed wherever they continue the chain",
         "storage/scan.py",
