@@ -118,7 +118,7 @@ class Listener:
         hurry.cancel()
 
     def abort(self) -> None:
-        """Take nobody new and end every connection at once, with all that is queued for it."""
+        """Accept no connection any more and end all at once, with the bytes queued for them."""
         self._aborted = True
         self.stop_accepting()
         for guest in self._guests:

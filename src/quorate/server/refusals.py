@@ -73,7 +73,7 @@ class Refusals:
         self._second.pop(peer, None)
 
     def forget(self, peer: NodeId) -> None:
-        """``peer`` cannot be reached: it refuses nobody."""
+        """``peer`` cannot be reached, so it refuses this node no longer."""
         self._texts.pop(peer, None)
 
     @property

@@ -152,8 +152,8 @@ class Replicas:
         await self.with_files(make_log, incarnation)
 
     async def with_files(self, act: Callable[[DataDirectory, int], None], incarnation: int) -> None:
-        """Do that with the files of a log that is not open. Nobody leaves the directory before it
-        is done, also if whoever waits for it is cancelled."""
+        """Do ``act`` with the files of a log that is not open. The node keeps its directory until
+        ``act`` is done, also if the task that waits for it is cancelled."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._readers, act, self.directory, incarnation)
 
