@@ -215,13 +215,13 @@ async def test_what_was_deleted_behind_a_log_without_room_is_not_made_again(
         monkeypatch.setattr(Replicas, "make_directory", make_but_the_late_one)
         await on_any(cluster, lambda client: client.call(CreateLog("late", late, 10_000)))
         log = await create(cluster, "orders")
-        await until(lambda: (full, log) in made)
+        left = tmp_path / full / LOGS / log_name(log)
+        await until(lambda: replicas_of(cluster, full).get(log))
         await delete(cluster, "orders", log)
-        await until(lambda: not replicas_of(cluster, full).get(log))
+        await until(lambda: not left.exists())
         await cluster.stop(full)
         made.clear()
         # As far as a node gets that crashes before it writes its manifest.
-        left = tmp_path / full / LOGS / log_name(log)
         left.mkdir()
         await cluster.start(full)
         keeper = cluster.nodes[full]._keeper
