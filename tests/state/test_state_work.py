@@ -3,6 +3,8 @@ remembered."""
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from staging_rig import APP, StagingScribe, label, publish, uuid
 from state_rig import SECOND, Scribe, Sent, instance
@@ -249,3 +251,21 @@ def test_the_crowd_is_counted_right_whatever_comes_and_goes() -> None:
     assert State.decode(scribe.state.sections()).staging.crowd == 1
     scribe.publish(publish(1, (0, 1, 1, 1)))
     assert (staging.crowd, staging.knows(APP), staging.knows("other")) == (1, True, False)
+
+
+# -- the garbage collector -----------------------------------------------------------------------
+
+
+def tracked() -> int:
+    """How many objects a full collection looks at. The first one finds out which tuples it need
+    not look at, the second one those that hold only such tuples."""
+    gc.collect()
+    gc.collect()
+    return len(gc.get_objects())
+
+
+def test_the_garbage_collector_looks_at_no_producer_and_no_attempt() -> None:
+    before = tracked()
+    producers, attempts = crowded(1_000), staged(1_000)
+    assert len(producers.producers) == attempts.state.staging.count == 1_000
+    assert tracked() - before < 100

@@ -284,7 +284,7 @@ def test_a_checkpoint_that_cannot_be_decoded_is_none_and_the_log_is_replayed(how
     cluster.tick("n1")
     (told,) = happened(cluster, "n1", Happening.DAMAGED)
     assert told.index == kept.position.index
-    assert told.detail.startswith("the checkpoint cannot be used: ")
+    assert told.detail.startswith("unusable checkpoint: ")
     assert told.detail.endswith("; the log was replayed from its beginning")
 
 

@@ -59,19 +59,19 @@ class Election:
         if first_to_campaign:
             self._deadline = 1
             # The others may still be making their replicas.
-            self._hurry_until = standing.ticks(standing.config.timing.election_ms)
+            self._hurry_until = standing.election_ticks
 
     def postpone(self) -> None:
         """Wait one to two election timeouts from now before campaigning; one more after this node
         gave up leading for a damaged entry, so that those who did not come first."""
         clock = self._standing.clock
-        timeout = self._standing.ticks(self._standing.config.timing.election_ms)
+        timeout = self._standing.election_ticks
         least = 2 * timeout if self.damage_patience.waits else timeout
         self._deadline = clock + least + self._standing.random.randrange(timeout)
 
     def bar(self, elections: int) -> None:
         """Leave leading to others for so many election timeouts."""
-        timeout = self._standing.ticks(self._standing.config.timing.election_ms)
+        timeout = self._standing.election_ticks
         self._barred_until = self._standing.clock + elections * timeout
 
     def leader_heard(self) -> None:
@@ -89,7 +89,7 @@ class Election:
         standing = self._standing
         if standing.role is Role.LEADER:
             return True  # check-quorum ends a leadership that deserves it
-        timeout = standing.ticks(standing.config.timing.election_ms)
+        timeout = standing.election_ticks
         return standing.leader is not None and standing.clock - self._heard_at < timeout
 
     # -- the closed-link hint ------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Election:
         standing.report(Happening.HINT_ENDED_STICKINESS, standing.leader)
         standing.lose_leader()
         self._deadline = standing.clock
-        self._hurry_until = standing.clock + standing.ticks(standing.config.timing.election_ms)
+        self._hurry_until = standing.clock + standing.election_ticks
 
     # -- campaigning ---------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ class Handover:
         if standing.persisted == standing.log.last_index:
             self._moved_at = standing.clock
             return False
-        limit = 2 * standing.ticks(standing.config.timing.election_ms)
+        limit = 2 * standing.election_ticks
         ahead = sum(peer.match > standing.persisted for peer in self._progress.values())
         return standing.clock - self._moved_at > limit and ahead >= standing.quorum
 
@@ -53,7 +53,7 @@ class Handover:
         For an election timeout: what is allocated ahead may run short for a moment.
         """
         standing = self._standing
-        since = standing.clock - standing.ticks(standing.config.timing.election_ms)
+        since = standing.clock - standing.election_ticks
         if not standing.full and not standing.lacking:
             self._roomy_at = standing.clock
         if self._roomy_at >= since:
@@ -72,7 +72,7 @@ class Handover:
         If that entry is committed after all, some of them have it, and this is no majority.
         """
         standing = self._standing
-        timeout = standing.ticks(standing.config.timing.election_ms)
+        timeout = standing.election_ticks
         if ready or standing.clock - self._began_at < BEGIN_ELECTIONS * timeout:
             return False
         since = standing.clock - timeout
@@ -91,7 +91,7 @@ class Handover:
         """
         standing = self._standing
         timing = standing.config.timing
-        since = standing.clock - standing.ticks(timing.election_ms)
+        since = standing.clock - standing.election_ticks
         heard = standing.clock - standing.ticks(ALIVE_HEARTBEATS * timing.heartbeat_ms)
         lively = [peer for peer in self._progress.values() if peer.heard_at >= heard]
         blocked = [peer for peer in lively if peer.lacks > peer.match and peer.lacks_since <= since]

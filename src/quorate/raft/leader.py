@@ -251,7 +251,7 @@ class Leader:
     def hears(self, peer: Progress) -> bool:
         """Whether ``peer`` said anything within an election timeout."""
         standing = self._standing
-        return standing.clock - peer.heard_at <= standing.ticks(standing.config.timing.election_ms)
+        return standing.clock - peer.heard_at <= standing.election_ticks
 
     def has_room(self, size: int = 0) -> bool:
         """Whether this node and a majority have room for what clients append; of peers so many

@@ -39,7 +39,7 @@ class Patience:
         if self.waits:
             return False
         clock = self._standing.clock
-        timeout = self._standing.ticks(self._standing.config.timing.election_ms)
+        timeout = self._standing.election_ticks
         soon = clock < self._until + self._length
         longer = min(2 * self._length, HANDOVER_ELECTIONS_MAX * timeout)
         self._length = longer if soon else HANDOVER_ELECTIONS * timeout

@@ -36,9 +36,10 @@ class Standing:
     """Shared by the parts of one core; each part says which of it it changes."""
 
     __slots__ = (
-        "applied", "boot", "clock", "committed", "config", "cramped", "full", "hollow", "lacking",
-        "leader", "log", "node", "out", "peers", "persisted", "persisted_term", "quorum", "random",
-        "refused", "role", "room", "sure", "term", "vote", "vote_changed", "voters", "wall_time",
+        "applied", "boot", "clock", "committed", "config", "cramped", "election_ticks", "full",
+        "hollow", "lacking", "leader", "log", "node", "out", "peers", "persisted",
+        "persisted_term", "quorum", "random", "refused", "role", "room", "sure", "term", "vote",
+        "vote_changed", "voters", "wall_time",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +58,7 @@ class Standing:
         self.peers = tuple(voter for voter in voters if voter != node)
         self.quorum = majority(len(voters))
         self.config = config
+        self.election_ticks = config.timing.ticks(config.timing.election_ms)
         self.random = random
         self.boot = boot
         # Ticks since this boot.

@@ -20,7 +20,7 @@ from quorate.errors import (
 )
 from quorate.raft.core import Core
 from quorate.raft.log import LogStart
-from quorate.raft.messages import Append, Envelope, Message, StateHash
+from quorate.raft.messages import ROOM_UNBOUNDED, Append, Envelope, Message, StateHash
 from quorate.raft.output import Happening, Refusal
 from quorate.replica.admission import refusal
 from quorate.replica.agreement import COMPARED_EVERY, Agreement
@@ -148,9 +148,7 @@ class Engine:
         try:
             self.state = State.decode(checkpoint.sections)
         except InvalidArgument as odd:
-            detail = (
-                f"the checkpoint cannot be used: {odd}; the log was replayed from its beginning"
-            )
+            detail = f"unusable checkpoint: {odd}; the log was replayed from its beginning"
             standing.report(Happening.DAMAGED, index=index, detail=detail)
         else:
             standing.applied = index
@@ -221,7 +219,7 @@ class Engine:
         proposals = self._proposals
         proposals.end_lost_leadership(effects.answers)
         self._expire()
-        proposals.log_arrived(self.state, self.applied, effects.answers)
+        proposals.log_arrived(self.state, core.standing.applied, effects.answers)
         output = core.finish()
         self._carry_out(output, effects)
         self._apply(effects)
@@ -297,8 +295,10 @@ class Engine:
     def _look_at_room(self) -> None:
         standing, allowance = self.core.standing, self.allowance
         allowance.in_term(standing.term)
-        standing.room, standing.lacking = allowance.offer, allowance.lacking
-        standing.full, standing.cramped = allowance.full, allowance.cramped
+        standing.cramped = allowance.cramped
+        if allowance.shortage or standing.room != ROOM_UNBOUNDED:
+            standing.room, standing.lacking = allowance.offer, allowance.lacking
+            standing.full = allowance.full
 
     def _on_room(self, item: Room, effects: Effects) -> None:
         self.allowance.room, self.allowance.shortage = item.room, item.shortage
@@ -355,20 +355,20 @@ class Engine:
 
     def _apply(self, effects: Effects) -> None:
         """Bring the state up to committed."""
-        target = self._applicable
-        if self.applied >= target:
+        standing, target = self.core.standing, self._applicable
+        if standing.applied >= target:
             return
-        log = self.core.standing.log
-        for entry in log.entries(Index(self.applied + 1), Index(target + 1)):
+        for entry in standing.log.entries(Index(standing.applied + 1), Index(target + 1)):
             self.state.apply(entry)
             if entry.index % COMPARED_EVERY == 0:
                 self._compare(entry.index, effects)
-        self.core.standing.applied = target
+        standing.applied = target
 
     @property
     def _applicable(self) -> Index:
         """What is committed, up to the first entry that this disk lost: nothing skips that."""
-        committed, lost = self.core.standing.committed, self.core.standing.lost
+        standing = self.core.standing
+        committed, lost = standing.committed, standing.lost
         return committed if lost is None else min(committed, Index(lost - 1))
 
     def _damaged(self, lost: Index) -> Corrupt:
@@ -395,20 +395,21 @@ class Engine:
         """Everything committed is applied by now, unless this disk lost some of it: so what waited
         for that is answered, and a confirmed read shows what it must, or nothing."""
         proposals, answers = self._proposals, effects.answers
-        lost = self.core.standing.lost
+        applied = self.core.standing.applied
         for token, index in output.reads_confirmed:
             if proposals.confirmed(token):
                 continue
-            if lost is not None and index > self.applied:
+            lost = self.core.standing.lost
+            if lost is not None and index > applied:
                 answers.append(Answer(token, self._damaged(lost)))
             else:
-                answers.append(Answer(token, ReadAnswer(self.applied, self.state.end)))
+                answers.append(Answer(token, ReadAnswer(applied, self.state.end)))
         for token in output.reads_refused:
             if not proposals.unconfirmed(token, answers):
                 limit = self.config.timing.read_ms
                 problem = NoQuorum(f"no leader confirmed the read in {limit} ms{self._hindrance}")
                 answers.append(Answer(token, problem))
-        proposals.answer(self.applied, answers)
+        proposals.answer(applied, answers)
 
     @property
     def _hindrance(self) -> str:

@@ -74,7 +74,7 @@ def _peers(engine: Engine) -> tuple[PeerStatus, ...]:
     if leader is None:
         return ()
     # Who said nothing for an election timeout would not help to elect anybody either.
-    silent = standing.clock - standing.ticks(standing.config.timing.election_ms)
+    silent = standing.clock - standing.election_ticks
     found = []
     for node, peer in leader.progress.items():
         known = peer.state is not ProgressState.COMPARE or peer.match > 0

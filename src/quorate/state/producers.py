@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import struct
 from hashlib import blake2b
-from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quorate.entry import unpack_counts, unpack_stamps
 from quorate.errors import InvariantBroken, check
 from quorate.state.operations import EPOCHS_MAX
 from quorate.state.runs import Run, Runs, pack_run
+from quorate.state.untracked import UntrackedDict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +64,21 @@ class Producer(NamedTuple):
         return age - self.active_us >= self.expiry_us
 
 
+# Where the epoch is in a packed producer; the expiry and the time of the newest batch come last.
+_EPOCH = 1
+
+
+def _pack(producer: Producer) -> tuple[object, ...]:
+    name, epoch, instance, last_sequence, runs, window, expiry_us, active_us = producer
+    return name, epoch, instance, last_sequence, *runs.version, window, expiry_us, active_us
+
+
+def _unpack(row: tuple[Any, ...]) -> Producer:
+    name, epoch, instance, last_sequence, buffer, start, stop, window, expiry_us, active_us = row
+    runs = Runs(buffer, start, stop)
+    return Producer(name, epoch, instance, last_sequence, runs, window, expiry_us, active_us)
+
+
 def _hash(producer: Producer) -> int:
     """What a producer adds to the digest. Its runs are in there with their number and their
     checksum: a thousand cost little more than one."""
@@ -81,7 +97,7 @@ class Producers:
 
     def __init__(self) -> None:
         # In rising order of epoch: an opening is the newest, and a change keeps its place.
-        self._by_epoch: dict[int, Producer] = {}
+        self._by_epoch = UntrackedDict(_pack, _unpack)
         # The epoch of each name.
         self._epochs: dict[str, int] = {}
         # What each producer added to the digest when it was hashed last, and the sum of all that.
@@ -99,10 +115,10 @@ class Producers:
 
     def __iter__(self) -> Iterator[Producer]:
         """In rising order of epoch."""
-        return iter(self._by_epoch.values())
+        return self._by_epoch.values()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Producers) and self._by_epoch == other._by_epoch
+        return isinstance(other, Producers) and [*self] == [*other]
 
     def get(self, name: str) -> Producer | None:
         epoch = self._epochs.get(name)
@@ -131,8 +147,8 @@ class Producers:
     def expired(self, age: int) -> tuple[int, ...]:
         """The epochs of those that were idle for their expiry: as many as one entry takes."""
         self.work += len(self._by_epoch)
-        epochs = [epoch for epoch, one in self._by_epoch.items() if one.idle(age)]
-        return tuple(epochs[:EPOCHS_MAX])
+        epochs = (row[_EPOCH] for row in self._by_epoch.rows() if age - row[-1] >= row[-2])
+        return tuple(islice(epochs, EPOCHS_MAX))
 
     # -- changes -------------------------------------------------------------------------------
 

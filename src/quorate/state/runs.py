@@ -92,6 +92,11 @@ class Runs:
         return f"Runs.of({[*self]})"
 
     @property
+    def version(self) -> tuple[bytearray, int, int]:
+        """What makes the same runs again."""
+        return self._buffer, self._start, self._stop
+
+    @property
     def rows(self) -> bytearray:
         """All of them, packed, in bytes of their own. No view: a buffer that somebody looks at
         through one cannot grow."""

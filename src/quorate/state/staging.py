@@ -16,6 +16,7 @@ from quorate.errors import InvalidArgument, InvariantBroken, check
 from quorate.state.attempts import App, Attempt, Key, attempt_of, hash_app
 from quorate.state.operations import DROPPED_AT_ONCE, FORGOTTEN_MAX, DropReason
 from quorate.state.succession import RUNS_KEPT, Succession
+from quorate.state.untracked import UntrackedDict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +37,7 @@ class _Table:
     def __init__(self) -> None:
         # By their first chunks, in rising order: a new attempt is the newest, a change keeps its
         # place.
-        self.attempts: dict[int, Attempt] = {}
+        self.attempts = UntrackedDict(tuple, Attempt._make)
         # The first chunk of each, by what names the attempt outside of the log.
         self.firsts: dict[Key, int] = {}
         # The first chunks of the attempts of each run, in rising order. No run has none.
@@ -367,7 +368,7 @@ class Staging:
     def _published(self, app: str, batch_id: int, rows: bytes, entry: Entry) -> list[Attempt]:
         """The attempts whose chunks ``rows`` are, one after the other, each of them whole."""
         table = self._tables.get(app)
-        attempts = table.attempts if table is not None else {}
+        attempts = (table or _Table()).attempts
         found: list[Attempt] = []
         place = 0
         while place < len(rows):

@@ -108,8 +108,10 @@ class State:
 
     def take_work(self) -> int:
         """The same, and count from 0 again."""
-        work = self.work
-        self.producers.work = self.staging.work = 0
+        producers, staging = self.producers, self.staging
+        work = producers.work + staging.work
+        if work:
+            producers.work = staging.work = 0
         return work
 
     @property

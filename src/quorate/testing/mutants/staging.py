@@ -247,6 +247,13 @@ STAGING = (
         "                continue\n",
     ),
     Mutant(
+        "garbage-collector-walks-over-attempts",
+        "a full collection does not look at what is staged",
+        "state/staging.py",
+        "UntrackedDict(tuple, Attempt._make)",
+        "UntrackedDict(Attempt._make, Attempt._make)",
+    ),
+    Mutant(
         "idle-order-lost-with-a-checkpoint",
         "what nothing was added to for the longest time goes first, after a restart as well",
         "state/checkpoint.py",

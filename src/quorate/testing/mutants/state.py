@@ -251,7 +251,7 @@ STATE = (
         "read-confirmed-beyond-a-loss",
         "a read shows everything up to the index that was confirmed for it",
         "replica/engine.py",
-        "if lost is not None and index > self.applied:",
+        "if lost is not None and index > applied:",
         "if index < 0:",
     ),
     Mutant(

@@ -177,7 +177,7 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (
         ("state/judge.py", "state/labels.py", "state/operations.py", "state/producers.py",
          "state/attempts.py", "state/runs.py", "state/staging.py", "state/state.py",
-         "state/succession.py", "state/checkpoint.py"),
+         "state/succession.py", "state/checkpoint.py", "state/untracked.py"),
         _STATE,
     ),
     # -- disks ---------------------------------------------------------------------------------
