@@ -62,6 +62,17 @@ def test_what_a_replaced_run_stages_again_makes_room_for_the_newer_one() -> None
     assert older(APP, uuid(OLD)) == ()
 
 
+def test_a_run_is_as_old_as_its_first_chunk_whenever_its_driver_was_started() -> None:
+    scribe = StagingScribe()
+    first = scribe.stage(label(attempt=1, run=LIVE))
+    older = scribe.state.staging.older_runs
+    assert older(APP, uuid(OLD)) == (first.index,)
+    late = scribe.stage(label(attempt=2, run=OLD))
+    assert older(APP, uuid(LIVE)) == ()
+    assert older(APP, uuid(OLD)) == (first.index,)
+    assert older(APP, uuid(NEXT)) == (first.index, late.index)
+
+
 def test_a_run_stays_older_after_a_publish() -> None:
     scribe = StagingScribe()
     scribe.stage(label(7, attempt=1, run=OLD))

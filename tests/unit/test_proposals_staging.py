@@ -261,6 +261,43 @@ def test_at_the_cap_what_a_replaced_run_staged_since_makes_room() -> None:
     assert isinstance(cluster.answers[published], Receipt)
 
 
+def test_at_the_cap_a_late_first_chunk_counts_as_a_new_start() -> None:
+    """The log hears of a run by its first chunk: it cannot know that the driver of the late task
+    was started, and died, before the live run. Only a new start gets the room back at once."""
+    cluster = led(1, config(staged_chunks=2, staged_idle_ms=1000))
+    dead, live, anew = 1, 2, 3
+    stage(cluster, partition=0, attempt=1, run=live)
+    stage(cluster, partition=1, attempt=2, run=live)
+    late = stage(cluster, partition=0, attempt=3, run=dead)
+    assert isinstance(cluster.answers[late], Staged)
+    assert drops(cluster) == [DropStaged(DropReason.REPLACED, (2, 3))]
+    lost = operate(cluster, publishing(0, (0, 1, 1, 1), (1, 2, 1, 1)))
+    problem(cluster, lost, StageExpired)
+
+    # The live run gets the room beside the late chunks. It is dropped again for more of them.
+    assert isinstance(cluster.answers[stage(cluster, attempt=4, run=live)], Staged)
+    late = stage(cluster, partition=1, attempt=5, run=dead)
+    assert isinstance(cluster.answers[late], Staged)
+    problem(cluster, stage(cluster, attempt=6, run=live), StageFull)
+    assert len(drops(cluster)) == 2
+
+    for partition in (0, 1):
+        stage(cluster, partition=partition, attempt=7 + partition, run=anew)
+    problem(cluster, stage(cluster, attempt=9, run=dead), StageFull)
+    published = operate(cluster, publishing(0, (0, 7, 1, 1), (1, 8, 1, 1)))
+    assert isinstance(cluster.answers[published], Receipt)
+
+
+def test_at_the_cap_a_late_first_chunk_makes_room_for_the_live_run_once_it_is_idle() -> None:
+    cluster = led(1, config(staged_chunks=1, staged_idle_ms=1000))
+    stage(cluster, attempt=1, run=2)
+    stage(cluster, attempt=2, run=1)
+    problem(cluster, stage(cluster, attempt=3, run=2), StageFull)
+    cluster.run(ticks=110)
+    assert isinstance(cluster.answers[stage(cluster, attempt=4, run=2)], Staged)
+    assert isinstance(cluster.answers[operate(cluster, publishing(0, (0, 4, 1, 1)))], Receipt)
+
+
 def test_at_the_cap_what_others_left_idle_makes_room() -> None:
     cluster = led(1, config(staged_chunks=2, staged_idle_ms=1000))
     stage(cluster, attempt=1)

@@ -3,6 +3,9 @@
 At the cap a run takes the place of older runs. A late task of a replaced run must not take that
 place back: a run that is not known counts as the newest. So a run stays known after all its chunks
 are gone.
+
+A run is known from its first chunk on: no log hears of the start of a driver. So a late task whose
+run has no chunk in the log yet takes the place of the live run, like a driver that starts anew.
 """
 
 from __future__ import annotations

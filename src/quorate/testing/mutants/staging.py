@@ -310,6 +310,14 @@ STAGING = (
         "        for older in self.succession.before(app, run if run in staged else bytes(16)):\n",
     ),
     Mutant(
+        "new-run-makes-no-room",
+        "a run that the log does not know is newer than all others",
+        "state/succession.py",
+        "        for older in self._runs.get(app, ()):\n",
+        "        runs = self._runs.get(app, {})\n"
+        "        for older in runs if run in runs else ():\n",
+    ),
+    Mutant(
         "late-chunk-of-a-replaced-run-stays",
         "what an older run stages late makes room like the rest of it",
         "state/staging.py",
