@@ -11,6 +11,7 @@ START ?= 0
 MUTANT ?=
 PATCHES ?=
 SHARE ?=
+SOMETIMES ?=
 CUTS ?= 1000
 FRAMES ?= 10000000
 SECONDS ?= 60
@@ -81,8 +82,9 @@ fix: $(STAMP) ## apply lint fixes and format
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-sim: $(STAMP) ## simulate SEEDS=200 clusters from START=0 [MUTANT=name]
-	@$(PY) -m quorate.testing.sim --seeds $(SEEDS) --start $(START) $(if $(MUTANT),--mutant $(MUTANT))
+sim: $(STAMP) ## simulate SEEDS=200 clusters from START=0 [MUTANT=name] [SOMETIMES=yes]
+	@$(PY) -m quorate.testing.sim --seeds $(SEEDS) --start $(START) $(if $(MUTANT),--mutant $(MUTANT)) \
+	  $(if $(SOMETIMES),--sometimes)
 
 fleet: $(STAMP) ## simulate whole nodes with several logs, SEEDS=200 from START=0 [MUTANT=name]
 	@$(PY) -m quorate.testing.fleet --seeds $(SEEDS) --start $(START) $(if $(MUTANT),--mutant $(MUTANT))

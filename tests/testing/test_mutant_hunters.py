@@ -99,7 +99,7 @@ def test_a_copy_that_cannot_be_imported_is_caught_by_no_test() -> None:
 @pytest.mark.sim
 @pytest.mark.timeout(300)
 def test_the_simulator_finds_the_same_seed_every_time() -> None:
-    mutant = BY_NAME["figure-8-commit"]
+    mutant = BY_NAME["own-copy-counted-early"]
     with mutated(mutant) as root:
         first = hunt_by_simulator(root, (mutant.file,), 30)
         assert first.caught
