@@ -292,7 +292,7 @@ def test_who_asks_again_and_again_is_remembered_once() -> None:
     ticket = Ticket()
     delivery = Delivery(ticket, 0)
     for _ in range(5):
-        with pytest.raises(TimeoutError, match="it is still on its way"):
+        with pytest.raises(TimeoutError, match="the batch is still on its way"):
             delivery.result(timeout=0.0)
     assert len(ticket._waiting) == 1
     ticket.resolve(Receipt(7, 1, 5, 1, 2))

@@ -178,7 +178,7 @@ async def test_who_waited_in_vain_for_a_leader_is_not_sent_at_the_end(left_s: fl
         for one in others:
             error = await outcome(one)
             assert isinstance(error, Timeout)
-            assert "nothing was sent; the one before it got NOT_LEADER" in str(error)
+            assert "nothing was sent; the append before it got NOT_LEADER" in str(error)
         asked = [one for node in nodes for one in node.asked if isinstance(one, Append)]
         assert {one.batch for one in asked} == sent
 

@@ -1,1 +1,1 @@
-"""Speaking to a cluster: who leads, what may be sent again, what an answer means."""
+"""The client: it finds leaders, sends requests, retries where that is safe, and reads answers."""

@@ -1,7 +1,7 @@
 """Records that wait to be sent: they become batches by size and by time, within a limit of memory.
 
-Sans-IO: the clock is given. Any thread may add; one takes. A record costs its caller a few list
-appends; everything else is done once per batch, and so is waking the one who takes.
+Sans-IO: the clock is given. Any thread may add records; one takes batches. A record costs its
+caller a few list appends; all else, and waking the taker, is done once per batch.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = [
     "Settings",
 ]
 
-# What a producer has unless its caller says otherwise.
+# The default settings of a producer.
 LINGER_MS = 5.0
 BATCH_BYTES = 256 << 10
 MEMORY_BYTES = 32 << 20
 
-# What a batch takes beside its columns, and a record beside its bytes, at most.
+# Maximum bytes of a batch beside its columns, and of a record or header beside its content.
 BATCH_OVERHEAD = 256
 RECORD_OVERHEAD = 24
 HEADER_OVERHEAD = 8
@@ -49,13 +49,13 @@ TIME_LIMIT = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a producer gathers records, as its caller wants it."""
+    """A producer's settings, as its caller gave them."""
 
-    # So long a record waits for others to share its batch.
+    # A record waits this long for others to share its batch.
     linger_ms: float
-    # A batch takes no more records from there on.
+    # A batch of this size takes no more records.
     batch_bytes: int
-    # All that waits and is on its way; more has to wait.
+    # Bytes of all records without an outcome; more have to wait.
     memory_bytes: int
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class Settings:
 
 
 class BatchLimits(NamedTuple):
-    """What a node takes, and which node said so."""
+    """The limits of one node."""
 
     node: str
     record_bytes: int
@@ -78,7 +78,7 @@ class BatchLimits(NamedTuple):
 
 
 class _Columns:
-    """The batch that takes records."""
+    """The open batch, which takes records."""
 
     __slots__ = ("due", "headers", "keys", "size", "ticket", "times", "values")
 
@@ -88,9 +88,9 @@ class _Columns:
         self.keys: list[bytes | None] = []
         self.headers: list[Sequence[Header]] = []
         self.times: list[int] = []
-        # At least what the batch will have when it is encoded.
+        # An upper bound of the encoded bytes.
         self.size = BATCH_OVERHEAD
-        # It waits no longer than that.
+        # The batch waits until this time.
         self.due = due
 
     def encode(self) -> Ticket:
@@ -106,7 +106,7 @@ class _Columns:
 
 
 class Accumulator:
-    """The records of one producer before they are numbered."""
+    """The records of one producer before their batches are numbered."""
 
     def __init__(
         self,
@@ -120,18 +120,18 @@ class Accumulator:
         self._memory_bytes = settings.memory_bytes
         self._linger = settings.linger_ms / 1000
         self._clock = clock
-        # Called, without the lock, when there is something to take or to wait for.
+        # Called, without the lock, when there is a batch to take or to wait for.
         self._wake = wake
-        # Guards everything below.
+        # Guards all fields below.
         self._lock = threading.Lock()
         self._open: _Columns | None = None
-        # Complete, in order.
+        # Complete batches, in order.
         self._sealed: deque[Ticket] = deque()
         # Bytes of all records without an outcome.
         self._held = 0
-        # Who waits for room; each is called once.
+        # Callbacks of those that wait for room; each is called once.
         self._waiting: list[Callable[[], None]] = []
-        # Why nothing more is taken.
+        # The error that refuses records after the end.
         self._ended: QuorateError | None = None
 
     # -- adding --------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Accumulator:
         headers: Sequence[Header] | None,
         timestamp: int | None,
     ) -> tuple[Ticket, int] | None:
-        """Add a record: its batch and its place there; None if there is no room for it."""
+        """Add a record. Returns its batch and its place there; None if there is no room for it."""
         if type(value) is not bytes:
             value = _checked_bytes("value", value)
         size = RECORD_OVERHEAD + len(value)
@@ -160,7 +160,7 @@ class Accumulator:
         else:
             _check_timestamp(timestamp)
         with self._lock:
-            # First of all: who is told to wait for room is called back at once after the end.
+            # First of all: a caller told to wait for room is called back at once after the end.
             self._check_ended()
             if self._held + size > self._memory_bytes and self._held:
                 return None
@@ -218,7 +218,7 @@ class Accumulator:
         return ticket, WHOLE
 
     def _begin(self, size: int) -> _Columns:
-        """The batch for a record of ``size`` bytes, which the one before has no room for."""
+        """Begin the batch for a record of ``size`` bytes: the open one has no room for it."""
         if BATCH_OVERHEAD + size > self._limits.batch_bytes:
             raise TooLarge(
                 f"a record of up to {size} bytes in its batch; limits.batch_bytes of "
@@ -251,9 +251,9 @@ class Accumulator:
     # -- room ----------------------------------------------------------------------------------
 
     def when_room(self, call: Callable[[], None]) -> None:
-        """``call`` is called once there is more room, or nothing to wait for.
+        """Call ``call`` once there is more room, or no reason to wait.
 
-        What could still be added has to wait itself, so nothing is gained by lingering.
+        Records that could join the open batch have to wait themselves, so lingering gains nothing.
         """
         with self._lock:
             waits = self._held > 0 and self._ended is None
@@ -275,7 +275,7 @@ class Accumulator:
 
     @property
     def due(self) -> float | None:
-        """When there is something to take; None if nothing waits."""
+        """When there is a batch to take; None if no record waits."""
         with self._lock:
             if self._sealed:
                 return 0.0
@@ -289,7 +289,7 @@ class Accumulator:
             return self._sealed.popleft() if self._sealed else None
 
     def hurry(self) -> None:
-        """What waits now waits no longer for others."""
+        """Let the open batch wait for no more records."""
         with self._lock:
             stirs = self._open is not None
             if self._open is not None:
@@ -299,7 +299,7 @@ class Accumulator:
 
     @property
     def tickets(self) -> list[Ticket]:
-        """All that wait, in order."""
+        """All batches that wait, in order."""
         with self._lock:
             return self._pending()
 
@@ -307,7 +307,7 @@ class Accumulator:
         return [*self._sealed, self._open.ticket] if self._open is not None else [*self._sealed]
 
     def end(self, outcome: QuorateError, refusal: QuorateError) -> None:
-        """What waits ends with ``outcome``; what comes is refused."""
+        """End waiting batches with ``outcome``, and refuse later records with ``refusal``."""
         with self._lock:
             if self._ended is not None:
                 return
@@ -317,12 +317,12 @@ class Accumulator:
             self._open = None
         for ticket in tickets:
             ticket.resolve(outcome)
-        # Those who wait for room learn that there is nothing to wait for.
+        # Callers that wait for room learn that waiting has no use.
         self._release(0)
 
 
 def _checked_bytes(name: str, data: object) -> bytes:
-    """A copy if it could be changed while it waits."""
+    """``data``, copied if it could change while it waits."""
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     raise InvalidArgument(f"{name} is not bytes: {data!r:.100}")
@@ -334,7 +334,7 @@ def _check_timestamp(timestamp: object) -> None:
 
 
 def _checked_headers(headers: Sequence[Header]) -> tuple[list[Header], int]:
-    """A copy, and what it takes at most."""
+    """A copy of the headers, and an upper bound of its bytes."""
     size = 0
     pairs = []
     for pair in headers:

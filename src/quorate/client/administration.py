@@ -1,4 +1,4 @@
-"""What a client asks of the cluster as a whole: its logs, and how it is."""
+"""Operations on a cluster as a whole: its logs and its status."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ __all__ = ["cluster_status", "create_log", "delete_log", "find_log", "list_logs"
 
 INCARNATION_BITS = 128
 _HEX = re.compile(r"[0-9a-f]{32}")
-# How a LOG_EXISTS ends.
+# The end of a LOG_EXISTS text.
 _INCARNATION = re.compile(rf"incarnation ({_HEX.pattern})$")
-# How an OFFSET_MISMATCH of a create ends.
+# The end of an OFFSET_MISMATCH text of a create.
 _DRAW_AT = re.compile(r"draw another one at (\d+)$")
 
 
 async def find_log(session: Session, name: str, *, create: bool = False) -> Route:
-    """The log of that name; with ``create`` it is made if it is missing."""
+    """The route of the log ``name``; with ``create`` the log is made if missing."""
     check_log_name(name)
     routing = session.routing
-    # Which of its lives is meant; None is any that is not known to be over.
+    # The incarnation to find; None is any that is not known to be deleted.
     living: int | None = None
     if create:
-        # A node that lags would show a log that is gone, so the one is asked who knows.
+        # A node that lags would show a deleted log, so the catalog's leader is asked.
         try:
             return await create_log(session, name)
         except LogExists as there:
@@ -63,7 +63,8 @@ async def find_log(session: Session, name: str, *, create: bool = False) -> Rout
 
 
 async def create_log(session: Session, name: str) -> Route:
-    """Done when a leader serves it. The id is drawn here, so that a repeat makes no second log."""
+    """Make a log; done when a leader serves it. The incarnation is drawn here, so that a retry
+    makes no second log."""
     check_log_name(name)
     catalog = session.routing.catalog
     while True:
@@ -75,7 +76,7 @@ async def create_log(session: Session, name: str) -> Route:
             found = await session.change(catalog, f"create {name}", call, Effect.ONCE, LogExists)
             return session.routing.found(found)
         except OffsetMismatch as early:
-            # Nothing was made with this id, and nothing will be.
+            # No log was made with this incarnation, and none will be.
             named = _DRAW_AT.search(str(early))
             if named is None or int(named[1]) <= catalog.session_end:
                 raise
@@ -83,8 +84,8 @@ async def create_log(session: Session, name: str) -> Route:
 
 
 async def delete_log(session: Session, name: str, life: str | None = None) -> int:
-    """Done when a majority of nodes has dropped it. Which incarnation it was: ``life``, if that is
-    given, or the one that is there now."""
+    """Delete a log; done when a majority of nodes has dropped it. Returns its incarnation:
+    ``life``, if given, or the present one."""
     if life is None:
         incarnation = (await find_log(session, name)).incarnation
     else:
@@ -104,16 +105,16 @@ def _incarnation(text: str) -> int:
 
 
 async def list_logs(session: Session) -> list[LogFound]:
-    """Every log, in the order of their names."""
+    """All logs, sorted by name."""
     found = await session.ask(session.routing.catalog, "list of logs", ListLogs())
     return sorted(found.logs, key=lambda log: log.name)
 
 
 async def cluster_status(session: Session) -> ClusterStatus:
-    """How the cluster is, as far as the nodes that answer know. One of them is enough."""
+    """The status of the cluster, as far as the nodes that answer know. One answer is enough."""
     routing = session.routing
     asked = await _ask_all(session, routing.addresses(sorted(routing.nodes)))
-    # The first to answer may have named nodes that nobody had heard of.
+    # The first answers may have named nodes that were not known.
     known = {place for answer in _answers(asked) for place in answer.nodes.values()}
     asked |= await _ask_all(session, sorted(known.difference(asked)))
     answers = _answers(asked)
@@ -125,13 +126,13 @@ async def cluster_status(session: Session) -> ClusterStatus:
 
 
 def _answers(asked: dict[str, NodeStatus | str]) -> list[NodeStatus]:
-    """One for each node, although it may have been reached at two addresses."""
+    """One answer for each node, although it may have been reached at two addresses."""
     found = {answer.id: answer for answer in asked.values() if not isinstance(answer, str)}
     return [*found.values()]
 
 
 async def _ask_all(session: Session, addresses: list[str]) -> dict[str, NodeStatus | str]:
-    """What each address answered, or why it did not."""
+    """The answer of each address, or why there is none."""
     answers = await asyncio.gather(*(_ask_one(session, address) for address in addresses))
     return dict(zip(addresses, answers, strict=True))
 
@@ -149,5 +150,5 @@ async def _ask_one(session: Session, address: str) -> NodeStatus | str:
 
 
 def _patience_ms(session: Session) -> int:
-    """How long a node may take before it says that it is not done: less than it is waited for."""
+    """Milliseconds after which a node answers that it is not done: less than the client waits."""
     return max(1, int(500 * min(session.patience.answer_s, session.timeout)))

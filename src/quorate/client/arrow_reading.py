@@ -1,4 +1,4 @@
-"""What was read, as Arrow record batches. Imported by the first call of ``read_arrow``."""
+"""Arrow record batches of records that were read. Imported by the first read that needs Arrow."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["reader_of", "record_batches_of"]
 
 
 def record_batches_of(pieces: list[Piece]) -> Iterator[pa.RecordBatch]:
-    """A record batch for each stored batch, in place. The first and the last may be a part of it.
+    """A record batch over each stored batch, without a copy. The first and the last may be a part.
 
-    They are not put together: that would copy every value.
+    Batches are not joined: that would copy every value.
     """
     start = pieces[0].offset
-    # For all of them at once: most batches are small.
+    # One column for all batches: most are small.
     offsets = offset_column(start, pieces[-1].end)
     for piece in pieces:
         for part in piece.parts():

@@ -43,7 +43,7 @@ __all__ = ["AsyncClient", "AsyncLog", "encode_records"]
 
 
 class AsyncClient:
-    """A cluster, reached through any of its nodes.
+    """A client of one cluster, reached through any of its nodes.
 
     ``endpoints`` is "host:port,host:port" or a list of such; the other nodes are learnt from them.
     Every operation ends within ``timeout`` seconds. Use it on one event loop, and close it::
@@ -68,22 +68,22 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close every connection. What is under way ends at once; an append as OUTCOME_UNKNOWN."""
+        """Close every connection. Calls under way end at once; an append as OUTCOME_UNKNOWN."""
         await self._session.close()
 
     async def log(self, name: str, *, create: bool = False) -> AsyncLog:
-        """The log of that name, in its present life; with ``create`` it is made if missing."""
+        """The log of that name, in its present incarnation; ``create`` makes it if missing."""
         return AsyncLog(self._session, await find_log(self._session, name, create=create))
 
     async def create_log(self, name: str) -> AsyncLog:
-        """Make a log. LOG_EXISTS if there is one of that name."""
+        """Make a log. Raises LOG_EXISTS if there is one of that name."""
         return AsyncLog(self._session, await create_log(self._session, name))
 
     async def delete_log(self, name: str, *, incarnation: str | None = None) -> None:
         """Delete a log with all its records.
 
-        With ``incarnation``, that of a log you hold, only that life of it: another log of the same
-        name, made by somebody else meanwhile, stays.
+        With ``incarnation``, that of a log you hold, only that incarnation: another log of the same
+        name, made meanwhile, stays.
         """
         await delete_log(self._session, name, incarnation)
 
@@ -97,7 +97,7 @@ class AsyncClient:
 
 
 class AsyncLog:
-    """One log of a cluster, in one of its lives: deleted and made again, it is another one."""
+    """One log of a cluster, in one incarnation: deleted and made again, it is another log."""
 
     def __init__(self, session: Session, route: Route) -> None:
         self._session = session
@@ -112,7 +112,7 @@ class AsyncLog:
 
     @property
     def incarnation(self) -> str:
-        """The id of this life of the log, as 32 hex digits."""
+        """The id of this incarnation, as 32 hex digits."""
         return f"{self._route.incarnation:032x}"
 
     async def append(
@@ -147,10 +147,10 @@ class AsyncLog:
     ) -> Receipt:
         """Append records together: all of them or none, at consecutive offsets.
 
-        ``timestamps`` are microseconds, one for each record or one for all; the time of the call if
-        there are none. With ``expect_offset`` the first record gets that offset, or nothing is
-        appended: OFFSET_MISMATCH. An append whose fate could not be learnt is OUTCOME_UNKNOWN; it
-        is never sent a second time.
+        ``timestamps`` are microseconds, one for each record or one for all; by default the time of
+        the call. With ``expect_offset`` the first record gets that offset, or no record is
+        appended: OFFSET_MISMATCH. An append whose outcome could not be learnt is OUTCOME_UNKNOWN;
+        it is never sent twice.
         """
         batch = encode_records(values, keys, headers, timestamps)
         if expect_offset is None and fence is None:
@@ -170,11 +170,11 @@ class AsyncLog:
         headers: Sequence[Sequence[Header]] | None = None,
         timestamps: Sequence[int] | int | None = None,
     ) -> Submission:
-        """Send what :meth:`append_batch` appends, and go on. Await the submission for its receipt.
+        """Append like :meth:`append_batch`, without waiting. Await the submission for its receipt.
 
-        Many can be under way at once, each at the price of a request and no task. Those that were
-        sent to one leader are appended in the order of the calls; one that has to be repeated comes
-        later. For a guaranteed order, and to be sure that each is there once, open a producer.
+        Many submissions can be under way at once, each at the cost of a request, without a task.
+        Those sent to one leader are appended in the order of the calls; one that has to be retried
+        comes later. For a guaranteed order, with each record in the log once, open a producer.
         """
         batch = encode_records(values, keys, headers, timestamps)
         return self._session.submitter.submit(self._route, batch)
@@ -187,11 +187,11 @@ class AsyncLog:
         *,
         linearizable: bool = False,
     ) -> AsyncIterator[Record]:
-        """The records from ``start`` to before ``stop``.
+        """Read the records from ``start`` to before ``stop``.
 
         ``start`` is an offset, "earliest", "latest", or -N for the last N records. Without ``stop``
-        it ends at the end that the log had at the beginning; with ``follow`` it waits there for
-        more. With ``linearizable`` everything acknowledged before the call is seen.
+        the read ends at the end that the log had at the beginning; with ``follow`` it waits there
+        for more. With ``linearizable`` it sees all records acknowledged before the call.
         """
         reader = Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
         return AsyncItems(self._session, reader, records_of)
@@ -204,21 +204,20 @@ class AsyncLog:
         *,
         linearizable: bool = False,
     ) -> AsyncIterator[pa.RecordBatch]:
-        """The same as Arrow record batches: one for each stored batch, over the memory in which it
-        came. Needs pyarrow: ``pip install 'quorate[arrow]'``.
-        """
-        # Not everybody has it, nor waits for it gladly.
+        """Read the same records as Arrow record batches: one for each stored batch, over the memory
+        in which it came. Needs pyarrow: ``pip install 'quorate[arrow]'``."""
+        # pyarrow is optional, and slow to import.
         from quorate.client.arrow_reading import record_batches_of
 
         reader = Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
         return AsyncItems(self._session, reader, record_batches_of)
 
     async def first_offset(self) -> int:
-        """The first offset that is kept."""
+        """The first offset that the log keeps."""
         return (await self._session.ends(self._route, barrier=False)).first
 
     async def end_offset(self) -> int:
-        """The offset of the next record. Linearizable: all that was acknowledged is below."""
+        """The offset of the next record. Linearizable: all acknowledged records are below it."""
         return (await self._session.ends(self._route, barrier=True)).end
 
     async def offset_at(self, timestamp_us: int) -> int:
@@ -246,9 +245,9 @@ class AsyncLog:
     ) -> AsyncProducer:
         """Open a producer, whose records are in the log once and in order.
 
-        Whoever had it open before is FENCED. A record waits for up to ``linger_ms`` to share a
-        batch of about ``batch_bytes`` with others. What waits and is on its way takes up to
-        ``memory_bytes``; then sending has to wait. Its appends show ``fence``.
+        An earlier instance of it is FENCED. A record waits for up to ``linger_ms`` to share a batch
+        of about ``batch_bytes`` with others. Records without an outcome take up to
+        ``memory_bytes``; then sending has to wait. The producer's appends show ``fence``.
         """
         settings = Settings(linger_ms, batch_bytes, memory_bytes)
         return AsyncProducer(await open_sender(self._session, self._route, name, settings, fence))
@@ -260,7 +259,7 @@ def encode_records(
     headers: Sequence[Sequence[Header]] | None,
     timestamps: Sequence[int] | int | None,
 ) -> bytes:
-    """The batch, with the time of now unless another is given."""
+    """The batch of these records, with the time of the call unless another is given."""
     if timestamps is None:
         timestamps = time.time_ns() // 1000
     elif not isinstance(timestamps, int) and not hasattr(timestamps, "__len__"):

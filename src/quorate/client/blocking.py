@@ -1,8 +1,8 @@
-"""The client for everybody else: each call waits for its answer.
+"""The blocking client: each call waits for its answer.
 
-The work is done on an event loop in a thread of its own, which is started by the first call. Any
-thread may call. A process that was forked has neither the thread nor the right to its parent's
-connections: its first call starts a thread of its own, with what the parent had learnt.
+The work is done on an event loop in a thread of its own, which the first call starts. Any thread
+may call. A forked process has neither the thread nor the right to its parent's connections: its
+first call starts a thread of its own, with the parent's routing.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "Log"]
 
-# How often a call that waits looks whether there is still somebody to wait for.
+# Seconds between two checks, during a call, that the worker's thread is alive.
 LOOK_S = 1.0
 
 Result = TypeVar("Result")
 
 
 class Client:
-    """A cluster, reached through any of its nodes.
+    """A client of one cluster, reached through any of its nodes.
 
     ``endpoints`` is "host:port,host:port" or a list of such; the other nodes are learnt from them.
     Every call ends within ``timeout`` seconds. Any thread may use it, and so may a process that was
@@ -67,8 +67,8 @@ class Client:
     def __init__(self, endpoints: str | Sequence[str], timeout: float = 30.0) -> None:
         self._routing = Routing(parse_endpoints(endpoints))
         self._timeout = checked_timeout(timeout)
-        # By process. Those of a parent are kept and left alone: to tidy them up here would disturb
-        # what they share with the parent.
+        # Workers by process id. A forked process leaves its parent's worker alone: to close it
+        # would disturb the descriptors that both share.
         self._workers: dict[int, _Worker] = {}
         self._closed = False
 
@@ -84,25 +84,25 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close every connection. What is under way ends at once; an append as OUTCOME_UNKNOWN."""
+        """Close every connection. Calls under way end at once; an append as OUTCOME_UNKNOWN."""
         self._closed = True
         worker = self._workers.pop(os.getpid(), None)
         if worker is not None:
             worker.close()
 
     def log(self, name: str, *, create: bool = False) -> Log:
-        """The log of that name, in its present life; with ``create`` it is made if missing."""
+        """The log of that name, in its present incarnation; ``create`` makes it if missing."""
         return Log(self, self._run(lambda session: find_log(session, name, create=create)))
 
     def create_log(self, name: str) -> Log:
-        """Make a log. LOG_EXISTS if there is one of that name."""
+        """Make a log. Raises LOG_EXISTS if there is one of that name."""
         return Log(self, self._run(lambda session: create_log(session, name)))
 
     def delete_log(self, name: str, *, incarnation: str | None = None) -> None:
         """Delete a log with all its records.
 
-        With ``incarnation``, that of a log you hold, only that life of it: another log of the same
-        name, made by somebody else meanwhile, stays.
+        With ``incarnation``, that of a log you hold, only that incarnation: another log of the same
+        name, made meanwhile, stays.
         """
         self._run(lambda session: delete_log(session, name, incarnation))
 
@@ -122,25 +122,25 @@ class Client:
 
     def _begin(self) -> _Worker:
         made = _Worker(Session(self._routing, self._timeout))
-        # Before anybody finds it: what cannot be started is not kept.
+        # Started before it can be found: a worker that cannot start is not kept.
         made.start()
-        # Of two threads that come first at the same time, one makes it.
+        # If two threads make a worker at the same time, one is kept.
         worker = self._workers.setdefault(os.getpid(), made)
         if worker is not made:
             made.close()
-        if self._closed:  # by another thread, which may not have found it
+        if self._closed:  # by another thread, which may not have found the worker
             self.close()
         return worker
 
     def _tell(self, word: Callable[[Session], None]) -> None:
-        """Let the session know, if there is one in this process."""
+        """Call ``word`` with this process's session, if there is one."""
         worker = self._workers.get(os.getpid())
         if worker is not None:
             worker.tell(word)
 
 
 class Log:
-    """One log of a cluster, in one of its lives: deleted and made again, it is another one."""
+    """One log of a cluster, in one incarnation: deleted and made again, it is another log."""
 
     def __init__(self, client: Client, route: Route) -> None:
         self._client = client
@@ -155,7 +155,7 @@ class Log:
 
     @property
     def incarnation(self) -> str:
-        """The id of this life of the log, as 32 hex digits."""
+        """The id of this incarnation, as 32 hex digits."""
         return f"{self._route.incarnation:032x}"
 
     def append(
@@ -190,10 +190,10 @@ class Log:
     ) -> Receipt:
         """Append records together: all of them or none, at consecutive offsets.
 
-        ``timestamps`` are microseconds, one for each record or one for all; the time of the call if
-        there are none. With ``expect_offset`` the first record gets that offset, or nothing is
-        appended: OFFSET_MISMATCH. An append whose fate could not be learnt is OUTCOME_UNKNOWN; it
-        is never sent a second time.
+        ``timestamps`` are microseconds, one for each record or one for all; by default the time of
+        the call. With ``expect_offset`` the first record gets that offset, or no record is
+        appended: OFFSET_MISMATCH. An append whose outcome could not be learnt is OUTCOME_UNKNOWN;
+        it is never sent twice.
         """
         batch = encode_records(values, keys, headers, timestamps)
         return self._client._run(
@@ -208,11 +208,11 @@ class Log:
         *,
         linearizable: bool = False,
     ) -> Iterator[Record]:
-        """The records from ``start`` to before ``stop``.
+        """Read the records from ``start`` to before ``stop``.
 
         ``start`` is an offset, "earliest", "latest", or -N for the last N records. Without ``stop``
-        it ends at the end that the log had at the beginning; with ``follow`` it waits there for
-        more. With ``linearizable`` everything acknowledged before the call is seen.
+        the read ends at the end that the log had at the beginning; with ``follow`` it waits there
+        for more. With ``linearizable`` it sees all records acknowledged before the call.
         """
         reader = Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
         return self._each(reader, records_of)
@@ -225,10 +225,9 @@ class Log:
         *,
         linearizable: bool = False,
     ) -> pa.RecordBatchReader:
-        """The same as Arrow record batches: one for each stored batch, over the memory in which it
-        came. Needs pyarrow: ``pip install 'quorate[arrow]'``.
-        """
-        # Not everybody has it, nor waits for it gladly.
+        """Read the same records as Arrow record batches: one for each stored batch, over the memory
+        in which it came. Needs pyarrow: ``pip install 'quorate[arrow]'``."""
+        # pyarrow is optional, and slow to import.
         from quorate.client.arrow_reading import reader_of, record_batches_of
 
         reader = Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
@@ -242,15 +241,15 @@ class Log:
             while (pieces := self._client._run(prefetch.next)) is not None:
                 yield from decode(pieces)
         finally:
-            # Also by the garbage collector, in any thread: nobody may wait here.
+            # The garbage collector may run this, in any thread: it must not wait.
             self._client._tell(prefetch.stop)
 
     def first_offset(self) -> int:
-        """The first offset that is kept."""
+        """The first offset that the log keeps."""
         return self._client._run(lambda session: AsyncLog(session, self._route).first_offset())
 
     def end_offset(self) -> int:
-        """The offset of the next record. Linearizable: all that was acknowledged is below."""
+        """The offset of the next record. Linearizable: all acknowledged records are below it."""
         return self._client._run(lambda session: AsyncLog(session, self._route).end_offset())
 
     def offset_at(self, timestamp_us: int) -> int:
@@ -279,9 +278,9 @@ class Log:
     ) -> Producer:
         """Open a producer, whose records are in the log once and in order.
 
-        Whoever had it open before is FENCED. A record waits for up to ``linger_ms`` to share a
-        batch of about ``batch_bytes`` with others. What waits and is on its way takes up to
-        ``memory_bytes``; then sending has to wait. Its appends show ``fence``.
+        An earlier instance of it is FENCED. A record waits for up to ``linger_ms`` to share a batch
+        of about ``batch_bytes`` with others. Records without an outcome take up to
+        ``memory_bytes``; then sending has to wait. The producer's appends show ``fence``.
         """
         settings = Settings(linger_ms, batch_bytes, memory_bytes)
         sender = self._client._run(
@@ -291,7 +290,7 @@ class Log:
 
 
 class _Worker:
-    """An event loop in a thread, and the session that lives on it."""
+    """An event loop in a thread, and the session that runs on it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -306,7 +305,7 @@ class _Worker:
             raise Busy(f"the client has no thread: {error}") from None
 
     def _work(self) -> None:
-        # Not by a Runner: it would wait for name servers that do not answer.
+        # A Runner is not used: it would wait for name servers that do not answer.
         try:
             self._loop.run_forever()
             self._loop.run_until_complete(_end_tasks())
@@ -314,7 +313,7 @@ class _Worker:
             self._loop.close()
 
     def run(self, work: Callable[[Session], Coroutine[Any, Any, Result]]) -> Result:
-        """Carry out ``work`` there. It keeps its own deadline."""
+        """Run ``work`` on the loop, and wait for its result. It keeps its own deadline."""
         coroutine = work(self._session)
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -326,7 +325,7 @@ class _Worker:
                 try:
                     return future.result(LOOK_S)
                 except TimeoutError:
-                    if future.done():  # just now, or this is what came of it
+                    if future.done():  # done just now, or the work itself raised it
                         return future.result()
                     if not self._thread.is_alive():
                         raise InvalidArgument("the client is closed") from None
@@ -337,7 +336,7 @@ class _Worker:
             raise
 
     def tell(self, word: Callable[[Session], None]) -> None:
-        """Call ``word`` there; wait for nothing."""
+        """Call ``word`` on the loop, without waiting."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(word, self._session)
 
@@ -348,7 +347,7 @@ class _Worker:
 
 
 async def _wind_up(session: Session) -> None:
-    """Close the session, and let whoever waits for an answer learn of it."""
+    """Close the session, and let the calls that wait for an answer end."""
     await session.close()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
@@ -356,7 +355,7 @@ async def _wind_up(session: Session) -> None:
 
 
 async def _end_tasks() -> None:
-    """Whatever is left ends with its loop."""
+    """Cancel the tasks that are left."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

@@ -1,7 +1,7 @@
-"""Staging and publishing for those who wait: what a task and a driver need of a log.
+"""Blocking calls to stage and publish a batch, for a task and a driver.
 
-A task that waited for each chunk would spend its time waiting. So some are on their way at once; a
-leader takes them in order, and one that overtook another is sent again.
+A task that waited for each chunk would spend its time waiting. So some chunks are on their way at
+once; a leader takes them in order, and one that overtook another is sent again.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ __all__ = [
     "publish_staged",
 ]
 
-# Chunks on their way at once: enough to keep a leader busy, little beside its limits.
+# Chunks on their way at once: enough to keep a leader busy, few beside its limits.
 DEPTH = 4
-# What failed is tidied up for so long at most: why it failed is to be told soon.
+# Seconds to drop the chunks of a failed write: its error is to be raised soon.
 ABANDON_S = 10.0
 
 
@@ -52,23 +52,23 @@ class Stager:
     def __init__(self, log: Log, first: Chunk) -> None:
         self._log = log
         self._first = first
-        # So many were given, whether or not the log had need of them.
+        # Chunks given, whether or not the log needed them.
         self.chunks = 0
-        # The batch, or a later one, is published: what is given from then on is not sent.
+        # The batch, or a later one, is published: chunks given from then on are not sent.
         self.published = False
-        # The log took at least one.
+        # The log took at least one chunk.
         self.accepted = False
         self._under_way: deque[asyncio.Task[bool]] = deque()
 
     def send(self, batch: bytes) -> None:
-        """Stage ``batch`` as the next chunk. Raises what became of an earlier one."""
+        """Stage ``batch`` as the next chunk. Raises the error of an earlier chunk."""
         chunk = self._first._replace(number=self.chunks)
         self.chunks += 1
         if not self.published:
             self._log._client._run(lambda session: self._begin(session, chunk, batch))
 
     def finish(self) -> None:
-        """Wait until all are staged."""
+        """Wait until all chunks are staged."""
         self._log._client._run(self._settle_all)
 
     async def _begin(self, session: Session, chunk: Chunk, batch: bytes) -> None:
@@ -84,7 +84,7 @@ class Stager:
         try:
             staged = await self._under_way.popleft()
         except BaseException:
-            # Nobody takes what comes after a chunk that is missing.
+            # A leader takes no chunk after one that is missing.
             while self._under_way:
                 self._under_way.pop().cancel()
             raise
@@ -94,7 +94,7 @@ class Stager:
             self.published = True
 
     async def _abandon(self, session: Session) -> None:
-        """A chunk that came behind the abort would stay: so what is under way is waited for."""
+        """Abort this attempt after its chunks under way: one behind the abort would stay."""
         with suppress(QuorateError):
             await self._settle_all(session)
         first = self._first
@@ -102,8 +102,8 @@ class Stager:
 
 
 def abandon_all(stagers: Sequence[Stager]) -> None:
-    """Give back the room of what these, of one client, have staged, as far as that can be done. It
-    expires in any case: so nothing is raised, which would hide why they are given up."""
+    """Drop the chunks of these stagers, of one client, as far as possible. Chunks expire in any
+    case, so no error is raised: it would hide why they are dropped."""
 
     async def abandon(session: Session) -> None:
         with suppress(TimeoutError):
@@ -117,36 +117,36 @@ def abandon_all(stagers: Sequence[Stager]) -> None:
 
 
 def largest_chunk(log: Log) -> int:
-    """As :func:`quorate.client.staging.chunk_bytes_max`."""
+    """Blocking form of :func:`quorate.client.staging.chunk_bytes_max`."""
     return log._client._run(lambda session: chunk_bytes_max(session, log._route))
 
 
 def largest_record(log: Log) -> int:
-    """As :func:`quorate.client.staging.record_bytes_max`."""
+    """Blocking form of :func:`quorate.client.staging.record_bytes_max`."""
     return log._client._run(lambda session: record_bytes_max(session, log._route))
 
 
 def publish_staged(
     log: Log, app: str, batch_id: int, parts: Sequence[Part], digest: bytes, *, once: bool = False
 ) -> Receipt:
-    """As :func:`quorate.client.staging.publish`."""
+    """Blocking form of :func:`quorate.client.staging.publish`."""
     return log._client._run(
         lambda session: publish(session, log._route, app, batch_id, parts, digest, once=once)
     )
 
 
 def abort_staged(log: Log, app: str, batch_id: int, attempt: bytes | None = None) -> int:
-    """As :func:`quorate.client.staging.abort`."""
+    """Blocking form of :func:`quorate.client.staging.abort`."""
     return log._client._run(lambda session: abort(session, log._route, app, batch_id, attempt))
 
 
 def last_publication(log: Log, app: str) -> Publication | None:
-    """As :func:`quorate.client.staging.last_published`."""
+    """Blocking form of :func:`quorate.client.staging.last_published`."""
     return log._client._run(lambda session: last_published(session, log._route, app))
 
 
 def last_publications(logs: Sequence[Log], app: str) -> list[Publication | None]:
-    """The same of several logs of one client, all asked at once."""
+    """The last publish of ``app`` in several logs of one client, all asked at once."""
 
     async def ask(session: Session) -> list[Publication | None]:
         return await asyncio.gather(*(last_published(session, log._route, app) for log in logs))

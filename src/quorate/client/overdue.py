@@ -1,4 +1,4 @@
-"""Looks after the appends that nobody waits for: a node that does not answer them is noticed."""
+"""The watch over submitted appends: it notices a node that does not answer them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Noticed = Callable[["Route", "Requests", int], None]
 class Overdue:
     """Watches the submissions on one connection, for as long as there are any.
 
-    The oldest stands for all of them. ``noticed`` is called once for it if nothing moved for it for
+    The oldest stands for all of them. ``noticed`` is called once for it if no byte moved for it for
     ``silent_s`` seconds; its own wait goes on.
     """
 
@@ -42,7 +42,7 @@ class Overdue:
 
     def _begin(self, oldest: Submission) -> None:
         self._oldest = oldest
-        # Where it ends, at the latest, in what was sent; and how many bytes had come.
+        # An upper bound of the submission's end in the sent bytes, and the bytes received.
         self._mark = self._at.queued
         self._heard = self._at.received
         self._told = False

@@ -27,31 +27,31 @@ ANSWERS = FrameLimits(control=64 << 20, bulk=1 << 30)
 
 
 class _Shunned(NamedTuple):
-    """An address that comes last, because nobody answers there."""
+    """An address tried last, because its node does not answer."""
 
     until: float
-    # Bytes that had come from there: if there are more, somebody answers again.
+    # Bytes received from there: if there are more, the node answers again.
     received: int
 
 
 class Pool:
-    """Finds a node that can be asked."""
+    """Keeps connections, and finds a node that can be asked."""
 
     def __init__(self, routing: Routing, patience: Patience) -> None:
         self._routing = routing
         self._patience = patience
         self._open: dict[str, Requests] = {}
-        # Everybody who needs an address waits for the same dial.
+        # All callers that need an address wait for the same dial.
         self._dials: dict[str, asyncio.Task[Requests]] = {}
-        # Addresses that took what was sent and said nothing.
+        # Addresses that were dialled or asked, and did not answer.
         self._shunned: dict[str, _Shunned] = {}
         self._closed = False
 
     async def reach(self, addresses: Sequence[str]) -> Requests:
-        """The first of ``addresses`` that answers.
+        """The connection to the first of ``addresses`` that answers.
 
-        Raises Unreachable if none does; a refusal that no repeat changes is raised as it is if
-        every node gave one.
+        Raises Unreachable if none does; a refusal that no retry changes is raised as it is if every
+        node gave one.
         """
         failures: list[tuple[str, Exception]] = []
         for address in self._by_hope(addresses):
@@ -81,11 +81,11 @@ class Pool:
         task = self._dials.get(address)
         if task is None:
             task = asyncio.create_task(self._dial(address))
-            # Whoever waited may be gone when it fails.
+            # The callers may be gone when the dial fails.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._dials[address] = task
         try:
-            # One caller's deadline does not end what others wait for.
+            # One caller's deadline does not end a dial that others need.
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():
@@ -110,8 +110,8 @@ class Pool:
         return requests
 
     def was_silent(self, requests: Requests, heard: int) -> None:
-        """It is connected and does not answer: it may be paused, or cut off. Unless something came
-        since ``heard`` bytes had: then it answers others."""
+        """Put a node last that is connected and does not answer: it may be paused, or cut off. Not
+        if more than ``heard`` bytes came: then it answers other requests."""
         if requests.received == heard:
             self._shun(requests.address)
 
@@ -137,7 +137,7 @@ class Pool:
         return sorted(addresses, key=self._is_shunned) if self._shunned else addresses
 
     async def close(self) -> None:
-        """Nothing is open afterwards."""
+        """Close all connections and dials."""
         self._closed = True
         dials = list(self._dials.values())
         for task in dials:
@@ -153,10 +153,10 @@ def _is_final(error: Exception) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """What an operator needs: not the call that failed, but what the system said."""
+    """The reason of an error for an operator: the system's message, not the call that failed."""
     if isinstance(error, QuorateError):
         return f"{error.code}: {error}"
-    if isinstance(error, socket.gaierror):  # its numbers are not the system's
+    if isinstance(error, socket.gaierror):  # its error numbers are not the system's
         return str(error.strerror)
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno)

@@ -1,4 +1,4 @@
-"""Asking for the next answers while the caller works on the one before."""
+"""Reading ahead: the next answers are requested while the caller uses the one before."""
 
 from __future__ import annotations
 
@@ -22,38 +22,37 @@ __all__ = ["AsyncItems", "Prefetch"]
 Item = TypeVar("Item")
 
 
-# Answers that are asked for and not given to the caller.
+# Answers that are requested and not given to the caller.
 AHEAD_MAX = 2
 
 
 class _Asked:
-    """An answer that was asked for, from ``start`` on; None is where the reader begins."""
+    """An answer that was requested from ``start`` on; None is where the reader begins."""
 
     __slots__ = ("end", "start", "task")
 
     def __init__(self, start: int | None) -> None:
         self.start = start
-        # Known once it begins to come, if it is long.
+        # The end of a long answer, known once it begins to come.
         self.end: int | None = None
         self.task: asyncio.Task[list[Piece] | None]
 
 
 class Prefetch:
-    """A reader that is one answer ahead, however long its caller takes; while a long one is on its
-    way also the one behind it, so that its replica does not stand by.
+    """A reader that is one answer ahead, however long its caller takes. While a long answer is on
+    its way, the one behind it is requested too, so that the replica is not idle.
 
-    All of it happens on the loop of one session. A process that was forked comes with another
-    session: it goes on after what its caller was given, and leaves to the parent what the parent
-    had asked for.
+    All of it happens on the loop of one session. A forked process comes with another session: it
+    goes on after the records that its caller was given, and leaves the parent's requests alone.
     """
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._session: Session | None = None
-        # What was asked for and not yet given to the caller. What stands behind another was asked
-        # for when that began to come, and is of use only if that ends where it said.
+        # Answers requested and not yet given to the caller. One behind another was requested when
+        # that began to come, and is of use only if that ends where its header said.
         self._asked: deque[_Asked] = deque()
-        # The offset after all that the caller was given; None before the first.
+        # The offset after all records given to the caller; None before the first.
         self._given: int | None = None
 
     async def next(self, session: Session) -> list[Piece] | None:
@@ -63,7 +62,7 @@ class Prefetch:
             self._asked.clear()
         if not self._asked:
             self._ask(session, self._given)
-        # Whoever is cancelled while waiting may ask again, and misses nothing.
+        # A caller cancelled while waiting may ask again, and misses nothing.
         task = self._asked[0].task
         try:
             pieces = await asyncio.shield(task)
@@ -77,13 +76,13 @@ class Prefetch:
             self._forget()
             raise
         if not self._asked:
-            return pieces  # the caller left meanwhile
+            return pieces  # the caller stopped meanwhile
         self._asked.popleft()
         if pieces is None:
             return None
         self._given = pieces[-1].stop
         if self._asked and self._asked[0].start != self._given:
-            # Another replica gave the one before, and less of it.
+            # Another replica gave the answer before, with fewer records.
             self._forget()
         if not self._asked:
             self._ask(session, self._given)
@@ -94,7 +93,7 @@ class Prefetch:
     def _ask(self, session: Session, start: int | None) -> None:
         asked = _Asked(start)
         begun = partial(self._began, session, asked)
-        # It comes behind those before it, each of which has its time.
+        # The answer comes behind those before it, each with its own timeout.
         timeout = session.timeout * (1 + len(self._asked))
         asked.task = session.ahead(self._reader.next(session, start, timeout, begun))
         self._asked.append(asked)
@@ -105,7 +104,7 @@ class Prefetch:
             self._ask_behind(session)
 
     def _ask_behind(self, session: Session) -> None:
-        """Ask for what follows the last, if it is known where that is."""
+        """Request the records behind the last answer, if its end is known."""
         end = self._asked[-1].end
         if end is not None and len(self._asked) < AHEAD_MAX:
             self._ask(session, end)
@@ -116,13 +115,13 @@ class Prefetch:
         self._asked.clear()
 
     def stop(self, session: Session) -> None:
-        """The caller wants no more."""
+        """Cancel all requests: the caller stopped."""
         if session is self._session:
             self._forget()
 
 
 class AsyncItems(AsyncIterator[Item], Generic[Item]):
-    """What a reader brings, one by one. No generator: whoever is cancelled while waiting for the
+    """The items of a reader, one by one. Not a generator: a caller cancelled while waiting for the
     next may ask again, and misses nothing."""
 
     def __init__(
@@ -131,11 +130,11 @@ class AsyncItems(AsyncIterator[Item], Generic[Item]):
         self._session = session
         self._prefetch = Prefetch(reader)
         self._decode = decode
-        # Of the pieces that came last.
+        # The items of the pieces that came last.
         self._items: Iterator[Item] = iter(())
         self._asked = False
         self._ended = False
-        # Where it is used, once it was.
+        # The loop of the caller, once it is known.
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __aiter__(self) -> Self:
@@ -145,14 +144,14 @@ class AsyncItems(AsyncIterator[Item], Generic[Item]):
         if self._asked:
             raise InvalidArgument("the next record is waited for already")
         try:
-            # Most of the time there is one.
+            # Most of the time there is an item.
             for item in self._items:
                 return item
             return await self._wait()
         except asyncio.CancelledError:
             raise
         except BaseException:
-            # After an error nothing follows: it could be what comes behind a gap.
+            # No item follows an error: it could lie behind a gap.
             self._end()
             raise
 
@@ -172,7 +171,7 @@ class AsyncItems(AsyncIterator[Item], Generic[Item]):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Ask for no more."""
+        """Request no more records."""
         self._end()
 
     def _end(self) -> None:
@@ -181,7 +180,8 @@ class AsyncItems(AsyncIterator[Item], Generic[Item]):
         self._prefetch.stop(self._session)
 
     def __del__(self) -> None:
-        # Who leaves a loop early closes nothing, and the garbage collector runs in any thread.
+        # A caller that leaves its loop early does not close this, and the garbage collector runs in
+        # any thread.
         if self._loop is not None and not self._ended:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._prefetch.stop, self._session)

@@ -1,7 +1,7 @@
 """Producers: records are sent one by one, travel in batches, and are in the log once.
 
-Two faces of the same :class:`~quorate.client.sender.Sender`: one for asyncio, one for everybody
-else, which any thread may use.
+Two classes over the same :class:`~quorate.client.sender.Sender`: one for asyncio, and a blocking
+one that any thread may use.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class AsyncProducer:
         headers: Sequence[Header] | None = None,
         timestamp: int | None = None,
     ) -> AsyncDelivery:
-        """Send one record. It waits only if there is no room; await what it gives to know more.
+        """Send one record. Waits only if there is no room; await the delivery for its receipt.
 
-        TIMEOUT if no room was found: nothing was sent.
+        TIMEOUT if no room was found: the record was not sent.
         """
         added = self._records.add(value, key, headers, timestamp)
         if added is None:
@@ -108,16 +108,16 @@ class AsyncProducer:
         return await delivery
 
     async def flush(self) -> None:
-        """Wait until all that was sent before is in the log. Raises the first delivery error."""
+        """Wait until all records sent before are in the log. Raises the first delivery error."""
         await self._sender.flush()
 
     async def close(self) -> None:
-        """Flush, and take nothing more. Raises the first delivery error."""
+        """Flush, and take no more records. Raises the first delivery error."""
         await self._sender.close()
 
     async def _delivery(self, ticket: Ticket, place: int) -> AsyncDelivery:
         if ticket.data:
-            # The batch is full. It leaves while the next one is gathered.
+            # The batch is full. It leaves while the next batch is gathered.
             await asyncio.sleep(0)
         return AsyncDelivery(ticket, place)
 
@@ -180,9 +180,9 @@ class Producer:
         headers: Sequence[Header] | None = None,
         timestamp: int | None = None,
     ) -> Delivery:
-        """Send one record. It waits only if there is no room; what it gives knows more later.
+        """Send one record. Waits only if there is no room; the delivery has the receipt.
 
-        TIMEOUT if no room was found: nothing was sent.
+        TIMEOUT if no room was found: the record was not sent.
         """
         if os.getpid() != self._process:
             self._check_process()
@@ -218,12 +218,12 @@ class Producer:
         return delivery.result()
 
     def flush(self) -> None:
-        """Wait until all that was sent before is in the log. Raises the first delivery error."""
+        """Wait until all records sent before are in the log. Raises the first delivery error."""
         self._check_process()
         self._client._run(lambda _: self._sender.flush())
 
     def close(self) -> None:
-        """Flush, and take nothing more. Raises the first delivery error."""
+        """Flush, and take no more records. Raises the first delivery error."""
         self._check_process()
         self._client._run(lambda _: self._sender.close())
 
@@ -240,7 +240,7 @@ class Producer:
             room = threading.Event()
             self._records.when_room(room.set)
             left = deadline - time.monotonic()
-            # Others may take the room again and again.
+            # Other threads may take the room again and again.
             if left <= 0 or not room.wait(left):
                 raise _no_room(self._sender, timeout)
             if (added := add()) is not None:
@@ -249,11 +249,11 @@ class Producer:
 
 def _no_room(sender: Sender, timeout: float) -> Timeout:
     return Timeout(
-        f"producer {sender.window.name}: no room in {timeout:g} s; what was sent before takes all "
-        f"of memory_bytes"
+        f"producer {sender.window.name}: no room in {timeout:g} s; records sent before take all of "
+        f"memory_bytes"
     )
 
 
 def _note(error: BaseException, problem: QuorateError) -> None:
-    """Whatever went wrong first is what the caller gets; the other is not lost."""
+    """Keep ``problem`` as a note on the error that came first, which the caller gets."""
     error.add_note(f"and the producer was closed with {problem.code}: {problem}")

@@ -1,7 +1,7 @@
-"""Planning what to read, and reading a part of it elsewhere from a replica of choice.
+"""Planning a range to read, and reading a part of it elsewhere from a replica of choice.
 
-Whoever made the plan knew that the range is committed. Whoever reads it has to make sure that a
-replica which lags does not make it look shorter.
+The planner knew that the range is committed. The reader has to make sure that a replica which lags
+does not make it look shorter.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["ANY", "LEADER", "ends_of", "read_range"]
 
-# Whom to read from, besides the id of a node.
+# Values of ``read_from`` besides the id of a node.
 ANY = "any"
 LEADER = "leader"
-# Between two questions to the one replica that may be asked.
+# Seconds between two requests to the only replica allowed.
 PAUSE_S = 0.05
 
 
 def ends_of(log: Log) -> tuple[int, int]:
-    """The first offset that is kept and the one after the last record, by one question.
+    """The first offset that the log keeps and the one after its last record, by one request.
 
-    Linearizable: all that was acknowledged lies between them.
+    Linearizable: all acknowledged records lie between them.
     """
     ends = log._client._run(lambda session: session.ends(log._route, barrier=True))
     return ends.first, ends.end
@@ -45,12 +45,12 @@ def ends_of(log: Log) -> tuple[int, int]:
 def read_range(
     log: Log, start: int, stop: int, *, read_from: str = ANY, turn: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """The records from ``start`` to before ``stop``, which are known to be committed.
+    """Read the records from ``start`` to before ``stop``, which are known to be committed.
 
-    ANY begins with another replica for every ``turn``, and like LEADER goes on with a whole one if
-    that is down or behind. A node's id is that replica and no other: it is waited for.
+    ANY begins with another replica for every ``turn``, and like LEADER goes on with an undamaged
+    one if that is down or behind. A node's id is that replica and no other: the read waits for it.
     """
-    # Not everybody has Arrow, nor waits for it gladly.
+    # pyarrow is optional, and slow to import.
     from quorate.client.arrow_reading import record_batches_of
 
     return log._each(_RangeReader(log._route, start, stop, read_from, turn), record_batches_of)
@@ -63,10 +63,10 @@ class _RangeReader(Reader):
             raise InvalidArgument(
                 f"{read_from!r} is none of {ANY}, {LEADER}, {', '.join(route.nodes)}"
             )
-        # A replica that has less says so, and another is asked.
+        # A replica that has less answers BEHIND, and another is asked.
         route.saw(stop)
         self._only = read_from if read_from not in (ANY, LEADER) else None
-        # Whom to ask as long as it answers; None asks the leader, and others in its place.
+        # The node to ask as long as it answers; None asks the leader, and others in its place.
         self._node: str | None = None
         if read_from == ANY:
             self._node = sorted(route.nodes)[turn % len(route.nodes)]
@@ -90,21 +90,21 @@ class _RangeReader(Reader):
     async def _fetch_only(
         self, session: Session, node: str, offset: int, left_s: float, begun: Begun | None
     ) -> Records:
-        """Of that replica: wait while it is behind, or down."""
+        """Fetch from ``node`` only: wait while it is behind, or down."""
         name, clock = self._route.name, asyncio.get_running_loop().time
         deadline = clock() + left_s
         ask = partial(
             session.fetch_from, node, self._route, offset, self._bytes, begun=begun, timeout=left_s
         )
         while (records := await ask()) is None:
-            # What no waiting changes, such as a log that is gone, everybody knows.
+            # Any node knows an error that no wait changes, such as a log that is gone.
             ends = await session.ends(self._route, barrier=False)
             if offset < ends.first:
                 raise Trimmed(f"offset {offset} is gone, {name} begins with {ends.first}")
             if clock() > deadline:
                 raise Timeout(
-                    f"{node} has not given offset {offset} of {name} in {session.timeout:g} s: it "
-                    f"is down, behind or damaged there; {ANY} reads from another"
+                    f"{node} has not given offset {offset} of {name} in {session.timeout:g} s: the "
+                    f"node is down, or its replica behind or damaged; {ANY} reads from another"
                 )
             await asyncio.sleep(PAUSE_S)
         return records

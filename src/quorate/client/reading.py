@@ -1,7 +1,7 @@
-"""Reading a range of a log: which offsets, in pieces as replicas store them, then as records.
+"""Reading a range of a log: the offsets, the pieces as replicas store them, then the records.
 
-Nothing is copied on the way but what becomes a record: a piece is a view of the frame in which it
-came, and Arrow takes it as it is.
+Only records are copied: a piece is a view of the frame in which it came, and Arrow takes it as it
+is.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Part", "Piece", "Reader", "records_of"]
 
-# The first answer is short, as many want a few records only. This is enough for the longest: in
-# answers a quarter as long, a replica takes twice the time for the same bytes. A larger entry comes
-# alone.
+# The first answer is short, as many reads want a few records only. This is enough for the longest
+# answer: in answers a quarter as long, a replica takes twice the time for the same bytes. A larger
+# entry comes alone.
 FETCH_BYTES = 4 << 20
-# An answer that came so soon may be followed by a longer one, and one that took so long is followed
-# by a shorter one: on a slow line a long one is given up before it is there.
+# An answer within SOON_S may be followed by a longer one, and one that took over LATE_S is followed
+# by a shorter one: on a slow line a long answer is given up before it is there.
 SOON_S = 0.25
 LATE_S = 1.0
 
 
 class Part(NamedTuple):
-    """A stored batch, and which of its records were asked for."""
+    """A stored batch, and the range of its records asked for."""
 
     batch: Batch
-    # Of the batch's first record.
+    # Offset of the batch's first record.
     offset: int
     append_time: int
     # Places in the batch; the end is exclusive.
@@ -51,23 +51,23 @@ class Part(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A stored entry, and which offsets of it were asked for."""
+    """A stored entry, and the range of its offsets asked for."""
 
     entry: EntryView
-    # Of the entry's first record, and after its last one.
+    # Offset of the entry's first record, and after its last one.
     offset: int
     end: int
     start: int
     stop: int
 
     def parts(self) -> Iterator[Part]:
-        """Parsed as they are taken, in the thread of whoever takes them."""
+        """Parse each batch when it is taken, in the caller's thread."""
         header, offset = self.entry.header, self.offset
         for data, records in self.entry.batches():
             first, end = max(self.start - offset, 0), min(self.stop - offset, records)
             if first < end:
                 try:
-                    # The entry's checksum held when it came.
+                    # The entry's checksum was checked when it came.
                     batch = Batch.parse(data, proved=True)
                 except InvalidArgument as error:
                     raise Corrupt(f"entry {header.position.index}: {error}") from None
@@ -81,12 +81,12 @@ class Piece(NamedTuple):
 
 
 def records_of(pieces: Iterable[Piece]) -> Iterator[Record]:
-    """All records that were asked for. For those of a larger batch no step of Python is taken."""
+    """All records asked for. Those of a larger batch take no Python step each."""
     return chain.from_iterable(map(_records_of_piece, pieces))
 
 
 def _records_of_piece(piece: Piece) -> Iterable[Record]:
-    """Small appends are many batches of one record: those are not parsed as others are."""
+    """The records of one piece. Batches of one record, as of small appends, have a faster way."""
     if piece.end - piece.offset == piece.entry.header.runs:
         records = _single_records(piece)
         if records is not None:
@@ -95,12 +95,11 @@ def _records_of_piece(piece: Piece) -> Iterable[Record]:
 
 
 def _single_records(piece: Piece) -> list[Record] | None:
-    """The records of an entry whose batches have one each; None if one of them has more to it than
-    a value."""
+    """The records of an entry whose batches have one each; None if one has more than a value."""
     entry, offset = piece.entry, piece.offset
     append_time, make = entry.append_time, tuple.__new__
     records: list[Record] = []
-    # An answer may hold entries that lie wholly behind what was asked for.
+    # An answer may hold entries wholly behind the range asked for.
     first, end = max(piece.start - offset, 0), max(piece.stop - offset, 0)
     for batch, listed in entry.copied()[first:end]:
         single = open_single(batch)
@@ -108,7 +107,7 @@ def _single_records(piece: Piece) -> list[Record] | None:
             return None
         time, value = single
         place = max(offset, piece.start) + len(records)
-        # As Record(…) would, at half the price.
+        # The same as Record(…), at half the cost.
         records.append(make(Record, (place, time, None, value, [], append_time)))
     return records
 
@@ -116,11 +115,11 @@ def _single_records(piece: Piece) -> list[Record] | None:
 def _records_of_part(part: Part) -> Iterator[Record]:
     batch, offset, append_time, first, end = part
     times, keys, values, headers = batch.columns(first, end)
-    # Whoever gets a record may change its list.
+    # The caller may change a record's list.
     lists = map(list, headers)
     offsets = range(offset + first, offset + end)
     rows = zip(offsets, times, keys, values, lists, repeat(append_time), strict=False)
-    # As Record(*row) would, at half the price.
+    # The same as Record(*row), at half the cost.
     return map(tuple.__new__, repeat(Record), rows)
 
 
@@ -129,10 +128,10 @@ def _is_offset(given: object) -> bool:
 
 
 class Reader:
-    """Gives what lies between two offsets of a log. Nothing but data: it outlives a fork.
+    """Reads the records between two offsets of a log. It has only data: it outlives a fork.
 
-    What comes first is asked of the leader, which knows best where the log ends. Once there is more
-    than one answer holds, any replica has it, and every reader takes another one.
+    The first answer is the leader's, which knows best where the log ends. Once more is left than
+    one answer holds, any replica has it, and every reader takes another one.
     """
 
     def __init__(
@@ -153,11 +152,11 @@ class Reader:
         self._stop = stop
         self._follow = follow
         self._linearizable = linearizable
-        # Whom to ask while there is more than one answer holds; None before that.
+        # The replica to ask while more is left than one answer holds; None before that.
         self._replica: str | None = None
-        # Whether the last answer did not bring all that its replica had.
+        # Whether the replica had more than its last answer brought.
         self._more = False
-        # What the next answer is to bring.
+        # Bytes of the next answer.
         self._bytes = FIRST_BYTES
 
     async def next(
@@ -167,11 +166,11 @@ class Reader:
         timeout: float,  # noqa: ASYNC109  # kept by the attempts
         begun: Callable[[int], None] | None = None,
     ) -> list[Piece] | None:
-        """The pieces from ``offset`` on; None at the end. None as offset is where it begins.
+        """The pieces from ``offset`` on, or from the start if it is None; None at the end.
         ``timeout`` is for each answer that is waited for.
 
-        If they are long, ``begun`` is told where they end before they are there. It is told again
-        if another replica is asked in the end, and may give less.
+        If they are long, ``begun`` is called with their end before they are there. It is called
+        again if another replica is asked in the end, and may give less.
         """
         if offset is None:
             offset = await self._begin(session)
@@ -222,14 +221,14 @@ class Reader:
         return records
 
     def _adapt(self, took_s: float) -> None:
-        """Ask for more at once, or for less, by how long the last answer took."""
+        """Ask for more bytes at once, or for fewer, by how long the last answer took."""
         if took_s < SOON_S:
             self._bytes = min(self._bytes * GROWTH, FETCH_BYTES)
         elif took_s > LATE_S:
             self._bytes = max(self._bytes // GROWTH, FIRST_BYTES)
 
     def _end_at(self, end: int) -> None:
-        """Unless it is followed, a log is read up to the end that was seen first."""
+        """Without ``follow``, read up to the end that was seen first."""
         if not self._follow:
             self._stop = end if self._stop is None else min(end, self._stop)
 
@@ -241,10 +240,10 @@ class Reader:
         return end if self._stop is None else min(end, self._stop)
 
     def _learn(self, extent: Extent) -> None:
-        """Whom to ask for what comes behind it, and for how much."""
+        """Learn whether more follows ``extent``, and how many bytes to ask for."""
         self._more = extent.end < extent.end_offset
         if self._stop is not None:
-            # As long as the records before: what lies behind the stop is not wanted.
+            # An estimate by the records before: those behind the stop are not wanted.
             left = (self._stop - extent.end) * extent.size // (extent.end - extent.offset)
             self._bytes = min(self._bytes, max(left, FIRST_BYTES))
 

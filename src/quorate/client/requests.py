@@ -1,6 +1,6 @@
-"""The requests that are under way on one connection: their numbers, and who waits for the answer.
+"""The requests under way on one connection: their numbers, and the futures of their answers.
 
-A request that nobody waits for any more is forgotten; an answer to it says nothing to anybody.
+A request is forgotten when its caller waits no more; a later answer to it is ignored.
 """
 
 from __future__ import annotations
@@ -41,46 +41,46 @@ if TYPE_CHECKING:
 __all__ = ["Begun", "Requests"]
 
 NUMBERS = 1 << 32
-# So much is written without waiting for more.
+# Bytes that are written without waiting for more.
 WRITE_BYTES = 32 << 10
 # Submissions whose deadlines are no further apart may be sent together.
 TOGETHER_S = 0.001
-# Submissions without an answer are looked through this often at most.
+# Seconds at least between two searches for expired submissions.
 EXPIRY_LOOK_S = 0.05
 Result = TypeVar("Result")
 _Decode = Callable[["Frame"], Any]
-# Told what a long answer will bring when it begins to come.
+# Called with the extent of a long answer when it begins to come.
 Begun = Callable[[Extent], None]
 
 
 class _Waiting(NamedTuple):
     future: asyncio.Future[Any]
-    # Of the frame that answers it; RECEIPTS and FAILURE are read by themselves.
+    # Kind of the frame that answers the request; RECEIPTS and FAILURE are decoded elsewhere.
     kind: FrameKind
     decode: _Decode
     begun: Begun | None
 
 
 def _nothing(_: Frame) -> None:
-    """RECEIPTS answer several requests: each is given its row."""
+    """The decoder of appends, never called: RECEIPTS answer several requests, each with its row."""
 
 
 class Requests:
-    """One connection to one node."""
+    """The requests to one node, on one connection."""
 
     def __init__(self, connection: Connection, welcome: Welcome) -> None:
         self.welcome = welcome
-        # Done once the connection has ended.
         self._loop = asyncio.get_running_loop()
+        # Done once the connection has ended.
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._connection = connection
         self._waiting: dict[int, _Waiting] = {}
-        # Appends that nobody waits for here, the oldest first, and who is told if one was refused
-        # or is lost: it may have to be sent to another node.
+        # Submissions on their way, the oldest first, and the callback for one that was refused or
+        # lost: it may have to be sent to another node.
         self._submitted: dict[int, Submission] = {}
         self._failed: Callable[[Submission, Requests, Exception], None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
-        # When that is: not every loop's handles know.
+        # The time of ``_expiry``: not every loop's handles know it.
         self._expires_at = 0.0
         self._number = 0
         # Frames of the next write, and behind them the submissions that go with it: all of one log
@@ -88,9 +88,9 @@ class Requests:
         self._out: list[bytes] = []
         self._crowd: list[Submission] = []
         self._out_bytes = 0
-        # Of all that was written.
+        # Bytes of all frames written.
         self._sent_bytes = 0
-        # Whole frames that came, and how many bytes had come when the last of them was.
+        # Whole frames received, and the bytes received when the last of them was whole.
         self._frames = 0
         self._whole_bytes = connection.received
         # Done when the connection takes more; None while it does.
@@ -104,7 +104,7 @@ class Requests:
 
     @property
     def address(self) -> str:
-        """Where it was dialled."""
+        """The address dialled."""
         return self._connection.address
 
     @property
@@ -113,17 +113,18 @@ class Requests:
 
     @property
     def received(self) -> int:
-        """Bytes that came: while it does not rise, the node says nothing to anybody."""
+        """Bytes received: while the number stays the same, the node answers no request."""
         return self._connection.received
 
     @property
     def queued(self) -> int:
-        """Bytes that were asked: what is asked by now has arrived once so many have."""
+        """Bytes of all requests so far: these have arrived once so many bytes have."""
         return self._sent_bytes + self._out_bytes
 
     def moved(self, mark: int | None) -> Moved:
-        """As long as it rises, a long request or answer is on its way. What was sent behind
-        ``mark`` is others': the system of a node that is stopped takes it as well."""
+        """The progress of a request that ends at ``mark``: while it rises, a long request or answer
+        is on its way. Bytes sent behind ``mark`` are of other requests: the system of a stopped
+        node takes them as well."""
         connection = self._connection
         waiting = connection.buffered + unacknowledged(connection.descriptor)
         arrived = self._sent_bytes - waiting
@@ -135,26 +136,26 @@ class Requests:
 
     @property
     def oldest_submitted(self) -> Submission | None:
-        """The one that has waited longest for its answer."""
+        """The submission that has waited longest for its answer."""
         return next(iter(self._submitted.values()), None)
 
     async def room(self) -> None:
-        """Wait until what was sent before has left: nothing piles up without a limit."""
+        """Wait until the bytes sent before have left: the queue stays bounded."""
         while self._room is not None:
             await asyncio.shield(self._room)
 
     # -- asking --------------------------------------------------------------------------------
 
-    # What is asked is encoded before anybody is expected to answer it: what cannot be said leaves
-    # nobody waiting.
+    # A request is encoded before its answer is expected: one that cannot be encoded leaves no
+    # future.
 
     async def append(self, append: Append) -> Receipt:
-        """``append`` gets its number here. Raises TooLarge before anything is sent."""
+        """Send an append, numbered here. Raises TooLarge before any byte is sent."""
         return await self.begin_append(append)
 
     def begin_append(self, append: Append) -> asyncio.Future[Receipt]:
-        """Send it before this returns: whoever sends several looks in between whether there is
-        room. Cancel what it gives if nobody waits for it any more."""
+        """Send an append before this returns: a caller that sends several looks in between whether
+        there is room. Cancel the future if its receipt is not wanted any more."""
         self._check_size(append.batch)
         number = self._next_number()
         control = encode_append(append._replace(request=number))
@@ -169,7 +170,7 @@ class Requests:
             raise TooLarge(f"a batch of {size} bytes; limits.batch_bytes of {self.node} is {limit}")
 
     async def fetch(self, fetch: Fetch, begun: Begun | None = None) -> Records:
-        """``begun`` may be told what will come, before it is here."""
+        """Fetch records. ``begun`` may be called with their extent before they are here."""
         number = self._next_number()
         control = encode_fetch(fetch._replace(request=number))
         future = self._expect(number, FrameKind.RECORDS, decode_records, begun)
@@ -178,7 +179,7 @@ class Requests:
         return records
 
     async def call(self, call: Call[Result], batch: bytes = b"") -> Result:
-        """``batch`` is for the one call that has one."""
+        """Send a call; ``batch`` is for the one call that has one."""
         self._check_size(batch)
         number = self._next_number()
         control = encode_call(number, call, len(batch))
@@ -189,7 +190,7 @@ class Requests:
 
     @property
     def clogged(self) -> bool:
-        """Whether so much is unsent that more should wait for :meth:`room`."""
+        """Whether so many bytes are unsent that more should wait for :meth:`room`."""
         return self._room is not None
 
     @property
@@ -200,7 +201,7 @@ class Requests:
     def submit(
         self, submission: Submission, failed: Callable[[Submission, Requests, Exception], None]
     ) -> None:
-        """Send an append that asks for nothing special; ``failed`` is told if it has no receipt."""
+        """Send a plain append; ``failed`` is called if it gets no receipt."""
         crowd = self._crowd
         if crowd:
             first = crowd[0]
@@ -231,7 +232,7 @@ class Requests:
         self._expiry, self._expires_at = self._loop.call_at(when, self._expire), when
 
     def _expire(self) -> None:
-        """Give up what had no answer in its time."""
+        """Give up submissions past their deadline."""
         now = self._loop.time()
         self._expiry = None
         late = [one for one in self._submitted.items() if one[1].deadline <= now]
@@ -239,12 +240,12 @@ class Requests:
             del self._submitted[number]
             self._lost(submission, Lost("no answer came in time"))
         if self._submitted:
-            # Many are looked at together: they expire one by one.
+            # One search for many: they expire one by one.
             first = min(submission.deadline for submission in self._submitted.values())
             self._look_at(max(first, now + EXPIRY_LOOK_S))
 
     def _lost(self, submission: Submission, error: Exception) -> None:
-        assert self._failed is not None  # for the type checker: set by whoever submitted
+        assert self._failed is not None  # for the type checker: set by ``submit``
         self._failed(submission, self, error)
 
     def _next_number(self) -> int:
@@ -261,7 +262,7 @@ class Requests:
         return [self._free_number() for _ in range(count)]
 
     def _free_number(self) -> int:
-        """Not one that somebody still waits for an answer to."""
+        """A number that no open request has."""
         number = self._number
         while number in self._waiting or number in self._submitted:
             number = (number + 1) % NUMBERS
@@ -276,8 +277,8 @@ class Requests:
         return future
 
     def _send(self, *buffers: bytes) -> None:
-        """Whatever is asked until the loop comes round leaves in one write; of much, the first part
-        leaves at once, so that the node works on it meanwhile."""
+        """Queue a request. All requests of one pass of the loop leave in one write; of many bytes,
+        the first part leaves at once, so that the node works on it meanwhile."""
         if self._crowd:
             self._encode_crowd()
         elif not self._out:
@@ -319,7 +320,7 @@ class Requests:
             self._result(frame)
 
     def _frame_begun(self, frame: Frame) -> None:
-        """What is wrong with it is said once it is whole."""
+        """Tell the extent of a long answer. Errors in it are raised once it is whole."""
         if frame.kind is FrameKind.RECORDS:
             with suppress(InvalidArgument):
                 waiting = self._waiting.get(request_of(frame))
@@ -327,7 +328,7 @@ class Requests:
                     waiting.begun(extent_of(frame))
 
     def closed(self, error: Exception | None) -> None:
-        # Nothing leaves any more: whoever was about to is lost with the others.
+        # No byte leaves any more: queued submissions are lost with the others.
         self._flush()
         self.ended.set_result(None)
         why = f": {error}" if error is not None and str(error) else ""
@@ -371,7 +372,7 @@ class Requests:
         try:
             self._answer(number, waiting.decode(frame))
         except InvalidArgument as error:
-            # The frame was whole, so the connection still is.
+            # The frame was valid, so the connection still is.
             problem = f"{self.node} gave an answer that is not whole: {error}"
             damaged = waiting.kind is FrameKind.RECORDS
             self._answer(number, Corrupt(problem) if damaged else Lost(problem))
@@ -386,7 +387,7 @@ class Requests:
             waiting.future.set_result(result)
 
     async def close(self, patience_s: float) -> None:
-        """Let what is queued leave, for so long at most. Who waits for an answer gets none."""
+        """Let queued bytes leave, for ``patience_s`` at most. Open requests are lost."""
         self._connection.close()
         await asyncio.wait([self.ended], timeout=patience_s)
         self._connection.abort()

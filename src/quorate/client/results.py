@@ -1,4 +1,4 @@
-"""What a client gives back."""
+"""The results of a client's operations."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["ClusterStatus", "LogSummary", "NodeSummary", "Receipt", "Record", "R
 
 
 class Receipt(NamedTuple):
-    """Where an append went, and how many replicas were known to have it on disk."""
+    """An append's place in the log, and how many replicas were known to have it on disk."""
 
-    # Of the first record; the others follow without a gap.
+    # The offset of the first record; the others follow without a gap.
     offset: int
-    count: int  # type: ignore[assignment]  # nobody calls tuple's own
-    # The entry that holds them, and the term of the leader that made it.
-    index: int  # type: ignore[assignment]  # nobody calls tuple's own
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not called
+    # The entry that holds the records, and the term of the leader that made it.
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not called
     term: int
     synced: int
 
@@ -23,12 +23,12 @@ class Record(NamedTuple):
     """One record, with its place in the log."""
 
     offset: int
-    # Microseconds, as its producer gave them; None if it gave none.
+    # Microseconds, as the producer gave them; None if it gave none.
     timestamp: int | None
     # None is no key, which is not the empty key.
     key: bytes | None
     value: bytes
-    # In the order in which they were given; a name may come again.
+    # Headers in the order in which they were given; a name may come again.
     headers: list[tuple[str, bytes]]
     # Microseconds of the leader's clock when it took the batch; never falls within a log.
     append_time: int
@@ -40,14 +40,14 @@ class Record(NamedTuple):
 class NodeSummary(TypedDict):
     id: str
     address: str
-    # Whether it answered this client.
+    # Whether the node answered this client.
     up: bool
-    # Percent of its disk that are in use, and whether another log would find no room there; None
-    # if it did not say so.
+    # Percent of the node's disk in use, and whether another log would find no room there; None if
+    # it did not say so.
     disk_used: int | None
     full: bool | None
-    # Why it did not answer: that it waits for its first start, or which nodes refuse it; None if it
-    # answered, or nothing is known.
+    # Why the node did not answer: it waits for its first start, or nodes refuse it; None if it
+    # answered, or no reason is known.
     why: str | None
 
 
@@ -55,14 +55,14 @@ class ReplicaSummary(TypedDict):
     node: str
     # leader, follower, candidate or learner.
     role: str
-    # Up to which entry it is known to hold the leader's log, and how many committed ones it lacks.
+    # The last entry known to match the leader's log, and how many committed entries it lacks.
     match: int | None
     lag: int | None
     # self, compare, append, blocked, fill, repairing, unsure or down.
     state: str
-    # Whether its disk has no room for what is appended, as far as anybody said so.
+    # Whether its disk has no room for appends, as far as is known.
     full: bool
-    # Why its node stopped it; None if it did not, or nobody knows.
+    # Why its node stopped it; None if it did not, or no reason is known.
     halted: str | None
 
 

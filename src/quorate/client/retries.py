@@ -1,8 +1,8 @@
-"""What to do when an attempt brought no answer, or one that says "not now".
+"""The decision after an attempt that brought no answer, or a retriable error.
 
-Sans-IO: it is told what happened, and says how long to wait or raises what the caller gets. The
-rule behind it: what was carried out is never reported as failed, and nothing is done twice. So
-whatever may have reached a node and was not answered is sent again only if a repeat is harmless.
+Sans-IO: it is told the error, and says how long to wait or raises the caller's error. The rule: an
+operation that was carried out is never reported as failed, and none is done twice. So a request
+that may have reached a node and was not answered is sent again only if a retry is harmless.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ __all__ = ["Attempts", "Effect", "Lost", "Patience", "Unreachable"]
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long the steps of an operation may take; the whole of it has the caller's timeout."""
+    """Limits of the steps of an operation; the whole of it has the caller's timeout."""
 
-    # Connecting and shaking hands with one node.
+    # Time to connect to one node, with the handshake.
     dial_s: float = 2.0
-    # A node that has not answered is given up for another, where a repeat is harmless: once no byte
-    # of it moved for so long. On a slow line a long request is on its way for longer. Where it is
-    # not harmless, only what comes next goes to another.
+    # A node that has not answered is given up for another, where a retry is harmless: once no byte
+    # of the request or its answer moved for this long. On a slow line a long request takes longer.
+    # Where a retry is not harmless, only the next requests go to another node.
     answer_s: float = 4.0
-    # How long a replica may keep a reader that follows waiting for the next record.
+    # How long a replica may let a following reader wait for the next record.
     follow_s: float = 5.0
-    # An address that took what was sent and said nothing comes last for so long, or until it does.
+    # An address that did not answer comes last for this long, or until it answers.
     silent_s: float = 3.0
-    # What is queued when a client is closed has so long to leave.
+    # Time for queued requests to leave when a client is closed.
     close_s: float = 1.0
-    # One node's share of a look at the whole cluster.
+    # Time for one node to answer a request for its status.
     status_s: float = 2.0
-    # The pause between attempts doubles from the first to the second, less up to a half by chance:
+    # The pause between attempts doubles from the first to the second, less up to a half at random:
     # clients that failed together do not come back together.
     pause_min_s: float = 0.01
     pause_max_s: float = 0.25
-    # With less time left than this, or than half of it all, nothing is begun again that must not be
-    # done twice: a refusal is known, an attempt that is cut short is not.
+    # With no more time left than this and than half of the timeout, an operation with an effect is
+    # not tried again: a refusal is certain, an attempt that is cut short is not.
     last_s: float = 1.0
-    # So often in a row a hint to another leader is followed at once.
+    # Hints to another leader that are followed at once, in a row.
     redirects: int = 3
 
 
 class Effect(Enum):
-    """What a repeat does if the first attempt was carried out after all."""
+    """The effect of a retry if the first attempt was carried out after all."""
 
-    # Nothing: it only reads.
+    # None: it only reads.
     NONE = "none"
-    # Nothing more: the request names what it is, and is answered as the first one was.
+    # None besides the first: the request has an identity, and a retry gets the first answer.
     ONCE = "once"
-    # It does it again, or is refused because of what the first one did.
+    # The operation is done again, or refused because of the first attempt.
     TWICE = "twice"
 
 
@@ -66,11 +66,11 @@ class Lost(Exception):
 
 
 class Unreachable(Exception):
-    """No node could be asked: nothing was sent."""
+    """No node could be asked: no request was sent."""
 
 
 class Attempts:
-    """The attempts of one operation."""
+    """The attempts of one operation, and the decision about the next."""
 
     def __init__(
         self,
@@ -84,30 +84,30 @@ class Attempts:
         copies: int = 1,
         wait_s: float = 0.0,
     ) -> None:
-        # Names the operation in messages.
+        # Names the operation in error texts.
         self.what = what
         self.effect = effect
-        # Seconds for all of them together.
+        # Seconds for all attempts together.
         self.timeout = timeout
-        # Seconds of silence of one node; None if no other may be asked anyway.
+        # Seconds of silence before a node is given up; None if no other may be asked anyway.
         self.answer_s = None if effect is Effect.TWICE else patience.answer_s + wait_s
-        # A request is out, and no answer to it came.
+        # A request was sent, and no answer to it came.
         self.sent = False
         # The errors that leave no doubt about an earlier attempt.
         self._settling = settling
-        # Replicas whose copy may be whole.
+        # Replicas whose copy may be undamaged.
         self._copies = copies
         self._patience = patience
         self._draw = draw
         # Why an earlier attempt may have been carried out.
         self._doubt: Exception | None = None
-        # What came of the newest attempt, if it was no answer.
+        # The newest attempt's error.
         self.last: Exception | None = None
         self._pauses = 0
         self._redirects = 0
 
     def failed(self, error: Exception, *, redirected: bool = False) -> float:
-        """Seconds until the next attempt; raises what the caller gets if there must be none.
+        """Seconds until the next attempt; raises the caller's error if there must be none.
 
         ``redirected`` means that the answer named another node to ask.
         """
@@ -133,7 +133,7 @@ class Attempts:
         return self.effect is Effect.NONE or left_s > min(self._patience.last_s, self.timeout / 2)
 
     def expired(self) -> QuorateError:
-        """What the caller gets when the time is up."""
+        """The caller's error when the time is up."""
         if self.sent and self.effect is not Effect.NONE:
             self._doubt = Lost("no answer came in time")
         if self._doubt is not None:

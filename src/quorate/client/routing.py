@@ -1,6 +1,6 @@
-"""Where to go with a request: what this client was told of nodes, logs and leaders.
+"""The nodes, logs and leaders known to this client, and the choice of a node to ask.
 
-Sans-IO, and nothing but data: it outlives its connections, and a fork.
+Sans-IO, and only data: it outlives its connections, and a fork.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Route", "Routing", "parse_endpoints"]
 
-# How a NOT_LEADER ends.
+# The end of a NOT_LEADER text.
 _LEADER = re.compile(r"leader: (\S+)$")
 
 
@@ -48,23 +48,23 @@ def _texts(given: object) -> list[str]:
 
 @dataclass(slots=True)
 class Route:
-    """One log, or the catalog: which nodes have it, and which of them to ask."""
+    """One log, or the catalog: the nodes that have it, and which of them to ask."""
 
     name: str
     # 0 for the catalog.
     incarnation: int
     # The nodes with a replica.
     nodes: list[str]
-    # Where writes go; None if nobody is known to lead: then the nodes are tried one by one.
+    # The node for writes; None if no leader is known: then the nodes are tried one by one.
     leader: str | None = None
-    # Where reads go that ask for the newest; None is the leader.
+    # The node for reads of the newest records; None is the leader.
     reader: str | None = None
-    # Rises with every reader, so that they read from different nodes. It begins anywhere: clients
+    # Rises with every reader, so that they read from different nodes. It begins at random: clients
     # that start together do not meet at one node either.
     turn: int = field(default_factory=lambda: random.randrange(1 << 16))
     # The highest end that this client has seen, or was told by a receipt. Reads never show less.
     session_end: int = 0
-    # How the incarnation travels.
+    # The incarnation on the wire.
     wire: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,8 +75,8 @@ class Route:
             self.session_end = end
 
     def learn(self, asked: str, error: Exception) -> bool:
-        """What a failure at ``asked`` says about whom to write to. Whether it named somebody else
-        whom it pays to ask at once."""
+        """Learn from an error of ``asked`` where to write. Returns whether it named another node
+        that should be asked at once."""
         if isinstance(error, NotLeader):
             return self.redirected(asked, str(error))
         if isinstance(error, Lost | Unreachable | NoQuorum):
@@ -84,7 +84,7 @@ class Route:
         return False
 
     def recreated(self, incarnation: int) -> LogRecreated | None:
-        """What became of the log if that is its incarnation now; None if it is the same."""
+        """The error if the log has this incarnation now; None if it is the same."""
         if incarnation == self.incarnation:
             return None
         return LogRecreated(
@@ -93,19 +93,19 @@ class Route:
         )
 
     def redirected(self, asked: str, message: str) -> bool:
-        """``asked`` does not lead. Whether it named somebody else whom it pays to ask at once."""
+        """Note that ``asked`` does not lead. Returns whether to ask another node at once."""
         found = _LEADER.search(message)
         named = found[1] if found else None
         if named in self.nodes and named not in (asked, self.leader):
             self.leader = named
             self.reader = None
             return True
-        # The one who is named may be the one who could not be reached.
+        # The named node may be the one that could not be reached.
         self.failed_to_write(asked)
         return False
 
     def failed_to_write(self, node: str) -> None:
-        """Begin with another node the next time."""
+        """Begin with another node at the next write."""
         if self.leader == node:
             self.leader = None
         if node in self.nodes:
@@ -117,12 +117,12 @@ class Route:
         self.reader = others[0] if others else None
 
     def next_replica(self) -> str:
-        """Whom the next reader may ask for what every replica will have."""
+        """The replica for the next reader, for records that every replica will have."""
         self.turn += 1
         return sorted(self.nodes)[self.turn % len(self.nodes)]
 
     def to_write(self) -> list[str]:
-        """The nodes, the one to begin with first."""
+        """The nodes in the order of attempts."""
         return self._from(self.leader)
 
     def to_read(self) -> list[str]:
@@ -136,17 +136,17 @@ class Route:
 
 @dataclass(slots=True)
 class Routing:
-    """Everything that one client knows of its cluster."""
+    """One client's knowledge of its cluster."""
 
-    # As the caller gave them: where to begin, and where to go when all else fails.
+    # As the caller gave them: the first addresses to try, and the last resort.
     endpoints: tuple[str, ...]
-    # Named by the first node that answered; another one is refused from then on.
+    # Named by the first node that answered; another cluster is refused from then on.
     cluster: str | None = None
-    # node id -> where it says that clients find it.
+    # node id -> the address that it gives to clients.
     nodes: dict[str, str] = field(default_factory=dict)
-    # node id -> where this client found it, which may be a way around.
+    # node id -> the address at which this client reached it, which may differ.
     met: dict[str, str] = field(default_factory=dict)
-    # incarnation -> log.
+    # incarnation -> route.
     logs: dict[int, Route] = field(default_factory=dict)
     # Incarnations that this client deleted: a node that still has one lags.
     deleted: set[int] = field(default_factory=set)
@@ -160,7 +160,7 @@ class Routing:
         self.catalog.nodes += [node for node in welcome.nodes if node not in self.catalog.nodes]
 
     def found(self, log: LogFound) -> Route:
-        """The route of ``log``, with what was just learnt."""
+        """The route of ``log``, with its newest nodes and leader."""
         self.nodes.update(log.nodes)
         incarnation = int.from_bytes(log.incarnation, "little")
         route = self.logs.get(incarnation)
@@ -175,6 +175,6 @@ class Routing:
         self.logs.pop(incarnation, None)
 
     def addresses(self, nodes: Sequence[str]) -> list[str]:
-        """Where to try, in the order of ``nodes``; then the endpoints, which may know a way."""
+        """Addresses to try, in the order of ``nodes``; then the endpoints, which may know a way."""
         places = [place.get(node) for node in nodes for place in (self.met, self.nodes)]
         return [*dict.fromkeys(place for place in (*places, *self.endpoints) if place)]

@@ -1,8 +1,8 @@
-"""Sends what a producer gathers: many batches at once, in order, over one connection at a time.
+"""Sends the batches of a producer: many at once, in order, over one connection at a time.
 
-What to send, and what an answer means, is decided in ``window``; which records make a batch, in
-``accumulator``. Here it is carried out, on the client's event loop, by a task that lives for as
-long as there is something to do.
+``window`` decides what to send and how an answer counts; ``accumulator`` decides which records make
+a batch. This module carries it out, on the client's event loop, by a task that lives for as long as
+there is work.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
 __all__ = ["Sender", "open_sender"]
 
 INSTANCE_BYTES = 16
-# Batches on their way at once, and of which the log remembers where they went.
+# Batches on their way at once, and batches whose offsets the log remembers.
 WINDOW = 16
-# A producer that was idle for so long is forgotten.
+# The log forgets a producer that was idle for this long.
 EXPIRY_US = 7 * 24 * 3600 * 1_000_000
 
 
 async def open_sender(
     session: Session, route: Route, name: str, settings: Settings, fence: str | None
 ) -> Sender:
-    """Open the producer ``name``, which ends whoever else has it open."""
+    """Open the producer ``name``, and fence off an earlier instance of it."""
     check_name("producer name", name)
     if fence is not None:
         check_name("fence", fence)
     instance = secrets.token_bytes(INSTANCE_BYTES)
     call = OpenProducer(route.wire, name, instance, WINDOW, EXPIRY_US)
     what = f"open producer {name} of {route.name}"
-    # Whoever opened it names the limits: there is nothing to ask, and to fail, after that.
+    # The node that opened it tells the limits: no other request is needed, which could fail.
     opened, at = await session.change_at(route, what, call, Effect.ONCE)
     limits = BatchLimits(at.node, at.welcome.record_bytes, at.welcome.batch_bytes)
     window = Window(name, opened.epoch, opened.last_sequence, WINDOW)
@@ -60,7 +60,7 @@ async def open_sender(
 
 
 class Sender:
-    """One open producer at work. Everything but :meth:`wake` belongs to the event loop."""
+    """One open producer at work. All but :meth:`wake` belongs to the event loop."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Sender:
         limits: BatchLimits,
         fence: str | None,
     ) -> None:
-        # Any thread adds to it.
+        # Any thread adds records.
         self.records = Accumulator(settings, limits, time.monotonic, self.wake)
         self.window = window
         self._session = session
@@ -79,36 +79,36 @@ class Sender:
         self._fence = fence
         self._loop = asyncio.get_running_loop()
         self._draw = random.Random()
-        # The loop was asked to look and has not yet.
+        # The loop was asked to call :meth:`_woken` and has not yet.
         self._called = False
-        # Runs while something waits or is on its way.
+        # Runs while records wait or are on their way.
         self._task: asyncio.Task[None] | None = None
         self._stirred = asyncio.Event()
-        # Each waits for one answer.
+        # Each task waits for one answer.
         self._answers: set[asyncio.Task[None]] = set()
-        # Where this round goes: batches overtake each other on two connections, not on one.
+        # This round's connection: batches overtake each other on two connections, not on one.
         self._at: Requests | None = None
-        # Whether anything moves for the oldest batch that is on its way.
+        # Whether bytes move for the oldest batch on its way.
         self._quiet = Quiet(session.patience.answer_s, 0.0)
-        # Where the batches of this round end in what was sent, the oldest first.
+        # Where this round's batches end in the sent bytes, the oldest first.
         self._marks: dict[Attempt, int] = {}
-        # Bytes that had come from there when the wait began.
+        # Bytes received there when the wait began.
         self._heard = 0
-        # Nothing is sent before that.
+        # No batch is sent before this time.
         self._resume = 0.0
-        # What went wrong since the last receipt.
+        # Failed attempts since the last receipt.
         self._troubles: Attempts | None = None
         session.senders.add(self)
 
-    # -- for the faces -------------------------------------------------------------------------
+    # -- for the producers ---------------------------------------------------------------------
 
     @property
     def timeout(self) -> float:
-        """Seconds that a batch has once its turn has come, and a record to find room."""
+        """Seconds that a batch has once it is in the window, and a record to find room."""
         return self._session.timeout
 
     def wake(self) -> None:
-        """There is something new. Any thread may call; one call to the loop serves many."""
+        """Let the loop look for records. Any thread may call; one call to the loop serves many."""
         if self._called:
             return
         self._called = True
@@ -118,7 +118,7 @@ class Sender:
             self.client_closed()
 
     async def flush(self) -> None:
-        """Wait until all that was sent before has its outcome. Raises the first error."""
+        """Wait until all records sent before have their outcome. Raises the first error."""
         self.records.hurry()
         for ticket in [*self.window.tickets, *self.records.tickets]:
             await known(ticket)
@@ -126,20 +126,20 @@ class Sender:
             raise anew(self.window.error)
 
     async def close(self) -> None:
-        """Flush, and take nothing more."""
+        """Flush, and take no more records."""
         closed = InvalidArgument(f"producer {self.window.name} is closed")
         try:
             await self.flush()
         finally:
             self.records.end(closed, closed)
-            if not self.window.idle:  # whoever waited was cancelled
+            if not self.window.idle:  # the flush was cancelled
                 self.window.refuse(closed)
             for task in self._answers:
                 task.cancel()
             self._stirred.set()
 
     def client_closed(self) -> None:
-        """Nothing more is sent, whatever other threads still add."""
+        """Send no more, even if other threads still add records."""
         self._stop(InvalidArgument("the client is closed"))
 
     # -- the task ------------------------------------------------------------------------------
@@ -163,12 +163,12 @@ class Sender:
             self.client_closed()
             raise
         except Exception as bug:
-            # Nobody may wait for ever.
+            # No caller may wait for ever.
             self._stop(InvalidArgument(f"producer {self.window.name} is broken: {bug!r}"))
             raise
 
     def _look(self) -> bool:
-        """Take what came, and what time brought. Whether there is more to do."""
+        """Take new batches; check deadlines and silence. Returns whether there is more to do."""
         now = time.monotonic()
         window, records = self.window, self.records
         window.expire(now)
@@ -189,12 +189,12 @@ class Sender:
         return now >= self._quiet.look(now, at.moved(oldest))
 
     def _listen(self) -> None:
-        """Silence counts from now on."""
+        """Count silence from now on."""
         self._quiet.begin(time.monotonic())
         self._heard = 0 if self._at is None else self._at.received
 
     async def _rest(self) -> None:
-        """Until something comes, or the time for something."""
+        """Wait until there is work, or its time has come."""
         times = [self.window.deadline]
         if self.window.room:
             times.append(self.records.due)
@@ -209,12 +209,12 @@ class Sender:
                 await self._stirred.wait()
 
     async def _send(self) -> None:
-        """Send everything that this round has not sent."""
+        """Send all batches that this round has not sent."""
         session, at = self._session, self._at
         now = time.monotonic()
         limit = min((self.window.deadline or 0.0) - now, session.patience.answer_s)
         if self.window.under_way:
-            # On a slow line it is this wait during which the bytes of those before move.
+            # On a slow line the bytes of earlier batches move during this wait.
             limit = min(limit, self._quiet.due - now)
         try:
             async with asyncio.timeout(limit):
@@ -224,7 +224,7 @@ class Sender:
                 await at.room()
         except (TimeoutError, Unreachable) as error:
             if at is not None and self.window.under_way:
-                return  # others fill the connection; whether anybody answers is seen elsewhere
+                return  # other requests fill the connection; ``_look`` finds a silent node
             self.window.begin_again()
             self._failed(at, Unreachable(str(error) or "nothing could be sent in time"))
             return
@@ -233,8 +233,8 @@ class Sender:
             return
         if not self.window.under_way:
             self._listen()
-        # Each takes room that the next one, or another producer, does not have any more. The first
-        # failure ends the round.
+        # Each batch takes room that the next one, or another producer, does not have any more. The
+        # first failure ends the round.
         while self._at is at and not at.clogged and (attempt := self.window.next()) is not None:
             self._begin(at, attempt)
 
@@ -252,7 +252,7 @@ class Sender:
         task = self._loop.create_task(self._await(at, attempt, answer))
         self._answers.add(task)
         task.add_done_callback(self._answers.discard)
-        # It may be cancelled before it begins.
+        # The task may be cancelled before it begins.
         task.add_done_callback(lambda _: answer.cancel())
 
     async def _await(self, at: Requests, attempt: Attempt, answer: asyncio.Future[Receipt]) -> None:
@@ -280,7 +280,7 @@ class Sender:
     # -- trouble -------------------------------------------------------------------------------
 
     def _failed(self, at: Requests | None, error: Exception) -> None:
-        """Learn from a failure where to go next, and when."""
+        """Learn from a failure where to send next, and when."""
         self._at = None
         self._marks.clear()
         redirected = at is not None and self._route.learn(at.node, error)
@@ -291,7 +291,7 @@ class Sender:
         self._resume = time.monotonic() + self._troubles.failed(error, redirected=redirected)
 
     async def _gone(self, error: LogNotFound) -> QuorateError:
-        """Why the log is not there."""
+        """Why the log is missing: it may have been made again."""
         route = self._route
         try:
             found = await find_log(self._session, route.name)
@@ -300,12 +300,12 @@ class Sender:
         return route.recreated(found.incarnation) or error
 
     def _stop(self, error: QuorateError) -> None:
-        """Nothing more is sent."""
+        """End with ``error``: no batch is sent any more."""
         self.window.refuse(error)
         self._check_ended()
 
     def _check_ended(self) -> None:
-        """What waits ends as what was on its way did; what comes has surely not happened."""
+        """End waiting records like those on their way; refuse later ones as surely not sent."""
         error = self.window.error
         if error is None:
             return

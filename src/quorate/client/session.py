@@ -1,7 +1,7 @@
-"""One client's work with its cluster: every operation, with its deadline and its repeats.
+"""One client's operations on its cluster, each with its deadline and its retries.
 
-What is decided, where to go and whether to send again, is in ``routing`` and ``retries``; here it
-is carried out.
+``routing`` decides where to send a request, ``retries`` whether to send it again; this module
+carries it out.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_BYTES", "GROWTH", "PATIENCE", "Session", "checked_timeout", "wire_id"]
 
 PATIENCE = Patience()
-# Bytes of a short answer to a read, and by how many times answers grow and shrink.
+# Bytes of a short answer to a read, and the factor by which answers grow and shrink.
 FIRST_BYTES = 64 << 10
 GROWTH = 8
-# Seconds; a day. What travels is milliseconds in 32 bits.
+# Seconds; a day. The wire has milliseconds in 32 bits.
 TIMEOUT_MAX = 86_400
 
 Result = TypeVar("Result")
 
 
 def checked_timeout(timeout: object) -> float:
-    """No call waits for ever, so there is no timeout that means so either."""
+    """Check a timeout in seconds. An infinite one is refused: no call waits for ever."""
     if not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_MAX:
         raise InvalidArgument(
             f"timeout = {timeout!r} is not a number of seconds above 0 and up to {TIMEOUT_MAX}"
@@ -61,12 +61,12 @@ def checked_timeout(timeout: object) -> float:
 
 
 def wire_id(incarnation: int) -> bytes:
-    """How an incarnation travels."""
+    """The incarnation on the wire."""
     return incarnation.to_bytes(16, "little")
 
 
 class Session:
-    """Connections and knowledge of one client, and the time that each operation is given."""
+    """Connections and routing of one client, and the timeout of its operations."""
 
     def __init__(self, routing: Routing, timeout: float, patience: Patience = PATIENCE) -> None:
         self.routing = routing
@@ -74,17 +74,17 @@ class Session:
         self.patience = patience
         self.pool = Pool(routing, patience)
         self._draw = random.Random()
-        # What readers asked for before they needed it.
+        # Tasks begun before their results are needed.
         self._ahead: set[asyncio.Task[Any]] = set()
         self.submitter = Submitter(self)
-        # The producers that are open: told of the end, so that nobody waits for ever.
+        # Open producers: told of the end, so that no caller waits for ever.
         self.senders: WeakSet[Sender] = WeakSet()
 
     async def close(self) -> None:
         for sender in list(self.senders):
             sender.client_closed()
         await self.submitter.close()
-        # What is under way may ask for more until it is told.
+        # A task may begin another until it is cancelled.
         while ahead := [task for task in self._ahead if not task.done()]:
             for task in ahead:
                 task.cancel()
@@ -92,17 +92,17 @@ class Session:
         await self.pool.close()
 
     def ahead(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        """Begin with ``work``, for whoever will want it; it ends with the session."""
+        """Start ``work`` for a later caller; it ends with the session."""
         task = asyncio.get_running_loop().create_task(work)
         self._ahead.add(task)
         task.add_done_callback(self._ahead.discard)
-        # Perhaps nobody will.
+        # Perhaps no caller comes.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
     @staticmethod
     def clock() -> float:
-        """Seconds, by the clock of the event loop."""
+        """The time in seconds, by the clock of the event loop."""
         return asyncio.get_running_loop().time()
 
     # -- operations ----------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Session:
         call: Call[Result],
         check: Callable[[Result, Requests], None] | None = None,
     ) -> Result:
-        """A question that every node of ``route`` can answer; the leader's answer is the newest.
+        """Ask any node of ``route`` a question; the leader's answer is the newest.
 
         ``check`` raises if an answer will not do, so that another node is asked.
         """
@@ -138,7 +138,7 @@ class Session:
         *,
         batch: bytes = b"",
     ) -> Result:
-        """Something that only the leader of ``route`` does; ``batch`` goes with the call."""
+        """Make a change, which only the leader of ``route`` does; ``batch`` goes with the call."""
         result, _ = await self.change_at(route, what, call, effect, settling, batch=batch)
         return result
 
@@ -152,7 +152,7 @@ class Session:
         *,
         batch: bytes = b"",
     ) -> tuple[Result, Requests]:
-        """The same, and where it was done."""
+        """Make a change, and return the connection that answered, too."""
 
         async def ask(at: Requests) -> tuple[Result, Requests]:
             return await at.call(call, batch), at
@@ -174,7 +174,7 @@ class Session:
         *,
         timeout: float | None = None,  # noqa: ASYNC109  # kept by the attempts
     ) -> Receipt:
-        """Without a stamp it is sent a second time only if the first one was refused."""
+        """Append a batch. Without a stamp it is sent again only after a refusal."""
         effect = Effect.TWICE if stamp is None else Effect.ONCE
         attempts = self.appending(route, effect, timeout)
         clock = asyncio.get_running_loop().time
@@ -191,7 +191,7 @@ class Session:
         return receipt
 
     async def ends(self, route: Route, *, barrier: bool) -> Ends:
-        """Where the log begins and ends; with ``barrier`` nothing acknowledged is left out."""
+        """The log's first offset and end; with ``barrier`` no acknowledged record is left out."""
 
         def check(ends: Ends, at: Requests) -> None:
             if ends.end < route.session_end:
@@ -212,11 +212,11 @@ class Session:
         begun: Begun | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # kept by the attempts
     ) -> Records:
-        """Stored entries from ``offset`` on, up to so many bytes, and at least one unless the log
-        ends there.
+        """Stored entries from ``offset`` on, up to ``bytes_max`` bytes, and at least one unless the
+        log ends there.
 
-        At the end of the log a replica waits for ``wait_s`` before it says so. ``begun`` may be
-        told what will come, for each node that is asked.
+        At the end of the log a replica waits for ``wait_s`` before it answers. ``begun`` may be
+        called with the extent of the answer, for each node asked.
         """
         ask = _fetch(route, offset, bytes_max, int(1000 * wait_s), route.session_end, begun)
         what = f"read of {route.name}"
@@ -233,10 +233,10 @@ class Session:
         bytes_max: int,
         *,
         begun: Begun | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109  # of the client unless it is given
+        timeout: float | None = None,  # noqa: ASYNC109  # the client's unless it is given
     ) -> Records | None:
-        """The same of one replica, which may lag; None unless it has the record at ``offset``,
-        whole, and answers. If it says nothing, half of the time is left for another."""
+        """Fetch from one replica, which may lag; None unless it answers with the record at
+        ``offset``, undamaged. If it is silent, half of the time is left for another."""
         attempts = self._attempts(route, f"read of {route.name}", Effect.NONE)
         timeout = self.timeout if timeout is None else timeout
         attempts.answer_s = min(self.patience.answer_s, timeout / 2)
@@ -286,7 +286,7 @@ class Session:
         clock = asyncio.get_running_loop().time
         deadline = clock() + attempts.timeout
         reads = attempts.effect is Effect.NONE
-        # Who is asked at this moment, and how many bytes had come from there before.
+        # The connection in use, and the bytes received there before.
         at: Requests | None = None
         heard = 0
         try:
@@ -318,10 +318,10 @@ class Session:
         at: Requests,
         ask: Callable[[Requests], Awaitable[Result]],
     ) -> Result:
-        """Ask one node. A request that is still here when the time is up was never sent."""
+        """Ask one node. A request that still waits for room when the time is up was never sent."""
         heard, silent_s = at.received, attempts.answer_s
         if silent_s is None:
-            # It must not be sent elsewhere; what comes after it should be.
+            # This request must not be sent elsewhere; those after it should be.
             noticed = partial(self.suspect, route, at, heard)
             silence = Silence(at, self.patience.answer_s, noticed)
         else:
@@ -338,13 +338,13 @@ class Session:
             raise Lost(problem) if attempts.sent else Unreachable(problem) from None
 
     def suspect(self, route: Route, at: Requests, heard: int) -> None:
-        """Begin elsewhere with what comes next: ``at`` has kept a request without an answer, that
-        was sent when ``heard`` bytes had come from there."""
+        """Begin elsewhere with the next requests: ``at`` has not answered a request that was sent
+        when ``heard`` bytes had come from there."""
         route.failed_to_write(at.node)
         self.pool.was_silent(at, heard)
 
     def _cut_short(self, attempts: Attempts, route: Route, at: Requests, heard: int) -> None:
-        """The time was up while ``at`` was asked: the next one need not find that out again."""
+        """Let the next request avoid ``at``, which had not answered when the time was up."""
         if attempts.sent:
             self.suspect(route, at, heard)
         else:
@@ -355,9 +355,9 @@ class Session:
     async def failed(
         self, attempts: Attempts, route: Route, at: Requests | None, error: Exception
     ) -> float:
-        """Learn from a failure where to go next. How long to wait before."""
+        """Learn from a failure where to ask next. Returns the seconds to wait before."""
         attempts.sent = False
-        # What is told if the time is up before more is known.
+        # The caller's error if the time is up before more is known.
         attempts.last = error
         redirected = False
         if at is not None:
@@ -369,7 +369,7 @@ class Session:
         return attempts.failed(error, redirected=redirected)
 
     async def _gone(self, route: Route, at: Requests, error: LogNotFound) -> QuorateError:
-        """Why the log of ``route`` is not there: ask the node that has just made sure."""
+        """Why the log of ``route`` is missing, by the node that has just looked for it."""
         try:
             async with asyncio.timeout(self.patience.answer_s):
                 found = await at.call(FindLog(route.name))
@@ -391,11 +391,11 @@ def _fetch(
     async def ask(at: Requests) -> Records:
         nonlocal size
         fetch = Fetch(0, route.incarnation, offset, size, wait_ms, session_end)
-        # If it has to be asked again, the answer may have been too long for the time it had.
+        # If there is a retry, the answer may have been too long for its time.
         size = max(size // GROWTH, FIRST_BYTES)
         records = await at.fetch(fetch, begun)
         if not _dense(records, offset):
-            raise Corrupt(f"{at.node}: what it gave from offset {offset} on has a gap")
+            raise Corrupt(f"{at.node}: its records from offset {offset} on have a gap")
         return records
 
     return ask
@@ -407,7 +407,7 @@ def _passes(error: Exception) -> bool:
 
 
 def _dense(records: Records, offset: int) -> bool:
-    """Whether it has the record at ``offset`` and what follows, or ends there."""
+    """Whether the record at ``offset`` and all behind it are there, or ``offset`` is the end."""
     if not records.rows:
         return offset >= records.end_offset
     first, count, _ = records.rows[0]

@@ -1,4 +1,4 @@
-"""A limit on silence: a long request on a slow line is waited for as long as its bytes move."""
+"""Stall detection: a long request on a slow line is waited for as long as its bytes move."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Moved", "Quiet", "Silence", "unacknowledged"]
 
-# So often within the limit it is looked whether anything moved.
+# Progress checks within the limit.
 LOOKS = 4
-# From one look to the next no more than this comes of signs of life: they are no answer.
+# Signs of life bring at most this many bytes between two checks: they are no answer.
 SIGN_BYTES = 256
-# At so many looks in a row it may turn out that what came was for others.
+# Checks at which bytes may count although their answer proved to be another request's.
 OTHERS_MAX = 8
 _KEPT = struct.Struct("i")
 
 
 class Moved(NamedTuple):
-    """What a connection has carried, as far as it concerns one who waits for an answer."""
+    """The progress of one request on its connection."""
 
-    # Bytes that came to the other side, up to the end of what he asked.
+    # Bytes that reached the other side, up to the request's end.
     arrived: int
-    # Whole frames that came here. They are for others: his own ends the wait.
+    # Whole frames received. They answer other requests: the answer to this one ends the wait.
     answers: int
-    # Bytes that came after them, of an answer that is not whole yet: it may be his.
+    # Bytes received after them, of an answer that is not whole yet: it may be this one's.
     coming: int
 
 
 class Quiet:
-    """Since when nothing has moved for one request. Sans-IO: it is told what moved, and when.
+    """Measures the time without progress of one request. Sans-IO: progress and time are given.
 
-    What moves before the first look does not count: the system of a node that is stopped still
-    takes what its buffers hold. Answers to others do not count either, or a node that never answers
-    this one would be waited for as long as it answers others; but on a slow line one may have to
+    Bytes that move before the first check do not count: the system of a stopped node still fills
+    its buffers. Answers to other requests do not count either, or a node that never answers this
+    one would be waited for as long as it answers others; but on a slow line an answer may have to
     wait behind them.
     """
 
@@ -53,20 +53,20 @@ class Quiet:
         self.begin(now)
 
     def begin(self, now: float) -> None:
-        """Something was sent, or an answer came."""
+        """Begin anew: a request was sent, or an answer came."""
         self._since = now
         self._seen: Moved | None = None
-        # Looks at which what had been coming was another's.
+        # Checks at which the incoming answer proved to be another request's.
         self._others = 0
-        # When to look next.
+        # The time of the next check.
         self.due = now + self._silent_s / LOOKS
 
     def look(self, now: float, moved: Moved) -> float:
-        """Until when it is waited for more; ``moved`` is :meth:`Requests.moved` at this moment."""
+        """Check progress. Returns until when to wait; ``moved`` is :meth:`Requests.moved` now."""
         seen = self._seen
         if seen is not None and self._goes_on(seen, moved):
             self._since = now
-        # What the connection itself sends is unacknowledged for a moment, too.
+        # The connection's own bytes are unacknowledged for a moment, too.
         arrived = moved.arrived if seen is None else max(seen.arrived, moved.arrived)
         self._seen = moved._replace(arrived=arrived)
         end = self._since + self._silent_s
@@ -86,7 +86,7 @@ class Quiet:
 
 
 class Silence:
-    """``async with`` it: TimeoutError once nothing moved for a request for so many seconds.
+    """Raises TimeoutError in an ``async with`` once no byte moved for a request for ``silent_s``.
 
     With ``noticed`` the wait goes on: that is called instead, once.
     """
@@ -102,9 +102,9 @@ class Silence:
         self._limit = asyncio.timeout(None)
         self._quiet = Quiet(silent_s, self._loop.time())
         self._watch: asyncio.TimerHandle | None = None
-        # Until it is asked, everything that leaves makes room.
+        # Before the request, all bytes that leave make room.
         self._asked = False
-        # Where the request ends in what was sent; None before the first look after it was asked.
+        # The request's end in the sent bytes; None before the first check after it was sent.
         self._mark: int | None = None
 
     async def __aenter__(self) -> Self:
@@ -123,7 +123,7 @@ class Silence:
         await self._limit.__aexit__(kind, error, trace)
 
     def asked(self) -> None:
-        """The request is queued before anything else happens."""
+        """Note that the request is queued next."""
         self._asked = True
 
     def _look(self) -> None:

@@ -1,7 +1,7 @@
-"""Writing a batch that becomes visible at once: chunks are staged by many, published by one.
+"""Writing a batch that becomes visible at once: many writers stage chunks, one publishes them.
 
-Whoever stages and whoever publishes need not be the same process: what they share is the names. A
-repeat of either is answered as the first time, so both are sent again until there is an answer.
+Stagers and publisher need not be the same process: they share only names. A retry of either call
+gets the first answer, so both are sent again until there is an answer.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ __all__ = [
     "stage",
 ]
 
-# What a chunk has besides its records: a head, offsets, padding.
+# Bytes of a chunk besides its records: a head, offsets, padding.
 CHUNK_ROOM = 1024
-# After an attempt whose answer was lost these are as good as one: the batch was published by
-# somebody, or cannot be published with what was staged for it.
+# After a lost answer these errors are as good as one: the batch was published by this or another
+# writer, or cannot be published with the chunks staged for it.
 _SETTLING = (Duplicate, ReplayMismatch, StageExpired)
 
 
 class Chunk(NamedTuple):
-    """Which chunk of whose batch it is."""
+    """The label of a chunk: its app, batch, attempt and number."""
 
-    # The writer that is known again after a restart; batch ids are its own.
+    # The writer, recognised after a restart; batch ids are its own.
     app: str
     # 16 bytes, drawn at each start of the app.
     run: bytes
@@ -65,7 +65,7 @@ class Chunk(NamedTuple):
 
 
 class Part(NamedTuple):
-    """All that one attempt staged for its partition."""
+    """The chunks that one attempt staged for its partition."""
 
     partition: int
     attempt: bytes
@@ -74,28 +74,28 @@ class Part(NamedTuple):
 
 
 class Publication(NamedTuple):
-    """What an app published last."""
+    """The last publish of an app."""
 
     batch_id: int
     offset: int
-    count: int  # type: ignore[assignment]  # nobody calls tuple's own
-    index: int  # type: ignore[assignment]  # nobody calls tuple's own
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not called
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not called
     digest: bytes
 
 
 async def chunk_bytes_max(session: Session, route: Route) -> int:
-    """How large a chunk may be: limits.batch_bytes, which is the same on all nodes."""
+    """The most bytes of a chunk: limits.batch_bytes, which is the same on all nodes."""
     return (await _welcome(session, route)).batch_bytes
 
 
 async def record_bytes_max(session: Session, route: Route) -> int:
-    """How large a record may be that is alone in its chunk, by the limits of the node asked."""
+    """The most bytes of a record alone in its chunk, by the limits of the node asked."""
     welcome = await _welcome(session, route)
     return min(welcome.record_bytes, welcome.batch_bytes - CHUNK_ROOM)
 
 
 async def _welcome(session: Session, route: Route) -> Welcome:
-    """What the node that was asked told when it was met: its limits are in there."""
+    """The WELCOME of the node asked, with its limits."""
     found: list[Welcome] = []
 
     def look(_: Ends, at: Requests) -> None:
@@ -106,8 +106,8 @@ async def _welcome(session: Session, route: Route) -> Welcome:
 
 
 async def stage(session: Session, route: Route, chunk: Chunk, batch: bytes) -> bool:
-    """Put a batch into the log that nobody sees yet. False if there is no need to: that batch id,
-    or a later one, is published."""
+    """Stage a batch, hidden from readers. False if there is no need to: that batch id, or a later
+    one, is published."""
     call = StageChunk(route.wire, *chunk)
     what = f"stage for batch {chunk.batch_id} of {chunk.app} to {route.name}"
     staged = await session.change(route, what, call, Effect.ONCE, batch=batch)
@@ -125,12 +125,12 @@ async def publish(
     *,
     once: bool = False,
 ) -> Receipt:
-    """Make everything in ``parts`` visible, in this order and with consecutive offsets.
+    """Make the chunks of ``parts`` visible, in this order and with consecutive offsets.
 
-    A batch that is published already gets the receipt of the first time, if it had as many records
-    and the same ``digest`` of 32 bytes; otherwise it raises ReplayMismatch. Raises StageExpired if
-    some of it is not staged any more, and nothing is visible then. ``once`` says that nobody will
-    stage for ``app`` again: the log then remembers it for about an hour, not for months.
+    A batch that is published already gets its first receipt, if it had as many records and the same
+    ``digest`` of 32 bytes; otherwise it raises ReplayMismatch. Raises StageExpired if a chunk is
+    not staged any more, and no record is visible then. ``once`` says that ``app`` will stage no
+    more: the log then remembers it for about an hour, not for months.
     """
     if len(parts) > PARTS_MAX:
         raise TooLarge(
@@ -151,7 +151,7 @@ async def publish(
 async def abort(
     session: Session, route: Route, app: str, batch_id: int, attempt: bytes | None = None
 ) -> int:
-    """Drop what is staged for a batch, by one attempt or by all: how many attempts were dropped.
+    """Drop the chunks staged for a batch, by one attempt or by all: how many attempts were dropped.
 
     Never undoes a publish.
     """
@@ -162,8 +162,8 @@ async def abort(
 
 
 async def last_published(session: Session, route: Route, app: str) -> Publication | None:
-    """What ``app`` published last, with everything that was acknowledged before the call; None if
-    nothing that the log remembers."""
+    """The last publish of ``app``, of all acknowledged before the call; None if the log remembers
+    none."""
     call = LastPublished(route.wire, app)
     found = await session.ask(route, f"last publish of {app} to {route.name}", call)
     if found.batch_id is None:

@@ -1,4 +1,4 @@
-"""The state of a cluster, put together from what each of its nodes knows."""
+"""The status of a cluster, merged from the answers of its nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from quorate.wire.calls import LogStatus, NodeStatus, ReplicaStatus
 
-    # What the nodes that answered say of one log, by node.
+    # The status of one log, by node.
     Views = dict[str, LogStatus]
 
 __all__ = ["merge_status"]
@@ -22,8 +22,8 @@ LEADER = "leader"
 def merge_status(
     answers: Sequence[NodeStatus], addresses: Mapping[str, str], why: Mapping[str, str]
 ) -> ClusterStatus:
-    """``addresses`` are the nodes that are known, whether they answered or not; ``why`` says of the
-    addresses that did not answer what was told instead."""
+    """Merge the answers. ``addresses`` are the known nodes, whether they answered or not; ``why``
+    has the reasons of the addresses that did not answer."""
     up = {answer.id: answer for answer in answers}
     places = dict(addresses)
     for answer in answers:
@@ -52,12 +52,12 @@ def _node(node: str, place: str, answer: NodeStatus | None, why: str | None) -> 
 
 
 def _log(views: Views, places: Mapping[str, str]) -> LogSummary:
-    """One log. The leader of the newest term knows most; without it, whoever is furthest."""
+    """One log's summary. The leader of the newest term knows most; else the furthest replica."""
     node, best = max(views.items(), key=lambda item: _rank(item[1]))
     leads = best.role == LEADER
     peers = {peer.node: peer for peer in best.peers} if leads else {}
     committed = max(view.committed for view in views.values())
-    # Without a leader nobody tells who has a replica: today every node has.
+    # Only a leader tells which nodes have a replica: today every node has one.
     holders = {node, *peers} if leads else {*views, *places}
     replicas = []
     for holder in sorted(holders):
@@ -98,5 +98,5 @@ def _state(view: LogStatus | None, peer: ReplicaStatus | None, *, leads: bool) -
         return "down"
     if view.unsure:
         return "unsure"
-    # Nobody sends it anything: the next leader begins with a question.
+    # No leader sends to it: the next one begins with a comparison.
     return peer.state if peer else "compare"

@@ -1,4 +1,4 @@
-"""An append that was sent and is not waited for: what becomes of it, for whoever looks later."""
+"""A submitted append: it is sent without waiting, and its outcome is taken later."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["Submission"]
 
 
 class Submission:
-    """Of one batch. Await it for its receipt, as often as you like.
+    """The append of one batch. Await it for its receipt, as often as you like.
 
-    It is made for every append, so it is no more than what an append needs: a future of asyncio is
-    made only for somebody who waits, and a receipt for somebody who asks.
+    It is made for every append, so it has only what an append needs: a future of asyncio is made
+    only for a caller that awaits, and a receipt for one that asks.
     """
 
     __slots__ = (
@@ -34,27 +34,27 @@ class Submission:
         self, route: Route, batch: bytes, deadline: float, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.route = route
-        # Until its fate is known: it may have to be sent to another node.
+        # Kept until the outcome is known: it may have to be sent to another node.
         self.batch = batch
-        # By the clock of the event loop.
+        # A time by the clock of the event loop.
         self.deadline = deadline
-        # The fields of the receipt, or why there is none; None while that is not known.
+        # The receipt's fields, or the error; None while the outcome is not known.
         self._outcome: tuple[int, int, int, int, int] | QuorateError | None = None
         self._callbacks: list[Callable[[Submission], object]] = []
         self._loop = loop
-        # Its further attempts, if the first was not the last.
+        # The task of its attempts, unless a connection makes the only one.
         self.task: asyncio.Task[Receipt] | None = None
-        # Whether an attempt that its task knows of may have reached a node.
+        # Whether an attempt known to its task may have reached a node.
         self.tried = False
-        # Nobody wants it any more: what was not sent must not be.
+        # The caller gave up: if it was not sent, it must not be.
         self.given_up = False
 
     def done(self) -> bool:
-        """Whether its fate is known."""
+        """Whether the outcome is known."""
         return self._outcome is not None
 
     def result(self) -> Receipt:
-        """The receipt; raises why there is none."""
+        """The receipt; raises the error if there is none."""
         outcome = self._outcome
         if outcome is None:
             raise InvalidArgument("the append has no answer yet: await it")
@@ -63,7 +63,7 @@ class Submission:
         return Receipt(*outcome)
 
     def add_done_callback(self, call: Callable[[Submission], object]) -> None:
-        """``call`` gets this object once its fate is known; it runs on the event loop."""
+        """Call ``call`` with this object, on the event loop, once the outcome is known."""
         if self._outcome is None:
             self._callbacks.append(call)
         else:
@@ -77,12 +77,12 @@ class Submission:
         return self.result()
 
     def give_up(self) -> None:
-        """Make no further attempt. What was sent may still be carried out."""
+        """Make no further attempt. One that was sent may still be carried out."""
         self.given_up = True
         if self.task is not None:
             self.task.cancel()
 
-    # -- for whoever brings the answer ---------------------------------------------------------
+    # -- for the connection and the submitter --------------------------------------------------
 
     def appended(self, offset: int, count: int, index: int, term: int, synced: int) -> None:
         self._outcome = (offset, count, index, term, synced)
@@ -99,7 +99,7 @@ class Submission:
         for call in callbacks:
             try:
                 call(self)
-            except Exception as error:  # noqa: BLE001  # it is its owner's, as with a future
+            except Exception as error:  # noqa: BLE001  # the caller's error, as with a future
                 context = {"message": "a callback of an append failed", "exception": error}
                 self._loop.call_exception_handler(context)
 

@@ -1,8 +1,8 @@
-"""Appends that are not waited for: the short way to the leader, and what happens without one.
+"""Submitted appends: the short way to a known leader, and the search for an unknown one.
 
-A submission leaves at once if it is known who leads and there is a connection that takes more.
-Otherwise the first of them finds the way, like any append; the others wait for it, and leave in
-their order once it has arrived. One that was refused goes on by itself.
+A submission leaves at once if the leader is known and its connection takes more. Otherwise the
+first one looks for the leader, like any append; the others wait for it, and leave in their order
+once it has arrived. One that was refused goes on by itself.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Submitter"]
 
-# Of one log, while nobody is known who takes them: submissions, and bytes of their batches.
+# Maximum submissions to one log, and bytes of their batches, while no leader is known.
 HELD_MAX = 65_536
 HELD_BYTES_MAX = 256 << 20
 
 
 class _Held:
-    """Submissions to one log that wait for the one that finds the way."""
+    """Submissions to one log that wait for the one that looks for the leader."""
 
     def __init__(self) -> None:
         self._waiting: deque[Submission] = deque()
@@ -48,7 +48,7 @@ class _Held:
         self._bytes += len(submission.batch)
 
     def refusal(self, submission: Submission) -> Busy | None:
-        """Why there is no room for it."""
+        """The error if there is no room for it."""
         name = submission.route.name
         if len(self._waiting) >= HELD_MAX:
             return Busy(f"{HELD_MAX} appends to {name} wait for its leader; await some")
@@ -58,31 +58,31 @@ class _Held:
         return None
 
     def take(self) -> Submission:
-        """The one that waits longest."""
+        """Take the submission that waits longest."""
         submission = self._waiting.popleft()
         self._bytes -= len(submission.batch)
         return submission
 
 
 class Submitter:
-    """All submissions of one session."""
+    """Sends the submissions of one session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        # By incarnation: those that wait for the one that finds the way.
+        # By incarnation: submissions that wait for a leader.
         self._held: dict[int, _Held] = {}
-        # Further attempts, and the finding of leaders.
+        # Tasks of attempts, and of searches for leaders.
         self._tasks: set[asyncio.Task[Receipt]] = set()
         self._ways: set[asyncio.Task[None]] = set()
-        # Connections with submissions on their way, and who looks after them there.
+        # The watch of each connection with submissions on their way.
         self._watches: dict[Requests, Overdue] = {}
         self._closed = False
-        # The one loop that the session is used on, once it was used.
+        # The one loop of the session, once it was used.
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def submit(self, route: Route, batch: bytes) -> Submission:
-        """Append a batch; it is sent a second time only if the first one was refused."""
-        # To ask for the loop is a system call: more than all else that is done here.
+        """Append a batch; it is sent again only after a refusal."""
+        # To ask for the loop is a system call: it costs more than the rest.
         loop = self._loop
         if loop is None:
             loop = self._loop = asyncio.get_running_loop()
@@ -132,7 +132,7 @@ class Submitter:
         return at if at is not None and at.node == leader else None
 
     def _failed(self, submission: Submission, at: Requests, error: Exception) -> None:
-        """The first attempt brought no receipt."""
+        """Go on after an attempt without a receipt."""
         submission.tried = True
         if submission.given_up and isinstance(error, QuorateError):
             submission.failed(error)
@@ -150,7 +150,7 @@ class Submitter:
         return task
 
     def _settle(self, submission: Submission, task: asyncio.Task[Receipt]) -> None:
-        """Let ``submission`` know what became of its task."""
+        """Give ``submission`` the outcome of its task."""
         self._tasks.discard(task)
         error = _given_up(submission) if task.cancelled() else task.exception()
         if error is None:
@@ -160,12 +160,12 @@ class Submitter:
         else:
             name = submission.route.name
             submission.failed(OutcomeUnknown(f"append to {name}: the client failed: {error!r}"))
-            raise error  # a bug: whoever runs the loop is told
+            raise error  # a bug: the loop reports it
 
     async def _find_way(self, newest: asyncio.Task[Receipt], route: Route, held: _Held) -> None:
-        """Let one after the other try, until one has found the leader."""
+        """Let one submission after the other try, until one has reached the leader."""
         patience = self._session.patience
-        # A node that says nothing to one is noticed by then: the next one begins with another.
+        # A silent node is noticed by then: the next attempt begins with another.
         turn_s = patience.dial_s + patience.answer_s
         await asyncio.wait([newest], timeout=turn_s)
         while held and self._leader_at(route) is None:
@@ -180,7 +180,7 @@ class Submitter:
                 await asyncio.wait([newest], timeout=turn_s)
 
     def _follow(self, route: Route, way: asyncio.Task[None]) -> None:
-        """Nobody looks for the way any more: those who waited go on by themselves."""
+        """Send the submissions that waited: the search has ended."""
         self._ways.discard(way)
         now = asyncio.get_running_loop().time()
         held = self._held.pop(route.incarnation)
@@ -201,7 +201,7 @@ class Submitter:
         return await self._session.append(submission.route, submission.batch, timeout=left)
 
     async def _go_on(self, submission: Submission, at: Requests, error: Exception) -> Receipt:
-        """Further attempts; ``error`` is what came of the first."""
+        """Make further attempts; ``error`` is the result of the first."""
         session = self._session
         clock = asyncio.get_running_loop().time
         attempts = session.appending(submission.route, Effect.TWICE)
@@ -216,8 +216,8 @@ class Submitter:
         return await self._append(submission)
 
     async def close(self) -> None:
-        """What was not sent is refused, what is on its way ends as unknown."""
-        # Whoever is told may submit again, to any log.
+        """Refuse submissions that were not sent; those on their way end as unknown."""
+        # A callback may submit again, to any log.
         self._closed = True
         for watch in self._watches.values():
             watch.stop()
@@ -235,18 +235,18 @@ def _closed() -> InvalidArgument:
 
 
 def _too_late(route: Route, before: asyncio.Task[Receipt] | None = None) -> Timeout:
-    """Of one that was not sent; ``before`` looked for the way in its place."""
+    """The error of a submission that was not sent; ``before`` sought the leader in its place."""
     problem = "its leader was not reached in time; nothing was sent"
     error = None
     if before is not None and before.done() and not before.cancelled():
         error = before.exception()
     if isinstance(error, QuorateError):
-        problem += f"; the one before it got {error.code}: {error}"
+        problem += f"; the append before it got {error.code}: {error}"
     return Timeout(f"append to {route.name}: {problem}")
 
 
 def _given_up(submission: Submission) -> QuorateError:
-    """What became of one that makes no further attempt."""
+    """The error of a submission that makes no further attempt."""
     name = submission.route.name
     if submission.tried:
         return OutcomeUnknown(f"append to {name}: it was given up on its way")

@@ -1,6 +1,6 @@
-"""What a producer gives back for a record: a look at the outcome of the batch that it is in.
+"""Deliveries: the outcome of a record that was sent, which is that of its batch.
 
-One ticket is made for each batch, one look for each record. A receipt is made when somebody asks.
+One ticket is made for each batch, one delivery for each record, a receipt when a caller asks.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ class Ticket:
     )
 
     def __init__(self) -> None:
-        # The bytes that every attempt sends, from when it takes no more records until its outcome
-        # is known.
+        # The bytes that every attempt sends, from when the batch is complete until its outcome is
+        # known.
         self.data = b""
         self.count = 0
-        # Of its first record; 0 until it has its place among the others, which it then keeps.
+        # The sequence of its first record; 0 until the batch is in the window, then fixed.
         self.sequence = 0
-        # By the clock of whoever drives the window.
+        # A time by the clock given to the window.
         self.deadline = 0.0
-        # Attempts that are on their way.
+        # Attempts on their way.
         self.attempts = 0
-        # Why an attempt that ended may have been carried out; None: none was.
+        # Why an attempt that ended may have been carried out; None if none may have.
         self.doubt: Exception | None = None
-        # Set once. DUPLICATE says that it is in the log, and nobody remembers where.
+        # Set once. DUPLICATE says that the batch is in the log, at an offset no longer known.
         self.outcome: Receipt | QuorateError | None = None
-        # Nobody in another process, forked from this one, will learn of it.
+        # A process forked from this one does not learn the outcome.
         self.process = os.getpid()
         self._waiting: list[Callable[[], None]] = []
-        # One for all threads that wait, however often they ask.
+        # One event for all threads, however often they ask.
         self._known: threading.Event | None = None
 
     def resolve(self, outcome: Receipt | QuorateError) -> None:
@@ -68,7 +68,7 @@ class Ticket:
             call()
 
     def when_known(self, call: Callable[[], None]) -> None:
-        """``call`` is called when there is an outcome, by whoever brings it, or now by the caller.
+        """Call ``call`` when there is an outcome: in the thread that brings it, or now in this one.
 
         Another thread may bring it at this moment: then both call.
         """
@@ -77,16 +77,16 @@ class Ticket:
             call()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait in a thread. Whether there is an outcome."""
+        """Wait in a thread. Returns whether there is an outcome."""
         known = self._known
         if known is None:
-            # Another thread may make one at this moment: then each waits for its own.
+            # Another thread may make an event at this moment: then each waits for its own.
             known = self._known = threading.Event()
             self.when_known(known.set)
         return known.wait(timeout)
 
     def receipt(self, place: int) -> Receipt:
-        """Of the record at ``place``, or of them all. Raises if it was not delivered."""
+        """The receipt of the record at ``place``, or of all. Raises if it was not delivered."""
         outcome = self.outcome
         if outcome is None:
             raise InvalidArgument("the outcome is not known yet")
@@ -99,14 +99,14 @@ class Ticket:
 
 
 def anew(error: QuorateError) -> QuorateError:
-    """The same error for one more who asks: each has a traceback of its own."""
+    """A copy of the error for one more caller: each has a traceback of its own."""
     copy = type(error)(*error.args)
     copy.code = error.code
     return copy
 
 
 class Delivery:
-    """What becomes of a record, or of a batch that was sent as a whole."""
+    """The outcome of a record, or of a batch that was sent as a whole."""
 
     __slots__ = ("_place", "_ticket")
 
@@ -115,7 +115,7 @@ class Delivery:
         self._place = place
 
     def done(self) -> bool:
-        """Whether :meth:`result` comes at once."""
+        """Whether :meth:`result` returns at once."""
         return self._ticket.outcome is not None
 
     def result(self, timeout: float | None = None) -> Receipt:
@@ -127,14 +127,14 @@ class Delivery:
         ticket = self._ticket
         if ticket.outcome is None:
             if os.getpid() != ticket.process:
-                raise InvalidArgument("it was sent before the fork: only the parent is told")
+                raise InvalidArgument("the batch was sent before the fork: only the parent is told")
             if not ticket.wait(timeout):
-                raise TimeoutError(f"no outcome in {timeout:g} s; it is still on its way")
+                raise TimeoutError(f"no outcome in {timeout:g} s; the batch is still on its way")
         return ticket.receipt(self._place)
 
 
 class AsyncDelivery:
-    """What becomes of a record, or of a batch that was sent as a whole: await it."""
+    """The outcome of a record, or of a batch that was sent as a whole: await it."""
 
     __slots__ = ("_place", "_ticket")
 
@@ -143,7 +143,7 @@ class AsyncDelivery:
         self._place = place
 
     def done(self) -> bool:
-        """Whether awaiting it takes no time."""
+        """Whether an await ends at once."""
         return self._ticket.outcome is not None
 
     def __await__(self) -> Generator[Any, None, Receipt]:
@@ -152,7 +152,7 @@ class AsyncDelivery:
 
 
 async def known(ticket: Ticket) -> None:
-    """Wait, on the loop of whoever brings the outcome."""
+    """Wait for the outcome, on the loop that brings it."""
     if ticket.outcome is None:
         brought = asyncio.Event()
         ticket.when_known(brought.set)

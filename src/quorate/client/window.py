@@ -1,12 +1,12 @@
-"""What a producer has sent and not heard of: numbered batches, until each has its outcome.
+"""The window of a producer: numbered batches on their way, until each has its outcome.
 
 Sans-IO: it is given batches, answers and the time, and says what to send next. A batch keeps its
-sequence, its records and its bytes in every attempt, which is how a leader knows it again. Sending
-goes in rounds: after anything but a receipt the next round begins at the lowest batch without an
-outcome, because a leader takes nothing that is not next.
+sequence, its records and its bytes in every attempt, by which a leader recognises it. Sending goes
+in rounds: after any result but a receipt the next round begins at the lowest batch without an
+outcome, because a leader takes only the next sequence.
 
-The rule for outcomes: what may be in the log is never reported as failed. An attempt that was
-refused logged nothing; one that was lost, or that nobody has answered yet, may have.
+The rule for outcomes: a batch that may be in the log is never reported as failed. An attempt that
+was refused logged nothing; one that was lost, or has no answer yet, may have.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Attempt", "Window"]
 
 
 class Attempt(NamedTuple):
-    """One sending of one batch."""
+    """One attempt to send one batch."""
 
     ticket: Ticket
     round: int
@@ -38,26 +38,26 @@ class Window:
     def __init__(self, name: str, epoch: int, last_sequence: int, size: int) -> None:
         self.name = name
         self.epoch = epoch
-        # Of the newest record that is known to be in the log together with all before it.
+        # The sequence of the newest record known to be in the log with all before it.
         self.last_sequence = last_sequence
-        # The first error that a batch ended with. Nothing is taken after it: what follows could
-        # have no sequence.
+        # The first error that a batch ended with. No batch is taken after it: it could have no
+        # sequence.
         self.error: QuorateError | None = None
-        # Batches on their way at once: the log remembers where so many of the newest went.
+        # Batches on their way at once: the log remembers the offsets of as many.
         self._size = size
         self._next_sequence = last_sequence + 1
-        # In the order of their sequences; the first has no outcome, others may have receipts.
+        # Batches in the order of sequences; the first has no outcome, others may have receipts.
         self._unacked: deque[Ticket] = deque()
-        # The newest "not now" since something was delivered: why there may be no receipt.
+        # The newest retriable error since a delivery: why there may be no receipt.
         self._refusal: QuorateError | None = None
-        # Rises when sending begins again.
+        # The number of the round; rises when sending begins again.
         self._round = 0
         # How many of ``_unacked`` this round has passed.
         self._passed = 0
 
     @property
     def room(self) -> bool:
-        """Whether it takes another batch."""
+        """Whether there is room for another batch."""
         return self.error is None and len(self._unacked) < self._size
 
     @property
@@ -67,26 +67,26 @@ class Window:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to send."""
+        """Whether there is a batch to send."""
         return self._passed < len(self._unacked)
 
     @property
     def under_way(self) -> bool:
-        """Whether this round has sent something whose outcome is not known."""
+        """Whether this round has sent a batch whose outcome is not known."""
         return self._passed > 0
 
     @property
     def deadline(self) -> float | None:
-        """When :meth:`expire` has something to do; None if nothing is on its way."""
+        """When :meth:`expire` has work; None if no batch is on its way."""
         return self._unacked[0].deadline if self._unacked else None
 
     @property
     def tickets(self) -> list[Ticket]:
-        """Those that are on their way."""
+        """The batches on their way."""
         return [ticket for ticket in self._unacked if ticket.outcome is None]
 
     def add(self, ticket: Ticket, deadline: float) -> None:
-        """A batch for which there is room. Deadlines never fall."""
+        """Add a batch for which there is room. Deadlines never fall."""
         ticket.sequence = self._next_sequence
         ticket.deadline = deadline
         self._next_sequence += ticket.count
@@ -103,10 +103,9 @@ class Window:
         return None
 
     def answered(self, attempt: Attempt, result: Receipt | Exception) -> bool:
-        """Take what came of an attempt. Whether sending begins again, at the lowest batch.
+        """Take the result of an attempt. Returns whether sending begins again, at the lowest batch.
 
-        An answer of an earlier round tells of its own batch and of nothing else: sending has begun
-        again since.
+        An answer of an earlier round tells of its own batch only: sending has begun again since.
         """
         ticket = attempt.ticket
         ticket.attempts -= 1
@@ -128,26 +127,26 @@ class Window:
         return True
 
     def begin_again(self) -> None:
-        """The next round: everything without an outcome is sent again, in order."""
+        """Begin a round: all batches without an outcome are sent again, in order."""
         self._round += 1
         self._passed = 0
 
     def expire(self, now: float) -> None:
-        """End everything once the lowest batch had its time."""
+        """End all batches once the lowest one is past its deadline."""
         if self._unacked and self._unacked[0].deadline <= now:
             last = self._refusal
             after = f"; the last answer was {last.code}: {last}" if last is not None else ""
             self.abandon(f"there was no receipt in time{after}")
 
     def refuse(self, error: QuorateError) -> None:
-        """No node will take any of it."""
+        """End all batches with ``error``: no node will take them."""
         if self._unacked:
             self._end(0, error)
         elif self.error is None:
             self.error = error
 
     def abandon(self, why: str) -> None:
-        """Nobody will learn what becomes of what is on its way."""
+        """End all batches as OUTCOME_UNKNOWN: their outcome will not be learnt."""
         if self._unacked:
             self._end(0, OutcomeUnknown(self._explain(why)))
 
@@ -163,11 +162,11 @@ class Window:
             self._passed = max(0, self._passed - 1)
 
     def _refused(self, ticket: Ticket, error: QuorateError) -> None:
-        """For good, so no leader will take what comes after it; what came before it goes on."""
+        """End this batch and those after it, which no leader will take; those before it go on."""
         self._end(self._unacked.index(ticket), error)
 
     def _end(self, place: int, error: QuorateError) -> None:
-        """Everything from ``place`` on gets an outcome now, and nothing more is taken.
+        """End all batches from ``place`` on, and take no more.
 
         If the first of them is surely not in the log, none of them is: a log has no gap.
         """
@@ -179,7 +178,7 @@ class Window:
         for ticket in ended:
             outcome = error
             if not (sure or _surely_not_logged(ticket) or isinstance(error, OutcomeUnknown)):
-                why = f"it was sent, and a repeat was answered {error.code}: {error}"
+                why = f"the batch was sent, and a repeat was answered {error.code}: {error}"
                 outcome = OutcomeUnknown(self._explain(why))
             if self.error is None:
                 self.error = outcome
