@@ -422,6 +422,7 @@ def deaf(monkeypatch: pytest.MonkeyPatch) -> Callable[[type], None]:
     ("require", "kind", "words"),
     [
         (recovery.serve_without_room, Read, "on full disks no leader answers a read"),
+        (recovery.serve_without_room, Propose, "a majority has room for an append"),
         (recovery._require_reads, Read, "got no answer"),
         (recovery._require_appends, Propose, "was not acked in a healthy cluster"),
     ],

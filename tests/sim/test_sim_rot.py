@@ -174,6 +174,7 @@ PLAYS = {
     "torn_cut": "page torn around a write",
     "full_disks": "leader changed on full disks",
     "big_entry": "batch logged that peers have no room for",
+    "late_shortage": "ready leader behind a batch without room",
 }
 
 

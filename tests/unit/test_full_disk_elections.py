@@ -11,6 +11,7 @@ from cluster_rig import (
     elect,
     happened,
     led,
+    progress,
     read_answer,
     receipt,
     refused,
@@ -438,19 +439,28 @@ def behind_a_big_entry(cluster: HandCluster) -> None:
     elect(cluster, "n1", lose=lambda one: isinstance(one.message, Append))
 
 
-def test_a_leader_knows_which_of_its_voters_are_full_before_their_first_answers() -> None:
+def test_a_leader_knows_the_room_of_its_voters_before_their_first_answers() -> None:
     rig = leading()
     rig.tick(2 * ELECTION_TICKS)
     rig.campaign()
     rig.persist()
-    rig.hear("n2", VoteReply(rig.standing.term, granted=True, full=True))
-    assert {peer.node: peer.full for peer in rig.leader.progress.values()} == {
-        "n2": True,
-        "n3": None,
+    rig.hear("n2", VoteReply(rig.standing.term, granted=True, room=5000, full=True))
+    assert {peer.node: (peer.room, peer.full) for peer in rig.leader.progress.values()} == {
+        "n2": (5000, True),
+        "n3": (ROOM_UNBOUNDED, None),
     }
     rig.tick(ELECTION_TICKS)  # n3 was not heard yet
     rig.hear("n2", HeartbeatReply(rig.standing.term, 0))
     assert rig.leader.has_room()
+
+
+def test_a_vote_tells_how_much_room_there_is() -> None:
+    cluster = led(3)
+    cluster.crash("n1")
+    cluster.turn("n2", [Room(RESERVE + 5000, SHORTAGE)])
+    elect(cluster, "n3", lose=lambda one: isinstance(one.message, HeartbeatReply))
+    told = progress(cluster, "n2")
+    assert (told.room, told.full) == (RESERVE + 5000, False)
 
 
 def test_a_campaign_forgets_who_was_full_in_the_one_before() -> None:
@@ -463,6 +473,6 @@ def test_a_campaign_forgets_who_was_full_in_the_one_before() -> None:
         asked = pick(rig.tick(), PreVote)
     rig.hear("n2", PreVoteReply(rig.standing.term, asked[0].request, granted=True))
     rig.persist()
-    rig.hear("n2", VoteReply(rig.standing.term, granted=True, full=False))
+    rig.hear("n3", VoteReply(rig.standing.term, granted=True, full=False))
     assert rig.role() is Role.LEADER
     assert rig.standing.log.last_index == last + 1

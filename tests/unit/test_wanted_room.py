@@ -6,15 +6,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster_rig import append_many, elect, led, progress, read_answer, receipt, refused, standing
-from core_rig import ELECTION_TICKS
+from cluster_rig import (
+    append_many,
+    assert_same,
+    elect,
+    led,
+    progress,
+    read_answer,
+    receipt,
+    refused,
+    standing,
+)
+from core_rig import ELECTION_TICKS, leading
 from quorate.config import Config, Limits
-from quorate.errors import DiskFull
-from quorate.raft.messages import Append, Heartbeat
+from quorate.errors import Busy, DiskFull, OutcomeUnknown
+from quorate.raft.messages import Append, Heartbeat, HeartbeatReply
 from quorate.raft.output import Refusal
 from quorate.replica.exchange import Receipt, Room
+from quorate.types import Role
 
 if TYPE_CHECKING:
+    from core_rig import CoreRig
     from quorate.raft.messages import Envelope
     from quorate.testing.hand import HandCluster
 
@@ -113,6 +125,81 @@ def test_a_leader_behind_an_entry_that_goes_by_itself_leaves_leading_to_others_t
     read = cluster.read(leader)
     cluster.run(5)
     read_answer(cluster, read)
+
+
+def test_a_leader_that_is_ready_leaves_such_an_entry_too_and_what_fits_is_taken() -> None:
+    cluster = led(3)
+    receipt_before = cluster.propose("n1", b"small")
+    cluster.settle()
+    receipt(cluster, receipt_before)
+    for name in ("n2", "n3"):
+        room(cluster, name, 8 * RESERVE)
+    stuck = cluster.propose("n1", bytes(9 * RESERVE))  # the leader has not heard yet
+    cluster.run(50)
+    assert cluster.leader() == "n1"
+    refused(cluster, cluster.propose("n1", b"small"), DiskFull)
+    cluster.run(6 * ELECTION_TICKS)
+    leader = cluster.leader()
+    assert leader in ("n2", "n3")
+    refused(cluster, stuck, OutcomeUnknown)
+    for size in (5, 2 * RESERVE, 5):
+        token = cluster.propose(leader, bytes(size))
+        cluster.run(5)
+        receipt(cluster, token)
+    assert_same(cluster)
+    assert (cluster.leader(), standing(cluster, "n1").term) == (leader, 2)
+
+
+def full_peers(rig: CoreRig) -> None:
+    """Three peers of four say that they have no room, the fourth that it has."""
+    for peer in rig.peers:
+        full = peer in ("n2", "n3", "n4")
+        rig.hear(peer, HeartbeatReply(rig.standing.term, 0, room=RESERVE, full=full))
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["commits", "stuck"])
+def test_a_leader_stays_while_something_is_committed_now_and_then(committed: bool) -> None:
+    """Peers that lag may be without room while others take all that is logged."""
+    rig = leading(5)
+    rig.propose()
+    for tick in range(5 * ELECTION_TICKS):
+        if committed and tick % ELECTION_TICKS == 0:
+            last = rig.standing.log.last_index
+            rig.propose()  # so that there always is one that is not committed
+            rig.persist()
+            for peer in ("n4", "n5"):
+                rig.confirm(peer, last)
+            assert rig.standing.committed == last
+        full_peers(rig)
+        rig.tick()
+        assert not rig.standing.all_committed
+    assert (rig.role() is Role.LEADER) is committed
+
+
+# -- a new leader ------------------------------------------------------------------------------
+
+
+def test_a_new_leader_logs_no_batch_for_which_a_majority_has_not_told_its_room() -> None:
+    cluster = led(3)
+    for name in ("n2", "n3"):
+        room(cluster, name, 8 * RESERVE)
+    cluster.run(20)
+    refused(cluster, cluster.propose("n1", bytes(9 * RESERVE)), DiskFull)
+    cluster.crash("n1")
+    cluster.restart("n1")
+    elect(cluster, "n1", lose=lambda one: type(one.message) is HeartbeatReply)
+    assert (told(cluster, "n2"), told(cluster, "n3")) == (True, False)
+    refused(cluster, cluster.propose("n1", bytes(9 * RESERVE)), Busy)
+    small = cluster.propose("n1", b"small")
+    cluster.settle()
+    receipt(cluster, small)
+    cluster.run(20)
+    assert told(cluster, "n3")
+    refused(cluster, cluster.propose("n1", bytes(9 * RESERVE)), DiskFull)
+
+
+def told(cluster: HandCluster, peer: str) -> bool:
+    return progress(cluster, peer).full is not None
 
 
 # -- a leader ----------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(PreVote, terms, requests, positions),
     st.builds(PreVoteReply, terms, requests, st.booleans()),
     st.builds(Vote, terms, positions),
-    st.builds(VoteReply, terms, st.booleans(), st.booleans()),
+    st.builds(VoteReply, terms, st.booleans(), st.integers(0, 2**64 - 1), st.booleans()),
     st.builds(Compare, terms, u64, positions),
     st.builds(
         Append, terms, u64, positions, st.integers(0, 4).map(lambda count: ENTRIES[:count]), indexes
@@ -145,12 +145,12 @@ def changed(frame: Frame, place: int, value: bytes) -> Frame:
     [
         (0, b"\0\0\0\0", f"PEER: 0 messages, not 1 to {MESSAGES_MAX}"),
         (0, b"\xff\xff\xff\xff", f"PEER: 4294967295 messages, not 1 to {MESSAGES_MAX}"),
-        (0, b"\2", "PEER: the control part ends after 54 bytes"),
+        (0, b"\2", "PEER: the control part ends after 62 bytes"),
         (36, b"\0", "PEER: message kind 0 is not known to this release"),
         (36, b"\x0d", "PEER: message kind 13 is not known to this release"),
         (36, b"\xff", "PEER: message kind 255 is not known to this release"),
         (38, b"\1", "PEER: reserved bytes are 000100, not 0"),
-        (40, b"\x0b", "PEER: message kind 4 takes 10 bytes, not 11"),
+        (40, b"\x0b", "PEER: message kind 4 takes 18 bytes, not 11"),
         (52, b"\2", "PEER: a flag is 2"),
     ],
 )

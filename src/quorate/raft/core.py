@@ -174,7 +174,7 @@ class Core:
         elif handover.others_have_room() and election.patience.ends():
             standing.report(Happening.DISK_FULL, index=standing.persisted)
             self._hand_over("this node's disk has no room for what clients append, others have")
-        elif handover.others_can_begin(ready=leader.ready) and election.patience.ends():
+        elif handover.others_can_begin() and election.patience.ends():
             self._hand_over("a majority has no room for what this node logged, and needs none")
         elif (lost := handover.others_can_feed()) and election.damage_patience.ends():
             # Longer than any node that gave up before waits for its campaign.
@@ -317,6 +317,6 @@ class Core:
         if leads and self.leader is None:
             self._reads.role_changed()
             # The last pages of full disks are for what cannot be done without them.
-            full = self._election.full_voters
-            scarce = standing.full or standing.cramped or full
-            self.leader = Leader(standing, full, noop=not (scarce and standing.all_committed))
+            told = self._election.told_room
+            scarce = standing.full or standing.cramped or any(full for _, full in told.values())
+            self.leader = Leader(standing, told, noop=not (scarce and standing.all_committed))

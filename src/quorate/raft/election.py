@@ -25,8 +25,8 @@ class Election:
 
     __slots__ = (
         "_barred_until", "_deadline", "_granted", "_heard_at", "_hint_at", "_hint_refused",
-        "_hint_term", "_hurry_until", "_request", "_standing", "damage_patience", "full_voters",
-        "patience",
+        "_hint_term", "_hurry_until", "_request", "_standing", "damage_patience", "patience",
+        "told_room",
     )  # fmt: skip
 
     def __init__(self, standing: Standing, *, first_to_campaign: bool) -> None:
@@ -35,9 +35,10 @@ class Election:
         self._deadline = 0
         # The clock at which the leader was last heard; stickiness counts from here.
         self._heard_at = 0
-        # Who granted the round at hand; and those who gave their vote and whose disks are full.
+        # Who granted the round at hand; and of those who gave their vote what they told with it:
+        # the room on their disks, and whether that is too little.
         self._granted: set[NodeId] = set()
-        self.full_voters: set[NodeId] = set()
+        self.told_room: dict[NodeId, tuple[int, bool]] = {}
         # The newest pre-vote round of this boot.
         self._request = 0
         # The leader's link closed: the clock at which that is settled, and whether a reconnect
@@ -163,7 +164,7 @@ class Election:
         standing = self._standing
         standing.campaign()
         self._granted = set()
-        self.full_voters = set()
+        self.told_room = {}
         self.postpone()
         for peer in standing.peers:
             standing.send(peer, Vote(standing.term, standing.log.last))
@@ -231,13 +232,12 @@ class Election:
             self.postpone()
         else:
             standing.report(Happening.REFUSES_VOTE, source)
-        standing.send(source, VoteReply(standing.term, granted, standing.full))
+        standing.send(source, VoteReply(standing.term, granted, standing.room, standing.full))
 
     def on_vote_reply(self, source: NodeId, reply: VoteReply) -> None:
         standing = self._standing
         if reply.term < standing.term or standing.role is not Role.CANDIDATE:
             standing.refuse(Refusal.NOT_ASKED)
         elif reply.granted:
-            if reply.full:
-                self.full_voters.add(source)
+            self.told_room[source] = (reply.room, reply.full)
             self._count(source)

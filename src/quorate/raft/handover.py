@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Handover"]
 
-# A leader waits for its first commit for so many election timeouts before it leaves it to others.
+# A leader waits for a commit for so many election timeouts before it leaves it to others.
 BEGIN_ELECTIONS = 3
 # A peer that answered one of so many heartbeats is there.
 ALIVE_HEARTBEATS = 3
@@ -25,12 +25,16 @@ ALIVE_HEARTBEATS = 3
 class Handover:
     """Of one leadership."""
 
-    __slots__ = ("_began_at", "_moved_at", "_progress", "_roomy_at", "_standing")
+    __slots__ = (
+        "_committed", "_committed_at", "_moved_at", "_progress", "_roomy_at", "_standing",
+    )  # fmt: skip
 
     def __init__(self, standing: Standing, progress: dict[NodeId, Progress]) -> None:
         self._standing = standing
         self._progress = progress
-        self._began_at = standing.clock
+        # What was committed when that last rose or was all of the log, and the clock then.
+        self._committed = standing.committed
+        self._committed_at = standing.clock
         # When the own disk last had room.
         self._roomy_at = standing.clock
         # When the own disk last moved or had nothing to do.
@@ -64,16 +68,19 @@ class Handover:
         roomy = sum(peer.full is False and peer.room >= needs for peer in heard)
         return roomy >= standing.quorum
 
-    def others_can_begin(self, *, ready: bool) -> bool:
+    def others_can_begin(self) -> bool:
         """A majority of others has no room for an entry of this log that is not committed. So this
-        leadership never commits anything, and one of theirs would: its noop takes the place. Or
-        they have no room for that either, and need none: all that they have is committed.
+        leadership commits nothing any more, and one of theirs would: another entry takes the place,
+        a noop or one that fits. Or they have no room for that either, and need none: all that they
+        have is committed.
 
         If that entry is committed after all, some of them have it, and this is no majority.
         """
         standing = self._standing
         timeout = standing.election_ticks
-        if ready or standing.clock - self._began_at < BEGIN_ELECTIONS * timeout:
+        if standing.committed > self._committed or standing.all_committed:
+            self._committed, self._committed_at = standing.committed, standing.clock
+        if standing.clock - self._committed_at < BEGIN_ELECTIONS * timeout:
             return False
         since = standing.clock - timeout
         stuck = [peer for peer in self._progress.values() if peer.full and peer.heard_at >= since]

@@ -27,7 +27,7 @@ from quorate.raft.quorum import reached_by_majority
 from quorate.types import EntryKind, Index, NodeId, Term
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Set
+    from collections.abc import Callable, Mapping
 
     from quorate.raft.roles import Standing
 
@@ -45,10 +45,10 @@ class Leader:
     )  # fmt: skip
 
     def __init__(
-        self, standing: Standing, full: Set[NodeId] = frozenset(), *, noop: bool = True
+        self, standing: Standing, told_room: Mapping[NodeId, tuple[int, bool]], *, noop: bool = True
     ) -> None:
-        """The peers in ``full`` said that they are. Without ``noop`` only if all of the log is
-        known to be committed."""
+        """``told_room`` is what voters told of their disks. Without ``noop`` only if all of the log
+        is known to be committed."""
         self._standing = standing
         self.term: Term = standing.term
         # The newest read round. Rounds are counted within the term, so an answer of another
@@ -56,8 +56,8 @@ class Leader:
         self.round = 0
         following = Index(standing.log.last_index + 1)
         self.progress = {peer: Progress(peer, following, standing.clock) for peer in standing.peers}
-        for peer in full:
-            self.progress[peer].full = True
+        for voter, (room, full) in told_room.items():
+            self.progress[voter].tells_room(room, full=full)
         self.handover = Handover(standing, self.progress)
         self.uncommitted_bytes = standing.log.bytes_after(standing.committed)
         self._beat_at = standing.clock
@@ -259,9 +259,12 @@ class Leader:
         return self._majority_takes(lambda peer: size <= peer.room)
 
     def has_room_now(self, size: int) -> bool:
-        """The same, beside all that is on its way."""
+        """The same, beside all that is on its way, and only by peers that have told. An entry that
+        no majority can take would be in the way of all that come after it."""
         size += self.uncommitted_bytes
-        return self._majority_takes(lambda peer: size + peer.since_told <= peer.room)
+        return self._majority_takes(
+            lambda peer: peer.full is not None and size + peer.since_told <= peer.room
+        )
 
     def _majority_takes(self, takes: Callable[[Progress], bool]) -> bool:
         standing = self._standing

@@ -103,10 +103,12 @@ class Vote:
 
 @dataclass(slots=True)
 class VoteReply:
-    """``full`` says that the sender's disk has no room for what clients append."""
+    """``room`` and ``full`` are what a heartbeat reply tells: a new leader is to know it before it
+    logs anything."""
 
     term: Term
     granted: bool
+    room: int = ROOM_UNBOUNDED
     full: bool = False
 
 

@@ -98,7 +98,7 @@ class Gate:
         if not takes or not leader.has_room(needs):
             return self._no_room(size, needs, leader, own=not takes or self._core.standing.full)
         if not leader.has_room_now(needs):
-            return Busy(f"what is on its way to the disks of peers leaves no room for {size} bytes")
+            return self._no_room_yet(size, leader)
         if proposals.waiting >= limits.pending_appends:
             return Busy(f"{limits.pending_appends} appends wait already (limits.pending_appends)")
         if proposals.waiting_bytes + size > limits.pending_bytes:
@@ -108,6 +108,13 @@ class Gate:
                 f"{leader.uncommitted_bytes} bytes are not committed yet (limits.uncommitted_bytes)"
             )
         return None
+
+    def _no_room_yet(self, size: int, leader: Leader) -> Busy:
+        peers = leader.progress.values()
+        untold = [peer.node for peer in peers if peer.full is None and leader.hears(peer)]
+        if untold:
+            return Busy(f"no answer yet from {', '.join(untold)} about room for {size} bytes")
+        return Busy(f"what is on its way to the disks of peers leaves no room for {size} bytes")
 
     def _no_room(self, size: int, needs: int, leader: Leader, *, own: bool) -> DiskFull:
         """``own`` means that this node has none for it; of peers it is known what they said."""

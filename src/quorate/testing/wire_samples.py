@@ -74,7 +74,7 @@ MESSAGES: tuple[raft.Message, ...] = (
     raft.PreVote(Term(3), _REQUEST, _LAST),
     raft.PreVoteReply(Term(3), _REQUEST, True),
     raft.Vote(Term(4), _LAST),
-    raft.VoteReply(Term(4), False, True),
+    raft.VoteReply(Term(4), False, 4096, True),
     raft.Compare(Term(4), 9, _LAST),
     raft.Append(Term(4), 9, ORIGIN, ENTRIES, Index(1)),
     raft.Ack(Term(4), 9, Index(2)),

@@ -88,9 +88,9 @@ _CODECS: dict[
     ),
     VoteReply: (
         MessageKind.VOTE_REPLY,
-        struct.Struct("<QBB"),
-        lambda m: (m.term, m.granted, m.full),
-        lambda term, granted, full: VoteReply(term, _flag(granted), _flag(full)),
+        struct.Struct("<QBQB"),
+        lambda m: (m.term, m.granted, m.room, m.full),
+        lambda term, granted, room, full: VoteReply(term, _flag(granted), room, _flag(full)),
     ),
     Compare: (
         MessageKind.COMPARE,

@@ -95,8 +95,8 @@ ADVERSITY = (
         "stuck-leader-gives-up-again-and-again",
         "a stuck leader whose place none of the others takes waits before it gives up again",
         "raft/core.py",
-        "elif handover.others_can_begin(ready=leader.ready) and election.patience.ends():",
-        "elif handover.others_can_begin(ready=leader.ready):",
+        "elif handover.others_can_begin() and election.patience.ends():",
+        "elif handover.others_can_begin():",
     ),
     Mutant(
         "place-taken-and-not-noticed",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from quorate.raft.progress import PADDING_BYTES
+from quorate.storage.layout import PAGE
 from quorate.testing.sim.plans import LOOK_FOR_ROOM_US
 from quorate.testing.sim.violation import Violation
 from quorate.types import Index
@@ -27,6 +29,8 @@ MOVES_WITHIN_US = 2_000_000
 ANSWER_WITHIN_US = 5_000_000
 FRESH_APPENDS = 3
 FRESH_BYTES = 10
+# What a leader may still log of its own before the append: a noop, and a page of proof.
+ROOMY_BYTES = 2 * PAGE
 OVER_BUDGET_US = 5_000_000
 STALLED = "event peer-stalled"
 
@@ -57,7 +61,8 @@ def recover_cluster(world: World) -> None:
 
 
 def serve_without_room(world: World) -> None:
-    """Disks stay full, and all other trouble is over: somebody leads and answers reads."""
+    """Disks stay full, and all other trouble is over: somebody leads and answers reads. Appends
+    are taken, too, if they fit on a majority of disks."""
     world.heal()
     _require_leader(world)
     # A leader that cannot serve has to notice that, and somebody else to be elected.
@@ -65,8 +70,30 @@ def serve_without_room(world: World) -> None:
     while not _is_read(world):
         if world.now > patience:
             raise Violation("C11", "on full disks no leader answers a read")
+    if sum(_takes_appends(engine) for engine in _engines(world)) >= world.quorum:
+        while not _is_appended(world):
+            if world.now > patience:
+                raise Violation("C11", "a majority has room for an append, and no leader takes it")
+        world.sometimes["took appends on disks that stay full"] += 1
     _require_answers(world)
     world.sometimes["served reads on full disks"] += 1
+
+
+def _takes_appends(engine: Engine) -> bool:
+    """Whether there is room for an append, and for all that goes along with it."""
+    return engine.allowance.takes(FRESH_BYTES + PADDING_BYTES + ROOMY_BYTES, 1)
+
+
+def _is_appended(world: World) -> bool:
+    """Whether the leader, if there is one now, takes an append."""
+    node = world.leader()
+    world.run_until(lambda: False, world.now + 1000 * world.config.timing.heartbeat_ms)
+    if node is None:
+        return False
+    acked = world.clients.acked
+    token = world.clients.append(node, size=FRESH_BYTES)
+    world.run_until(lambda: not world.clients.open(token), world.now + ANSWER_WITHIN_US)
+    return world.clients.acked > acked
 
 
 def _is_read(world: World) -> bool:

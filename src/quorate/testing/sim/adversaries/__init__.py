@@ -24,7 +24,12 @@ from quorate.testing.sim.adversaries.elections import (
     torn_open,
     unheard_leader,
 )
-from quorate.testing.sim.adversaries.full import big_entry, full_disks, lone_big_entry
+from quorate.testing.sim.adversaries.full import (
+    big_entry,
+    full_disks,
+    late_shortage,
+    lone_big_entry,
+)
 from quorate.testing.sim.adversaries.reads import (
     answer_of_an_earlier_boot,
     late_vouch,
@@ -99,6 +104,7 @@ ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
         full_disks,
         big_entry,
         lone_big_entry,
+        late_shortage,
     )
 }
 
@@ -185,6 +191,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "reserve_bytes": 11 * 1024,
         # What was sent together is taken in one turn.
         "gather_us": 500,
+        "segment_bytes": 256 * 1024,
+        "client_gap_us": 10**9,
+    },
+    "late_shortage": {
+        **QUIET,
+        "stays_full": True,
+        "limits": {"batch_bytes": 36 * 1024},
+        "uneven": False,
+        "reserve_bytes": 11 * 1024,
         "segment_bytes": 256 * 1024,
         "client_gap_us": 10**9,
     },

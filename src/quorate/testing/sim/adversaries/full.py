@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from quorate.testing.sim.node import Node
     from quorate.testing.sim.script import Script, Stage
 
-__all__ = ["big_entry", "full_disks", "lone_big_entry"]
+__all__ = ["big_entry", "full_disks", "late_shortage", "lone_big_entry"]
 
 FOREVER_US = 10**12
 # Of the pages that are kept on a full disk, the share that leaders may use up: one each.
@@ -64,18 +64,7 @@ def big_entry(stage: Stage, size: int = BIG_BYTES) -> Script:
     if leader is None:
         return
     others = stage.others(leader)
-    yield stage.within(8, lambda: all(_has_spare(node) for node in stage.all))
-    for node in others:
-        _fill(node)
-    needed = size + world.options.reserve_bytes
-    yield from _append_until_left(stage, leader, needed + 2 * PAGE)
-    yield stage.election_us // 2
-    # From now on the leader does not hear how little room is left.
-    stage.lose(lambda envelope: type(envelope.message) is HeartbeatReply)
-    yield from _append_until_left(stage, leader, size)
-    last = leader.store.durable.last
-    stage.append(leader, size=size)
-    yield stage.until_longer(leader, last)
+    yield from _log_what_others_lack(stage, leader, size)
     world.sometimes["batch logged that peers have no room for"] += leader.leads
     leader.kill()
     leader.start()
@@ -91,6 +80,37 @@ def lone_big_entry(stage: Stage) -> Script:
     """The same with messages so small that the batch goes by itself. What follows it reaches the
     others, too, and they have more room than the reserve: only the batch makes them full."""
     yield from big_entry(stage, LONE_BYTES)
+
+
+def late_shortage(stage: Stage) -> Script:
+    """The leader does not restart: it is ready, and goes on leading behind that batch. The others
+    have room for less, so what clients append is taken again in the end."""
+    yield stage.until_led()
+    leader = stage.world.leader()
+    if leader is None:
+        return
+    yield from _log_what_others_lack(stage, leader, LONE_BYTES)
+    stage.world.sometimes["ready leader behind a batch without room"] += leader.leads
+    stage.mend()
+    yield FOREVER_US
+
+
+def _log_what_others_lack(stage: Stage, leader: Node, size: int) -> Script:
+    """Let ``leader`` log a batch of ``size`` bytes; the others have room for a little less, and it
+    has not heard of that."""
+    world = stage.world
+    yield stage.within(8, lambda: all(_has_spare(node) for node in stage.all))
+    for node in stage.others(leader):
+        _fill(node)
+    needed = size + world.options.reserve_bytes
+    yield from _append_until_left(stage, leader, needed + 2 * PAGE)
+    yield stage.election_us // 2
+    # From now on the leader does not hear how little room is left.
+    stage.lose(lambda envelope: type(envelope.message) is HeartbeatReply)
+    yield from _append_until_left(stage, leader, size)
+    last = leader.store.durable.last
+    stage.append(leader, size=size)
+    yield stage.until_longer(leader, last)
 
 
 def _append_until_left(stage: Stage, leader: Node, room: int) -> Script:
