@@ -18,6 +18,7 @@ from cluster_rig import (
     standing,
 )
 from core_rig import ELECTION_TICKS, leading
+from proposal_rig import opening, operate
 from quorate.config import Config, Limits
 from quorate.errors import Busy, DiskFull, OutcomeUnknown
 from quorate.raft.messages import Append, Heartbeat, HeartbeatReply
@@ -299,3 +300,37 @@ def test_a_full_leader_leaves_to_those_who_are_not_whatever_it_was_asked_for() -
     room(cluster, "n1", RESERVE)
     cluster.run(6 * ELECTION_TICKS)
     assert cluster.leader() in ("n2", "n3")
+
+
+# -- what expired ------------------------------------------------------------------------------
+
+# What it takes to forget 256 producers, and less than it takes to forget 600.
+PART_BYTES = 3500
+
+
+def with_producers(count: int) -> HandCluster:
+    """n1 leads; that many producers were opened and will be idle for longer than they may."""
+    cluster = led(3)
+    for number in range(count):
+        operate(cluster, opening(f"p{number}"))
+    cluster.run(2)
+    assert len(cluster.engine("n1").state.producers) == count
+    return cluster
+
+
+def test_what_expired_is_forgotten_a_part_at_a_time_if_there_is_room_for_no_more() -> None:
+    cluster = with_producers(600)
+    for name in cluster.voters:
+        room(cluster, name, RESERVE + PART_BYTES)
+    cluster.run(40 * ELECTION_TICKS)
+    assert {len(cluster.engine(name).state.producers) for name in cluster.voters} == {0}
+
+
+def test_nothing_is_forgotten_by_an_entry_that_no_majority_can_take() -> None:
+    cluster = with_producers(600)
+    for name in ("n2", "n3"):
+        room(cluster, name, RESERVE + PART_BYTES // 2)
+    cluster.run(40 * ELECTION_TICKS)
+    last = standing(cluster, "n1").log.last_index
+    assert (last, standing(cluster, "n1").committed) == (601, 601)
+    assert (cluster.leader(), standing(cluster, "n1").term) == ("n1", 1)

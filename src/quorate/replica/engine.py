@@ -345,10 +345,10 @@ class Engine:
         if standing.clock >= self._expired_at:
             self._expired_at = standing.clock + standing.ticks(EXPIRY_LOOK_MS)
             # On a full disk it can wait: the reserve is for what cannot.
-            leader = self.core.leader
+            leader, allowance, size = self.core.leader, self.allowance, self._proposals.expiry_room
             entries = self._proposals.arrived[0] + EXPIRY_ENTRIES
-            room = self.allowance.takes(self._proposals.expiry_room, entries)
-            if leader is not None and leader.has_room() and room:
+            needs = allowance.needs(size, entries)
+            if leader is not None and allowance.takes(size, entries) and leader.has_room_now(needs):
                 self._proposals.expire()
 
     # -- applying ------------------------------------------------------------------------------

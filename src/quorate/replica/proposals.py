@@ -22,7 +22,7 @@ from quorate.replica.allowance import DROP_BYTES, NAMES_BYTES
 from quorate.replica.drafts import Draft, draft, draft_expiries, draft_room
 from quorate.replica.exchange import Aborted, Answer, Propose, Receipt, Stage
 from quorate.state.judge import Staged, is_final, judge_append
-from quorate.state.operations import DROPPED_AT_ONCE
+from quorate.state.operations import DROPPED_AT_ONCE, EPOCHS_MAX, FORGOTTEN_MAX
 from quorate.state.runs import Run
 from quorate.types import EntryKind, Index, Term
 
@@ -126,12 +126,14 @@ class Proposals:
 
     @property
     def expiry_room(self) -> int:
-        """What it may take of the disk to forget all that there is to forget."""
+        """What it may take of the disk to forget as much as goes with one look: however much there
+        is, it must not wait for more room than a segment has."""
         if self._ahead is None:
             return 0
-        known = len(self._ahead.producers) + self._ahead.staging.crowd
-        forgotten = NAMES_BYTES + DROP_BYTES * (known + self._ahead.staging.chunks)
-        return self._arrived_bytes + forgotten
+        staging = self._ahead.staging
+        producers = min(len(self._ahead.producers), EPOCHS_MAX)
+        staged = min(staging.chunks, FORGOTTEN_MAX) + min(staging.crowd, FORGOTTEN_MAX)
+        return self._arrived_bytes + NAMES_BYTES + DROP_BYTES * (producers + staged)
 
     def take_work(self) -> int:
         """What was looked at or changed in the state that is ahead since this was asked last."""

@@ -249,6 +249,20 @@ ROOM = (
         "return self._majority_takes(lambda _: True)",
     ),
     Mutant(
+        "expiry-waits-for-room-for-all",
+        "what expired is forgotten if there is room for as much as goes at once",
+        "replica/proposals.py",
+        "producers = min(len(self._ahead.producers), EPOCHS_MAX)",
+        "producers = len(self._ahead.producers)",
+    ),
+    Mutant(
+        "expiry-without-room-of-peers",
+        "nothing is forgotten by an entry that no majority can take",
+        "replica/engine.py",
+        "and leader.has_room_now(needs):",
+        "and leader.has_room():",
+    ),
+    Mutant(
         "bytes-under-way-ignored",
         "what is on its way to peers takes their room",
         "raft/leader.py",
