@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from cluster_rig import append_many, led, standing
+from cluster_rig import append_many, assert_same, elect, led, standing
 from core_rig import (
     HEARTBEAT_TICKS,
     RESEND_TICKS,
@@ -22,17 +23,19 @@ from core_rig import (
     pick,
     pre_vote,
 )
-from quorate.config import Timing
+from quorate.config import Limits, Timing
 from quorate.errors import Busy
 from quorate.raft.log import Log
-from quorate.raft.messages import Append, Compare, HeartbeatReply
+from quorate.raft.messages import Append, Compare, HeartbeatReply, Mismatch
 from quorate.raft.output import Happening, Refusal
 from quorate.raft.progress import ProgressState
 from quorate.replica.engine import Engine
+from quorate.replica.exchange import Deliver
 from quorate.types import EntryKind, Term
 
 if TYPE_CHECKING:
     from quorate.replica.exchange import Effects
+    from quorate.types import Index, Position
 
 SECOND_TICKS = Timing().ticks(1000)
 FRAME = 65  # a header and the one byte that the rig proposes
@@ -82,6 +85,49 @@ def test_of_what_is_only_on_disk_a_turn_reads_one_message_for_each_peer(
     # A window was filled before anything else happened.
     assert [effects.more for effects in feeding[:5]] == [True, True, True, True, False]
     assert taken.index(feeding[4]) - taken.index(feeding[0]) == 4
+
+
+@pytest.mark.parametrize("held", [0, 20], ids=["on disk", "partly in memory"])
+def test_what_a_peer_says_of_an_old_entry_costs_one_read(
+    monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    """That of the question which follows. Each may load the index of another segment."""
+    cluster = led(3, config(log_memory_bytes=0))
+    cluster.isolate("n1")
+    append_many(cluster, "n1", 40)
+    elect(cluster, "n2")
+    cluster.table.clear()
+    append_many(cluster, "n2", 40 - held)
+    cluster.run(3)
+    cluster.config = replace(cluster.config, limits=Limits())
+    monkeypatch.setattr(cluster.engine("n2"), "config", cluster.config)
+    append_many(cluster, "n2", held)
+    cluster.run(3)
+    log = standing(cluster, "n2").log
+    assert log.last_index == log.first_in_memory + held - 1
+    read, turn, reads, worst = Log._archived_position, Engine.turn, [], []
+
+    def noted_read(self: Log, index: Index) -> Position:
+        reads.append(index)
+        return read(self, index)
+
+    def noted_turn(self: Engine, inputs: Any, *times: int) -> Effects:
+        inputs = list(inputs)
+        reads.clear()
+        effects = turn(self, inputs, *times)
+        if any(type(one) is Deliver and type(one.envelope.message) is Mismatch for one in inputs):
+            worst.append(len(reads))
+        return effects
+
+    monkeypatch.setattr(Log, "_archived_position", noted_read)
+    monkeypatch.setattr(Engine, "turn", noted_turn)
+    cluster.crash("n1")
+    cluster.restart("n1")
+    cluster.heal()
+    cluster.run(RESEND_TICKS + 5)
+    assert_same(cluster)
+    assert worst
+    assert max(worst) == 1
 
 
 @pytest.mark.parametrize("call", ["position", "slice"])

@@ -15,6 +15,7 @@ from core_rig import ELECTION_TICKS, config
 from quorate.errors import Busy, Damaged, DiskFailed
 from quorate.raft.messages import Append, Compare, Heartbeat, Mismatch
 from quorate.raft.output import Refusal
+from quorate.raft.progress import ProgressState
 from quorate.replica import shell
 from quorate.replica.exchange import Room
 from quorate.replica.writer import Writer
@@ -106,18 +107,24 @@ def test_a_leaders_message_about_an_entry_that_cannot_be_read_now_is_put_aside(
     assert len(cluster.table) == 1
 
 
-def test_a_mismatch_that_a_leader_cannot_look_up_now_is_put_aside(files: Files) -> None:
+def test_a_mismatch_needs_no_file_and_the_question_that_follows_waits_for_one(files: Files) -> None:
     cluster = sealed()
     leader = cluster.engine("n1").core.leader
     assert leader is not None
+    leader.peer_restarted(NodeId("n2"))
     peer = leader.progress[NodeId("n2")]
-    before = peer.state, peer.number, peer.next
     reply = Mismatch(Term(1), peer.number, Index(OLD + 5), OLD, Term(1))
     files.refused = True
     cluster.deliver(envelope(cluster, "n2", "n1", reply))
     assert cluster.nodes[NodeId("n1")].halted is None
-    assert standing(cluster, "n1").refused[Refusal.NOT_READABLE] == 1
-    assert (peer.state, peer.number, peer.next) == before
+    assert files.refusals > 0
+    assert (peer.state, peer.next, peer.sent_at) == (ProgressState.COMPARE, OLD, None)
+    assert cluster.take(lambda one: type(one.message) is Compare) == []
+    files.refused = False
+    cluster.tick("n1")
+    (asked,) = cluster.take(lambda one: type(one.message) is Compare)
+    assert isinstance(asked.message, Compare)
+    assert (asked.target, asked.message.prev.index) == ("n2", OLD - 1)
 
 
 def test_a_cluster_that_can_open_no_file_elects_appends_and_feeds_later(files: Files) -> None:

@@ -165,20 +165,25 @@ class Leader:
             standing.report(Happening.PEER_STREAMS, source, ack.match)
 
     def on_mismatch(self, source: NodeId, reply: Mismatch) -> None:
-        """One round trip per conflicting term, not per entry."""
+        """One round trip per conflicting term, not per entry: of the terms that the peer has if
+        they are older than what is in memory here."""
         standing = self._standing
+        log = standing.log
         peer = self.progress[source]
         if reply.number != peer.number:
             standing.refuse(Refusal.NOT_ASKED)
             return
-        if not 0 < reply.hint_index <= reply.prev + 1 <= standing.log.last_index + 1:
+        if not 0 < reply.hint_index <= reply.prev + 1 <= log.last_index + 1:
             standing.refuse(Refusal.IMPOSSIBLE_INDEX)
             return
         following = reply.hint_index
-        if 0 < reply.hint_term < standing.log.term_at(reply.prev):
+        in_memory = reply.prev >= log.first_in_memory
+        if in_memory and 0 < reply.hint_term < log.term_at(reply.prev):
             # Above its own last entry of the peer's term or an earlier one, nothing can agree.
-            own = standing.log.last_index_up_to_term(reply.hint_term)
-            if standing.log.term_at(own) == reply.hint_term:
+            own = log.last_index_up_to_term(reply.hint_term)
+            if own is None:
+                following = min(following, Index(log.first_in_memory - 1))
+            elif log.term_at(own) == reply.hint_term:
                 following = Index(own + 1)
             else:
                 following = min(following, Index(own + 1))

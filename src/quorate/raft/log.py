@@ -178,17 +178,16 @@ class Log:
         """Where the run of entries that share the term of ``index`` begins in the window."""
         return self._term_starts[bisect_right(self._term_starts, index) - 1]
 
-    def last_index_up_to_term(self, term: Term) -> Index:
-        """The last entry whose term is at most ``term``; 0 if there is none."""
+    def last_index_up_to_term(self, term: Term) -> Index | None:
+        """The last entry whose term is at most ``term``; 0 if there is none.
+
+        None if it is further below the window than the entry before that: to look for it would
+        take several reads of the archive, and a turn has time for one.
+        """
         run = bisect_right(self._terms, term)
-        if run == len(self._terms):
-            if self._terms or self._before.term <= term:
-                return self.last_index
-        elif run or self._before.term <= term:
-            return Index(self._term_starts[run] - 1)
-        # Terms never decrease: the place is found by halving.
-        archived = range(self._shift)
-        return Index(bisect_right(archived, term, key=lambda i: self.term_at(Index(i))) - 1)
+        if not run and self._before.term > term:
+            return None
+        return self.last_index if run == len(self._terms) else Index(self._term_starts[run] - 1)
 
     def append(self, entries: Iterable[Entry]) -> None:
         for entry in entries:

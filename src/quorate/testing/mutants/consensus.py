@@ -58,6 +58,13 @@ CONSENSUS = (
         "            if False:\n                standing.out.more = True\n",
     ),
     Mutant(
+        "mismatch-looked-up-on-disk",
+        "what a peer says of an entry that is only on disk is taken as it is",
+        "raft/leader.py",
+        "in_memory = reply.prev >= log.first_in_memory",
+        "in_memory = True",
+    ),
+    Mutant(
         "window-read-tick-by-tick",
         "what is left of a window is read in the next turn, which comes at once",
         "raft/leader.py",
