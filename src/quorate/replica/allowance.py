@@ -137,6 +137,11 @@ class Allowance:
 
     def _kept_from(self, entry: Entry, term: Term) -> int:
         """What of a full disk is not for ``entry``: the reserve, if the leader of ``term`` logged
-        it for a client. What it found in its log it cannot begin without."""
+        it for a client. What it found in its log it cannot begin without.
+
+        While a spare is being allocated it is not known yet whether the disk is full. An entry may
+        take of the reserve then: this needs a segment that is used up to it before that, and costs
+        pages that leaders can do without. To keep them would hold up every roll.
+        """
         spared = not self.shortage or entry.kind is EntryKind.NOOP or entry.term < term
         return 0 if spared else self._reserve
