@@ -9,11 +9,23 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
-from server_rig import CLUSTER, CONFIG, ROOM, Cluster, WireClient, create, find, in_loop, next_start
+from server_rig import (
+    CLUSTER,
+    CONFIG,
+    ROOM,
+    Cluster,
+    WireClient,
+    create,
+    find,
+    in_loop,
+    next_start,
+    until,
+)
 
 from quorate.config import Config, Limits, Storage
 from quorate.entry import HEADER_BYTES, RUN_BYTES, RUNS_MAX, make_entry, pack_batches
 from quorate.errors import Busy, Timeout
+from quorate.net.connection import DEFAULT
 from quorate.net.dialling import dial
 from quorate.net.limits import NetworkLimits
 from quorate.net.links import MESSAGES_PER_FRAME
@@ -43,9 +55,9 @@ async def as_peer(cluster: Cluster) -> AsyncIterator[WireClient]:
 
 
 @asynccontextmanager
-async def lonely(tmp_path: Path) -> AsyncIterator[Cluster]:
+async def lonely(tmp_path: Path, network: NetworkLimits = DEFAULT) -> AsyncIterator[Cluster]:
     """One node of a cluster of two that has met the other."""
-    async with Cluster.started(tmp_path, 2) as cluster:
+    async with Cluster.started(tmp_path, 2, network=network) as cluster:
         await cluster.stop("n2")
         yield cluster
 
@@ -108,6 +120,21 @@ async def test_a_frame_of_a_peer_that_is_refused_is_told_once_in_a_while(
         f"a frame of a peer is refused, its link ends peer=n2 error=TOO_LARGE: frame PEER: bulk "
         f"part of {PEER.bulk + 1} bytes, limit {PEER.bulk}"
     )
+
+
+@in_loop
+async def test_a_link_of_a_peer_that_ends_for_silence_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with (
+        lonely(tmp_path, NetworkLimits(peer_keepalive_ms=50)) as cluster,
+        as_peer(cluster) as peer,
+    ):
+        peer.connection.pause_reading()  # so that no PING is answered
+        await until(lambda: "link of a peer closed peer=n2" in caplog.text)
+        assert "no sign of life for 150 ms" in caplog.text
+        peer.connection.resume_reading()
 
 
 def test_whatever_legal_settings_let_a_leader_send_is_taken() -> None:

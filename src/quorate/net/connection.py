@@ -1,7 +1,8 @@
 """One socket that carries whole frames.
 
 A connection knows nothing of what its frames mean: it hands them to its handler, answers PING by
-itself and ends when the other side is silent, never finishes a frame or does not read.
+itself and ends when the other side is silent, never finishes a frame or does not read. While much
+comes in it sends PONG unasked: the PING of the other side may wait behind all of that.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ DEFAULT = NetworkLimits()
 READ_BYTES = 256 << 10
 # So many times nothing was heard, and the other side is gone.
 SILENCE_MAX = 3
+# Whoever sent so much since the last look may have sent more, which is on its way. Far more than
+# signs of life take, so that two idle sides do not answer each other's PONGs for ever.
+MUCH_BYTES = 4096
 # PINGs and PONGs of one read: nobody who only wants to know who is there sends more.
 SIGNS_MAX = 64
 
@@ -63,7 +67,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_begun", "_closing", "_ended", "_error", "_framer", "_handler", "_heard", "_late", "_loop",
-        "_lost", "_made", "_network", "_read", "_silence", "_stranger", "_timer", "_told",
+        "_lost", "_made", "_network", "_peer", "_read", "_silence", "_stranger", "_timer", "_told",
         "_transport", "_unsent", "_whole", "address", "received",
     )  # fmt: skip
 
@@ -101,8 +105,10 @@ class Connection(asyncio.BufferedProtocol):
         self._lost = False
         # Why it ended, if not in good order. The first reason stays.
         self._error: Exception | None = None
-        # Since the timer last fired: whether bytes came, and whether a frame was complete.
-        self._heard = False
+        # Whether the other side is a node.
+        self._peer = False
+        # Bytes received when the timer last fired, and whether a frame was complete since.
+        self._heard = 0
         self._whole = False
         # How many times in a row it fired without a sign of life, and within the same frame.
         self._silence = 0
@@ -146,9 +152,11 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes that are queued here because the system did not take them yet."""
         return self._transport.get_write_buffer_size()
 
-    def keep_alive(self, keepalive_ms: int) -> None:
-        """Look for signs of life so often from now on."""
-        self._network = replace(self._network, keepalive_ms=keepalive_ms)
+    def treat_as_peer(self) -> None:
+        """The other side is a node: look for signs of life more often from now on, and let a frame
+        take as long as its bytes keep coming. A node that was cut off would only send it again."""
+        self._peer = True
+        self._network = replace(self._network, keepalive_ms=self._network.peer_keepalive_ms)
         self._timer.cancel()
         if not self._lost:
             self._arm()
@@ -228,7 +236,6 @@ class Connection(asyncio.BufferedProtocol):
         return self._read if gap is None else gap
 
     def buffer_updated(self, size: int) -> None:
-        self._heard = True
         self.received += size
         if self._framer.gap is None:
             self._guard(self._deliver, self._read[:size].tobytes())
@@ -311,11 +318,13 @@ class Connection(asyncio.BufferedProtocol):
         stood still for long has not looked at what arrived meanwhile."""
         self._arm()
         unsent, paused = self.buffered, not self._transport.is_reading()
-        alive = self._heard or unsent < self._unsent or (paused and not unsent)
-        stuck = bool(self._framer.waiting) and not self._whole and not paused
+        heard, begun = self.received - self._heard, bool(self._framer.waiting)
+        alive = heard or unsent < self._unsent or (paused and not unsent)
+        stuck = begun and not self._whole and not paused and not self._peer
         self._silence = 0 if alive else self._silence + 1
         self._late = self._late + 1 if stuck else 0
-        self._heard = self._whole = False
+        self._heard = self.received
+        self._whole = False
         self._unsent = unsent
         period = self._network.keepalive_ms
         if self._silence >= SILENCE_MAX:
@@ -323,8 +332,14 @@ class Connection(asyncio.BufferedProtocol):
         elif self._late * period > self._network.frame_ms + period:
             limit = self._network.frame_ms
             self.abort(Timeout(f"{self.address}: a frame was not complete after {limit} ms"))
-        elif self._silence == 1 and not self._stranger:
+        elif self._stranger:
+            pass  # it is owed no answer
+        elif self._silence == 1:
             self.send(_PING_FRAME)
+        elif heard >= MUCH_BYTES or (heard and begun):
+            # What its system took is not here yet, and its PING comes after that: it cannot tell a
+            # slow line from a dead one by itself.
+            self.send(_PONG_FRAME)
 
 
 def report_halt(halt: ReplicaHalted, where: str) -> None:

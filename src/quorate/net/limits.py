@@ -40,7 +40,9 @@ class NetworkLimits(_Section):
     # The same for links between nodes: after a partition heals, a link that still waits for its
     # retransmission timer is worth less than a new one.
     peer_keepalive_ms: int = _bounded(1000, 10, 600_000)
-    # A frame that was begun must be complete by then, however its bytes trickle in.
+    # A frame that a client began must be complete by then, however its bytes trickle in: clients
+    # are many, and each could hold memory for nothing. A peer has two links, and what is cut off
+    # it sends again: for its frames only silence counts.
     frame_ms: int = _bounded(30_000, 10, 600_000)
     # Unsent bytes at which the one who sends is told to pause.
     write_pause_bytes: int = _bounded(1 * MIB, 1, 1024 * MIB)

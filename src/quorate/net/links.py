@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import random
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from quorate.errors import InvalidArgument, QuorateError, ReplicaHalted
@@ -75,7 +74,6 @@ class PeerLinks:
         events: LinkEvents,
         network: NetworkLimits = DEFAULT,
     ) -> None:
-        network = replace(network, keepalive_ms=network.peer_keepalive_ms)
         self._control = {
             peer: _Link(peer, "control", address, events, network)
             for peer, address in peers.items()
@@ -263,6 +261,7 @@ class _Link:
             connection.abort()
             raise
         self._ended.clear()
+        connection.treat_as_peer()
         self.connection = connection
         connection.handler = self
         self._lost = False

@@ -358,7 +358,7 @@ class Node:
         else:
             connection.limits = PEER
             # A link whose other end lost its power must end soon: it keeps the next start out.
-            connection.keep_alive(self._settings.network.peer_keepalive_ms)
+            connection.treat_as_peer()
             peer, own = NodeId(hello.node or ""), self._members.own
             connection.handler = PeerSession(
                 peer, own, connection, self._replicas, self._keeper, self._refused_frames

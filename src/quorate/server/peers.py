@@ -108,7 +108,9 @@ class PeerSession:
     def closed(self, error: Exception | None) -> None:
         for task in self._tasks:
             task.cancel()
-        if isinstance(error, QuorateError) and not isinstance(error, Timeout):
+        if isinstance(error, Timeout):
+            log.info("link of a peer closed peer=%s: %s", self._peer, error)
+        elif isinstance(error, QuorateError):
             self._refused.tell(self._peer, error)
 
     def writable(self, yes: bool) -> None:

@@ -222,7 +222,7 @@ IDENTITY = (
         "links-of-peers-looked-at-too-seldom",
         "a link of a peer whose other end is gone ends within seconds",
         "server/node.py",
-        "            connection.keep_alive(self._settings.network.peer_keepalive_ms)\n",
+        "            connection.treat_as_peer()\n",
         "",
     ),
     Mutant(
