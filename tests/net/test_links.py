@@ -24,7 +24,7 @@ from quorate.errors import Busy, InvariantBroken, QuorateError, WrongCluster
 from quorate.net.limits import NetworkLimits
 from quorate.net.links import MESSAGES_PER_FRAME
 from quorate.net.listener import Listener
-from quorate.raft.messages import Append, Envelope, Heartbeat, Message
+from quorate.raft.messages import Append, Compare, Envelope, Heartbeat, Message
 from quorate.types import ORIGIN, BootId, EntryKind, GroupId, Index, NodeId, Term
 from quorate.wire.messages import decode_envelopes
 
@@ -63,6 +63,14 @@ def numbers(frames: list[Frame]) -> list[int]:
     ]
 
 
+def messages(frames: list[Frame]) -> list[type[Message]]:
+    return [
+        type(found.message)
+        for frame in frames
+        for found in decode_envelopes(frame, "c1", NodeId("n1"), PEER)
+    ]
+
+
 # -- sending -----------------------------------------------------------------------------------
 
 
@@ -82,6 +90,20 @@ def test_entries_go_over_one_link_and_all_else_over_the_other(run: Run) -> None:
             assert numbers(await control.received(100)) == list(range(100))
             assert links.dropped == 0
             assert events.opened == [PEER], "the bulk link carries no heartbeat"
+
+    run(main())
+
+
+def test_the_question_whether_entries_arrived_stays_behind_them(run: Run) -> None:
+    async def main() -> None:
+        door, events = Door("n2"), Events()
+        async with listening(door) as listener, linked(listener.address, events) as links:
+            control, bulk = await both_up(door, events)
+            first, later = (envelope(Compare(Term(1), number, ORIGIN)) for number in (1, 2))
+            links.send([append(1), heartbeat(1), later, append(2)])
+            links.send([first])
+            assert messages(await bulk.received(1)) == [Append, Compare, Append]
+            assert messages(await control.received(2)) == [Heartbeat, Compare]
 
     run(main())
 

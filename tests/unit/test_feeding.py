@@ -344,10 +344,41 @@ def test_a_peer_that_answers_and_does_not_move_is_reported() -> None:
     rig.propose()
     hear_beats(rig, WATCHDOG_TICKS - 1)
     assert rig.happened(Happening.PEER_STALLED) == []
-    questions = pick(rig.tick(), Compare)
+    rig.tick()
     stalled = rig.happened(Happening.PEER_STALLED)
     assert [(event.peer, event.index) for event in stalled] == [("n2", 1), ("n3", 1)]
-    assert [question.prev.index for question in questions] == [1, 1]  # from what is certain
+
+
+def test_the_watchdog_takes_no_question_back() -> None:
+    """Its answer may be long on its way, and the entries before it as well: it still counts."""
+    rig = leading()
+    rig.propose()
+    numbers = {rig.progress("n2").number + 1}
+    for _ in range(3 * WATCHDOG_TICKS):
+        for question in pick(rig.tick(), Compare, "n2"):
+            assert (question.prev.index, {question.number}) == (2, numbers)
+        rig.hear("n2", heartbeat_reply(1))
+    assert len(rig.happened(Happening.PEER_STALLED)) == 3
+    assert pick(rig.hear("n2", ack(1, 2, number=numbers.pop())), Append) == []
+    assert rig.progress("n2").state is ProgressState.APPEND
+
+
+def test_a_peer_without_a_question_is_asked_by_the_watchdog(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is out to be answered: what follows is on the disk, and that is busy."""
+    rig = leading()
+
+    def busy(*_: object) -> NoReturn:
+        raise Busy("the disk is")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Log, "slice", busy)
+        rig.propose()
+        hear_beats(rig, WATCHDOG_TICKS - 1)
+        assert rig.progress("n2").sent_at is None
+        (question,) = pick(rig.tick(), Compare, "n2")
+    assert question.prev.index == 1
 
 
 def test_a_peer_that_moves_is_not_reported_however_far_behind() -> None:

@@ -1,7 +1,9 @@
 """The links to the other nodes: two to each, dialled from here, kept up for as long as we run.
 
-Entries go over the bulk link, everything else over the control link: a heartbeat never waits behind
-a megabyte. What cannot be sent is dropped, as a network would: consensus repeats what matters.
+Entries go over the bulk link, and so does the question whether they arrived: on a slow line it
+must not overtake them, or they are sent again while they are on their way. Everything else goes
+over the control link: a heartbeat never waits behind a megabyte. What cannot be sent is dropped, as
+a network would: consensus repeats what matters.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from quorate.errors import InvalidArgument, QuorateError, ReplicaHalted
 from quorate.net.connection import DEFAULT, Connection, report_halt
 from quorate.net.dialling import dial
-from quorate.raft.messages import Append, Envelope
+from quorate.raft.messages import Append, Envelope, keeps_order
 from quorate.wire.calls import Call, ResultT, decode_result, encode_call
 from quorate.wire.frames import Frame, FrameKind, FrameLimits
 from quorate.wire.messages import encode_envelopes
@@ -126,7 +128,7 @@ class PeerLinks:
         """Each link gets its messages with one write, in order. Never waits."""
         queues: dict[_Link, list[Envelope]] = {}
         for envelope in envelopes:
-            links = self._bulk if type(envelope.message) is Append else self._control
+            links = self._bulk if keeps_order(envelope.message) else self._control
             link = links.get(envelope.target)
             if link is None:
                 self._strays += 1

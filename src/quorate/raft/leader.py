@@ -292,7 +292,11 @@ class Leader:
         self._standing.report(Happening.PEER_RESENT, peer.node, peer.next)
 
     def _watch(self, peer: Progress) -> None:
-        """Notice a peer that answers heartbeats and still does not move."""
+        """Notice a peer that answers heartbeats and still does not move.
+
+        Its line or its disk may be slow: what it was sent is still under way then, and so is a
+        question. So nothing is asked below that, and no question is taken back.
+        """
         standing = self._standing
         timing = standing.config.timing
         if peer.match == standing.log.last_index or peer.throttled or not self.hears(peer):
@@ -301,7 +305,8 @@ class Leader:
             if peer.state is not ProgressState.BLOCKED:
                 standing.report(Happening.PEER_STALLED, peer.node, peer.match)
             peer.moved_at = standing.clock
-            peer.compare(Index(peer.match + 1))
+            if peer.state is not ProgressState.COMPARE:
+                peer.compare(peer.next)
 
     # -- sending -------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from quorate.entry import Entry
 
 __all__ = [
+    "FIRST_STREAM",
     "ROOM_UNBOUNDED",
     "TERM_LEAP_MAX",
     "Ack",
@@ -35,13 +36,15 @@ __all__ = [
     "StateHash",
     "Vote",
     "VoteReply",
+    "keeps_order",
 ]
 
 # A term this far above the own one is a lie: nobody missed so many elections, and whoever adopts
 # the highest number of all leaves no room to elect anybody again.
 TERM_LEAP_MAX = 1 << 32
 
-
+# The number of a leadership's first stream to a peer.
+FIRST_STREAM = 1
 # More can be allocated on a disk than anybody asked for.
 ROOM_UNBOUNDED = (1 << 64) - 1
 
@@ -228,6 +231,15 @@ Message = (
     | ReadIndexReply
     | StateHash
 )
+
+
+def keeps_order(message: Message) -> bool:
+    """Whether a link must deliver it behind all that it was given before: entries, and the question
+    whether they arrived. If that overtakes them they are sent again while they are on their way.
+
+    A leader's first question need not wait: nothing that was sent before it is of its term.
+    """
+    return type(message) is Append or (type(message) is Compare and message.number > FIRST_STREAM)
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from enum import StrEnum
 
-from quorate.raft.messages import ROOM_UNBOUNDED
+from quorate.raft.messages import FIRST_STREAM, ROOM_UNBOUNDED
 from quorate.types import Index, NodeId
 
 __all__ = ["PADDING_BYTES", "Progress", "ProgressState"]
@@ -42,7 +42,9 @@ class Progress:
         "sent_at", "since_told", "state", "throttled",
     )  # fmt: skip
 
-    def __init__(self, node: NodeId, next_index: Index, clock: int, number: int = 1) -> None:
+    def __init__(
+        self, node: NodeId, next_index: Index, clock: int, number: int = FIRST_STREAM
+    ) -> None:
         self.node = node
         self.state = ProgressState.COMPARE
         # The peer has the leader's log up to here, on its disk. Never goes back.

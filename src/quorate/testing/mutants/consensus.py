@@ -246,6 +246,14 @@ CONSENSUS = (
         "counts\n",
         "            peer.compare(peer.next)\n",
     ),
+    Mutant(
+        "watchdog-takes-a-question-back",
+        "the watchdog takes no question back, and asks about nothing below what was sent",
+        "raft/leader.py",
+        "            if peer.state is not ProgressState.COMPARE:\n"
+        "                peer.compare(peer.next)\n",
+        "            peer.compare(Index(peer.match + 1))\n",
+    ),
     # -- commit --------------------------------------------------------------------------------
     Mutant(
         "figure-8-commit",

@@ -115,8 +115,16 @@ SERVICE = (
         "heartbeat-behind-entries",
         "what carries no entries goes over the control link",
         "net/links.py",
-        "links = self._bulk if type(envelope.message) is Append else self._control",
+        "links = self._bulk if keeps_order(envelope.message) else self._control",
         "links = self._bulk",
+    ),
+    Mutant(
+        "question-overtakes-entries",
+        "the question whether entries arrived does not overtake them",
+        "raft/messages.py",
+        "    return type(message) is Append or (type(message) is Compare and message.number > "
+        "FIRST_STREAM)\n",
+        "    return type(message) is Append\n",
     ),
     Mutant(
         "call-waits-for-a-link-that-ended",
