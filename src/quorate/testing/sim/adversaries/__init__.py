@@ -45,6 +45,7 @@ from quorate.testing.sim.adversaries.replication import (
     hung_follower,
     late_ack,
     overwritten_suffix,
+    slow_line,
 )
 from quorate.testing.sim.adversaries.rots import (
     marked_tail,
@@ -105,6 +106,7 @@ ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
         big_entry,
         lone_big_entry,
         late_shortage,
+        slow_line,
     )
 }
 
@@ -123,6 +125,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "foreign_entry": {**QUIET, "limits": {"append_entries": 1}},
     "cut_off_follower": {**QUIET, "limits": {"window_messages": 2, "append_entries": 1}},
     "hung_follower": PLAIN,
+    "slow_line": PLAIN,
     "forged_append": QUIET,
     "behind_campaigner": PLAIN,
     "late_vote": PLAIN,

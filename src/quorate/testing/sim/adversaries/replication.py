@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorate.entry import make_entry
-from quorate.raft.messages import Ack, Append, Compare, Envelope, Heartbeat
+from quorate.raft.messages import Ack, Append, Compare, Envelope, Heartbeat, keeps_order
 from quorate.storage.flusher import Flush
 from quorate.testing.sim.adversaries.elections import SLOW
 from quorate.testing.sim.script import Until
@@ -30,6 +30,7 @@ __all__ = [
     "hung_follower",
     "late_ack",
     "overwritten_suffix",
+    "slow_line",
 ]
 
 FED_WITHIN_US = 1_000_000
@@ -327,6 +328,45 @@ def hung_follower(stage: Stage) -> Script:
             raise Violation("S49", f"{victim.name} hangs and nothing is acked any more")
         victim.resume()
         yield stage.election_us
+
+
+def slow_line(stage: Stage) -> Script:
+    """Entries are long on their way to a follower, and with them what must not overtake them. None
+    of them may be sent again meanwhile: the copies would wait behind each other."""
+    world = stage.world
+    while True:
+        stage.mend()
+        yield stage.until_led()
+        leader = world.leader()
+        if leader is None:
+            continue
+        victim = stage.others(leader)[stage.pick(2)]
+        stage.hold(_in_order(leader, victim))
+        stage.append(leader, 1 + stage.pick(5))
+        yield (2 + stage.pick(4)) * world.config.timing.resend_ms * 1000
+        _see_none_twice(stage.held)
+        stage.mend()
+        stage.release()
+        yield stage.election_us
+
+
+def _in_order(source: Node, target: Node) -> Callable[[Envelope], bool]:
+    def picked(envelope: Envelope) -> bool:
+        link = (envelope.source, envelope.target)
+        return link == (source.name, target.name) and keeps_order(envelope.message)
+
+    return picked
+
+
+def _see_none_twice(held: list[Envelope]) -> None:
+    seen = set()
+    for envelope in held:
+        message = envelope.message
+        for entry in message.entries if type(message) is Append else ():
+            if (message.term, entry.index) in seen:
+                what = f"{entry.index} to {envelope.target}, to which it is on its way"
+                raise Violation("resend", f"{envelope.source} sends entry {what}")
+            seen.add((message.term, entry.index))
 
 
 def _moved(leader: Node, peer: Node, match: Index) -> Callable[[], bool]:
