@@ -13,7 +13,7 @@ from quorate.errors import Damaged, InvalidArgument, WrongDirectory
 from quorate.server.manifest import ManifestFile, check_log, make_log, remove_log
 from quorate.storage.directory import LOGS, DataDirectory, log_name
 from quorate.storage.layout import encode_vote, vote_place
-from quorate.storage.manifest import MANIFEST, LogLife, LogState, Manifest, Member, Outdated
+from quorate.storage.manifest import MANIFEST, LogLife, LogState, Manifest, Member, Outdated, Told
 from quorate.storage.vfs import RealVfs
 from quorate.types import NodeId, Term, VoteRecord
 
@@ -25,9 +25,13 @@ N1, N2 = NodeId("n1"), NodeId("n2")
 NODES = {N1: "127.0.0.1:7401", N2: "127.0.0.1:7402"}
 ORDERS = LogLife(LogState.MADE, 1_700_000_000_000_000, (N1, N2), "orders")
 
+SHOWN = ((6, 0), (8, 0xABBA))
+TOLD = (Told(NodeId("n3"), 11, 7), Told(NodeId("n4"), 12, 0))
+
 
 def sample() -> Manifest:
-    members = {N1: Member(NODES[N1]), N2: Member(NODES[N2], bytes(range(16)), 9, 0xBEEF, 4, 11, 7)}
+    peer = Member(NODES[N2], bytes(range(16)), 9, 0xBEEF, 4, SHOWN, TOLD)
+    members = {N1: Member(NODES[N1]), N2: peer}
     logs = {0xC0FFEE: ORDERS, 7: ORDERS._replace(state=LogState.DELETING, name="old")}
     outdated = Outdated(N2, 6, 0xFEED)
     starts = {4: 0xF00D, 5: 0}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import re
-from itertools import count, permutations
+from itertools import permutations
 
 import pytest
+from roster_rig import NAMES, Machine, dial, five_formed, form, hear, meet
 
 from quorate.errors import (
     Busy,
@@ -17,88 +18,12 @@ from quorate.errors import (
     WrongCluster,
     WrongDirectory,
 )
-from quorate.server.manifest import take_list
-from quorate.server.roster import Roster
-from quorate.storage.manifest import LogLife, LogState, Manifest, Member
+from quorate.storage.manifest import Told
 from quorate.types import NodeId
 from quorate.wire.frames import STRANGER
-from quorate.wire.handshake import STARTS_MAX, Hello, Identity, encode_hello
+from quorate.wire.handshake import STARTS_MAX, Hello, Seen, encode_hello
 
-NAMES = tuple(map(NodeId, ("n1", "n2", "n3")))
 N1, N2, N3 = NAMES
-CATALOG = LogLife(LogState.MADE, 0, NAMES, "/catalog")
-
-
-class Machine:
-    """A node with a disk of which only what was saved outlives its process."""
-
-    _drawn = count(1)
-
-    def __init__(self, name: NodeId, names: tuple[NodeId, ...] = NAMES) -> None:
-        self.name = name
-        self._names = names
-        self.saves = 0
-        # What the next save raises.
-        self.failure: OSError | None = None
-        self.wipe()
-
-    def wipe(self) -> None:
-        """An empty disk, and a first start on it."""
-        self.storage = next(self._drawn).to_bytes(16, "little")
-        self.saved = Manifest({name: Member(f"{name}:1") for name in self._names}).encode()
-        self.start()
-
-    def start(self) -> None:
-        manifest = Manifest.decode(self.saved)
-        assert manifest is not None
-        self.manifest = manifest
-        own = Identity("shop", self.name, self.storage, next(self._drawn))
-        self.roster = Roster(own, manifest, self.save)
-
-    def relist(self, *names: NodeId) -> None:
-        """Start with another list of the nodes in the settings."""
-        manifest = Manifest.decode(self.saved)
-        assert manifest is not None
-        take_list(manifest, {name: f"{name}:1" for name in names})
-        self.saved = manifest.encode()
-        self.start()
-
-    def save(self) -> None:
-        if self.failure is not None:
-            failure, self.failure = self.failure, None
-            raise failure
-        self.saves += 1
-        self.saved = self.manifest.encode()
-
-    def take_part(self) -> bool:
-        """What a node does as soon as it may: whether its catalog is open."""
-        if not self.roster.missing and not self.manifest.formed:
-            self.manifest.logs[1] = CATALOG
-            self.save()
-        return self.manifest.formed
-
-    def restore(self, backup: tuple[bytes, bytes]) -> None:
-        self.storage, self.saved = backup
-        self.start()
-
-    @property
-    def backup(self) -> tuple[bytes, bytes]:
-        return self.storage, self.saved
-
-
-def dial(source: Machine, target: Machine) -> QuorateError | None:
-    """HELLO and WELCOME; why one of the two refused."""
-    return hear(target, source) or hear(source, target)
-
-
-def hear(target: Machine, source: Machine, *, linked: bool = False) -> QuorateError | None:
-    """What ``target`` answers to what ``source`` says of itself."""
-    return target.roster.judge(source.name, source.roster.introduce(), linked=linked)
-
-
-def meet(*machines: Machine) -> None:
-    for source, target in permutations(machines, 2):
-        assert dial(source, target) is None
 
 
 def three() -> tuple[Machine, Machine, Machine]:
@@ -107,8 +32,7 @@ def three() -> tuple[Machine, Machine, Machine]:
 
 def formed() -> tuple[Machine, Machine, Machine]:
     machines = three()
-    meet(*machines)
-    assert all(machine.take_part() for machine in machines)
+    form(*machines)
     return machines
 
 
@@ -280,7 +204,9 @@ def test_a_node_that_takes_part_without_knowing_all_disks_is_damaged() -> None:
         nodes = n1.manifest.nodes
         nodes[N2] = nodes[N2]._replace(**change)
         n1.save()
-        with pytest.raises(Damaged, match="does not know the disk of n2; restore the manifest"):
+        with pytest.raises(
+            Damaged, match="does not know the disk of n2; put the newest copy of the whole"
+        ):
             n1.start()
 
 
@@ -356,18 +282,18 @@ def test_an_older_copy_halts_also_when_its_own_dial_is_refused() -> None:
     n3.restore(backup)
     refused(hear(n1, n3), "n3 is at start 2, n1 knows of its start 4")
     with pytest.raises(WrongDirectory, match="n1 knows its start 4, this directory knows up to 2"):
-        n3.roster.hear_refusal(N1, n1.roster.seen(N3, n3.roster.introduce()))
+        n3.roster.hear_refusal(N1, n1.roster.seen(N3))
     with pytest.raises(WrongDirectory, match="n1 knows its start 4"):
         n3.start()
 
 
 def test_a_refusal_that_proves_nothing_halts_no_node() -> None:
     n1, n2, n3 = formed()
-    n3.roster.hear_refusal(N1, n1.roster.seen(N3, n3.roster.introduce()))
+    n3.roster.hear_refusal(N1, n1.roster.seen(N3))
     n3.roster.hear_refusal(N1, None)
     # The peer knows another disk: this one is refused, and may be the right one.
     n2.wipe()
-    n2.roster.hear_refusal(N1, n1.roster.seen(N2, n2.roster.introduce()))
+    n2.roster.hear_refusal(N1, n1.roster.seen(N2))
     assert n2.manifest.outdated is None
 
 
@@ -607,10 +533,7 @@ def test_links_of_an_older_copy_end_when_another_node_contradicts_it(starts: int
 
 
 def test_a_contradiction_is_not_settled_by_a_later_start_of_the_older_copy() -> None:
-    names = tuple(NodeId(f"n{number}") for number in range(1, 6))
-    n1, n2, n3, n4, _ = machines = [Machine(name, names) for name in names]
-    meet(*machines)
-    assert all(machine.take_part() for machine in machines)
+    n1, n2, n3, n4, _ = five_formed()
     backup = n3.backup
     n3.start()
     assert dial(n3, n2) is None
@@ -623,6 +546,31 @@ def test_a_contradiction_is_not_settled_by_a_later_start_of_the_older_copy() -> 
     assert hear(n1, n4) is None
     n1.start()
     refused(dial(n3, n1), "its start 2 was another process than the one that n1 knows")
+
+
+def test_a_contradiction_is_not_settled_by_a_later_start_of_the_same_witness() -> None:
+    """n4 has let in an older copy of n1 and is told an earlier start by n2, then a later one. The
+    copy is started so often that it has forgotten both."""
+    n1, n2, _, n4, n5 = five_formed()
+    copy = Machine(N1)
+    copy.restore(n1.backup)
+    copy.start()
+    n1.start()
+    assert dial(n1, n2) is None
+    assert dial(copy, n4) is None
+    assert hear(n4, n2) is None
+    while n1.roster.introduce().start < 7:
+        n1.start()
+    assert dial(n1, n2) is None
+    assert hear(n4, n2) is None
+    while copy.roster.introduce().start < 9:
+        copy.start()
+    assert dial(copy, n5) is None
+    assert hear(n4, n5) is None
+    for _ in range(2 * STARTS_MAX):
+        copy.start()
+    assert not {2, 7} & {*copy.manifest.starts}
+    refused(hear(n4, copy), "does not remember its start 2, which n4 knows")
 
 
 def test_an_older_copy_is_refused_by_a_node_that_was_told_of_a_later_start_of_it() -> None:
@@ -642,17 +590,13 @@ def test_an_older_copy_is_refused_by_a_node_that_heard_the_contradiction_before(
     n1.start()  # it has not heard n3 in this process
     n3.start()
     assert hear(n1, n2) is None
-    refused(dial(n3, n1), "its start 2 was another process than the one that n2 knows")
+    refused(dial(n3, n1), "its start 2 was another process than the one that n1 knows")
 
 
 def five_with_a_told_start() -> tuple[list[Machine], tuple[bytes, bytes]]:
     """n2 knows start 2 of n3 only because n1 told it, n4 and n5 do not know it. With a copy of the
     directory of n3 from before that start."""
-    names = tuple(NodeId(f"n{number}") for number in range(1, 6))
-    machines = [Machine(name, names) for name in names]
-    meet(*machines)
-    assert all(machine.take_part() for machine in machines)
-    n1, n2, n3, *_ = machines
+    n1, n2, n3, *_ = machines = five_formed()
     backup = n3.backup
     n3.start()
     assert dial(n3, n1) is None
@@ -677,7 +621,7 @@ def test_an_older_copy_halts_for_a_start_that_its_peer_was_only_told() -> None:
     n3.restore(backup)
     refused(hear(n2, n3), "its start 2 was another process than the one that n2 knows")
     with pytest.raises(WrongDirectory, match="n2 knows its start 2 as another process"):
-        n3.roster.hear_refusal(N2, n2.roster.seen(N3, n3.roster.introduce()))
+        n3.roster.hear_refusal(N2, n2.roster.seen(N3))
     # The same when n2 dials.
     n3.restore(backup)
     with pytest.raises(WrongDirectory, match="n2 knows its start 2 as another process"):
@@ -685,16 +629,16 @@ def test_an_older_copy_halts_for_a_start_that_its_peer_was_only_told() -> None:
 
 
 def test_an_older_copy_halts_for_what_its_peer_heard_from_another() -> None:
-    """n1 was shown a later start than n2 was told, and contradicts what n2 told: only in memory."""
+    """n1 was shown a later start than the one that n2 tells it."""
     n1, n2, n3 = copied()
     n3.start()
     assert dial(n3, n1) is None
     n1.start()
     n3.start()
     assert hear(n1, n2) is None
-    refused(dial(n3, n1), "its start 2 was another process than the one that n2 knows")
+    refused(dial(n3, n1), "its start 2 was another process than the one that n1 knows")
     with pytest.raises(WrongDirectory, match="n1 knows its start 2 as another process"):
-        n3.roster.hear_refusal(N1, n1.roster.seen(N3, n3.roster.introduce()))
+        n3.roster.hear_refusal(N1, n1.roster.seen(N3))
 
 
 def test_a_node_that_is_what_was_told_of_it_goes_on() -> None:
@@ -704,17 +648,14 @@ def test_a_node_that_is_what_was_told_of_it_goes_on() -> None:
     for source, target in permutations((n1, n2, n3, n4, n5), 2):
         assert dial(source, target) is None
     # It was shown to be its own: no node keeps it any more.
-    assert not any(machine.manifest.nodes[N3].told_start for machine in (n1, n2, n4, n5))
+    assert not any(machine.manifest.nodes[N3].told for machine in (n1, n2, n4, n5))
     assert n3.manifest.outdated is None
 
 
 def test_a_node_that_was_shown_a_start_and_told_a_later_one_tells_both() -> None:
     """The later one is of an older copy that was started often: whoever hears only of that lets the
     copy in."""
-    names = tuple(NodeId(f"n{number}") for number in range(1, 6))
-    n1, n2, n3, n4, n5 = machines = [Machine(name, names) for name in names]
-    meet(*machines)
-    assert all(machine.take_part() for machine in machines)
+    n1, n2, n3, n4, n5 = five_formed()
     backup = n3.backup
     n3.start()
     assert dial(n3, n1) is None
@@ -723,15 +664,88 @@ def test_a_node_that_was_shown_a_start_and_told_a_later_one_tells_both() -> None
     n3.start()
     assert dial(n3, n4) is None
     assert hear(n1, n4) is None
-    assert n1.manifest.nodes[N3].told_start == 4
+    assert [told.start for told in n1.manifest.nodes[N3].told] == [4]
     assert hear(n5, n1) is None
-    refused(hear(n5, n3), "its start 2 was another process than the one that n1 knows")
+    refused(hear(n5, n3), "its start 2 was another process than the one that n5 knows")
     # Also where the copy was let in before.
     assert dial(n3, n2) is None
     assert hear(n2, n1) is None
     assert n2.roster.take_outdated() == [N3]
     n2.start()
     refused(hear(n2, n3), "its start 2 was another process than the one that n2 knows")
+
+
+def five_with_an_older_copy(starts: int) -> list[Machine]:
+    """n1 showed n2 and n3 one process as its start 2. Now it runs on a copy from before that, which
+    was started so many times. n4 and n5 were away."""
+    n1, n2, n3, *_ = machines = five_formed()
+    backup = n1.backup
+    n1.start()
+    meet(n1, n2, n3)
+    n1.restore(backup)
+    for _ in range(starts - 1):
+        n1.start()
+    return machines
+
+
+def test_a_told_start_before_the_one_that_was_shown_is_held_against_all_that_was_shown() -> None:
+    """n4 was shown start 3 of the older copy and is told start 2 of the node, each in a process of
+    its own. The third process must know that the two contradict each other."""
+    n1, n2, _, n4, n5 = five_with_an_older_copy(starts=2)
+    assert dial(n1, n4) is None
+    n4.start()
+    assert dial(n2, n4) is None
+    n4.start()
+    refused(hear(n4, n1), "its start 2 was another process than the one that n4 knows")
+    # n5 hears it from n4, before it meets the copy or after.
+    assert dial(n4, n5) is None
+    refused(hear(n5, n1), "its start 2 was another process than the one that n5 knows")
+    with pytest.raises(WrongDirectory, match="n4 knows its start 2 as another process"):
+        hear(n1, n4)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_two_told_starts_that_contradict_each_other_are_both_kept(answered: bool) -> None:
+    """n4 is told start 2 of the node by n2, and start 3 of the older copy by n5. The answer to n5
+    may be lost: then n5 does not know either."""
+    n1, n2, _, n4, n5 = five_with_an_older_copy(starts=2)
+    assert dial(n2, n4) is None
+    assert dial(n1, n5) is None
+    n5.start()
+    assert hear(n4, n5) is None
+    if answered:
+        assert hear(n5, n4) is None
+    for machine in (n4, n5):
+        machine.start()
+    refused(hear(n4, n1), "its start 2 was another process than the one that n4 knows")
+    assert (hear(n5, n1) is None) is not answered
+
+
+def test_an_earlier_told_start_that_a_node_does_not_remember_proves_nothing() -> None:
+    """n4 is told start 2 of n1 by n2 and a much later one by n3. n1 was both, and has forgotten the
+    first: n2 has confirmed a later one since."""
+    n1, n2, n3, n4, n5 = five_formed()
+    n1.start()
+    meet(n1, n2)
+    assert dial(n2, n4) is None
+    for _ in range(2 * STARTS_MAX):
+        n1.start()
+        meet(n1, n2, n3, n5)
+    assert 2 not in n1.manifest.starts
+    refused(hear(n4, n1), "does not remember its start 2, which n4 knows", "Restart n4: it lets n1")
+    assert dial(n3, n4) is None
+    meet(n1, n4)
+    assert n4.manifest.nodes[N1].told == ()
+
+
+def test_a_table_with_nonsense_binds_no_node() -> None:
+    n1, n2, n3 = formed()
+    said = n2.roster.introduce()
+    said.known["n3"] = Seen(n3.storage, 0, 0, {0: (9, 9), 2: (9, 9), 77: (9, 9)})
+    assert n1.roster.judge(N2, said, linked=False) is None
+    assert n1.manifest.nodes[N3].told == ()
+    said.known["n1"] = Seen(n1.storage, 0, 0)
+    assert n1.roster.judge(N2, said, linked=False) is None
 
 
 # -- what is written ---------------------------------------------------------------------------
@@ -779,9 +793,8 @@ def test_the_longest_hello_is_one_that_a_stranger_may_send() -> None:
     first.manifest.starts = {most - number: most for number in reversed(range(STARTS_MAX))}
     for name in names:
         known = first.manifest.nodes[name]
-        first.manifest.nodes[name] = known._replace(
-            start=most, boot=most, told_start=most, told_boot=most
-        )
+        told = tuple(Told(other, most, most) for other in names[1:] if other != name)
+        first.manifest.nodes[name] = known._replace(start=most, boot=most, told=told)
     introduction = first.roster.introduce()
     assert len(introduction.earlier) == STARTS_MAX - 1
     assert len(introduction.known) == 6

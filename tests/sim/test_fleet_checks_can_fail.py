@@ -195,8 +195,20 @@ def an_older_copy_that_is_accepted(case: Case) -> None:
     case.rules.accepted(case.one, case.other, case.said(case.other))
 
 
+def an_older_copy_that_a_node_accepts_against_what_it_was_told(case: Case) -> None:
+    case.other.rolled_back = True
+    case.other.unsuspected_by = {case.one.name}
+    said = case.said(case.other)
+    case.rules.accepted(case.one, case.other, said)  # it knows nothing else
+    said.boot += 1
+    case.rules.accepted(case.one, case.other, said)
+
+
 def an_older_copy_that_goes_on(case: Case) -> None:
     case.one.rolled_back = True
+    starts = case.process(case.one).manifest.starts
+    starts[max(starts)] += 1
+    case.process(case.one).save_now()
     case.rules.accepted(case.one, case.other, case.said(case.other))
 
 
@@ -297,6 +309,7 @@ CASES: tuple[tuple[Callable[[Case], None], str], ...] = (
     (a_disk_that_is_replaced, "disk"),
     (a_disk_that_is_heard_of_and_not_written_down, "disk"),
     (an_older_copy_that_is_accepted, "rolled-back"),
+    (an_older_copy_that_a_node_accepts_against_what_it_was_told, "rolled-back"),
     (an_older_copy_that_goes_on, "rolled-back"),
     (an_older_copy_that_is_not_marked, "rolled-back"),
     (a_start_on_a_marked_directory, "rolled-back"),

@@ -60,6 +60,7 @@ WELCOME: dict[str, Any] = {
 names = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=255)
 numbers = st.integers(0, (1 << 63) - 1)
 ids = st.binary(min_size=16, max_size=16)
+told = st.dictionaries(numbers, st.tuples(numbers, numbers), max_size=5)
 introductions = st.builds(
     Introduction,
     storage=ids,
@@ -67,9 +68,7 @@ introductions = st.builds(
     boot=numbers,
     earlier=st.dictionaries(numbers, numbers, max_size=STARTS_MAX),
     formed=st.booleans(),
-    known=st.dictionaries(
-        names, st.builds(Seen, ids, numbers, numbers, numbers, numbers), max_size=7
-    ),
+    known=st.dictionaries(names, st.builds(Seen, ids, numbers, numbers, told), max_size=7),
     members=st.lists(names, max_size=7).map(tuple),
 )
 

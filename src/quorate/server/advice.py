@@ -27,25 +27,23 @@ OTHER_COPY = (
 )
 
 
-def describe_missed(
-    peer: str, said: Introduction, start: int, knows: str, own: str
-) -> QuorateError:
+def describe_missed(peer: str, said: Introduction, start: int, own: str) -> QuorateError:
     """Why ``peer``, which said this, is refused by ``own``: it was not, or does not remember to
-    have been, the process that ``knows`` knows as that start of it."""
+    have been, the process that ``own`` knows as that start of it."""
     what = f"node {peer} is at start {said.start}"
     if said.start < start:
         return WrongCluster(
-            f"{what}, {knows} knows of its start {start}: its data directory was rolled back to an "
+            f"{what}, {own} knows of its start {start}: its data directory was rolled back to an "
             f"older copy, and what it acknowledged since then is not there; "
             f"{AS_LOST.format(node=peer)}"
         )
     if start == said.start or start in said.earlier:
         return WrongCluster(
-            f"{what}, and its start {start} was another process than the one that {knows} knows: "
+            f"{what}, and its start {start} was another process than the one that {own} knows: "
             f"two copies of its data directory were started; {OTHER_COPY.format(node=peer)}"
         )
     return WrongCluster(
-        f"{what}, and does not remember its start {start}, which {knows} knows: it may be an older "
+        f"{what}, and does not remember its start {start}, which {own} knows: it may be an older "
         f"copy that was started often. Restart {own}: it lets {peer} in if another node knows a "
         f"later start. Otherwise {AS_LOST.format(node=peer)}"
     )

@@ -92,4 +92,4 @@ class Members:
         meant = (hello.cluster, hello.target) == (own.cluster, own.node)
         if said is None or not meant or peer not in self.peers:
             return None, False
-        return self.roster.seen(peer, said), self.roster.is_second(peer, said) and linked(peer)
+        return self.roster.seen(peer), self.roster.is_second(peer, said) and linked(peer)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from quorate.errors import Busy, Damaged, DiskFailed, QuorateError, WrongCluster, WrongDirectory
 from quorate.server.advice import AS_LOST, START_OVER, describe_missed, describe_older_copy
-from quorate.storage.manifest import Outdated
+from quorate.storage.manifest import Outdated, Told
 from quorate.storage.steps import PASSING
 from quorate.types import NodeId
 from quorate.wire.handshake import STARTS_MAX, Introduction, Seen, judge_members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from quorate.storage.manifest import Manifest, Member
     from quorate.wire.handshake import Identity
@@ -59,8 +59,8 @@ class Roster:
             if known.storage is None or not known.confirmed:
                 raise Damaged(
                     f"the manifest of {self.own.node} names logs and does not know the disk of "
-                    f"{peer}; restore the manifest, or leave this node stopped: this release "
-                    f"cannot replace it yet"
+                    f"{peer}; put the newest copy of the whole data directory back, or leave this "
+                    f"node stopped: this release cannot replace it yet"
                 )
 
     def _count_start(self) -> None:
@@ -99,18 +99,23 @@ class Roster:
         """What this node says of itself in each HELLO and WELCOME, as of now."""
         *earlier, newest = self._manifest.starts.items()
         known: dict[str, Seen] = {
-            node: seen for node, _ in self._peers() if (seen := self._seen(node)) is not None
+            node: seen for node, _ in self._peers() if (seen := self.seen(node)) is not None
         }
-        formed, members = self._manifest.formed, tuple(sorted(self._nodes))
+        formed, members = self._manifest.formed, self._members
         return Introduction(self.own.storage, *newest, dict(earlier), formed, known, members)
 
-    def _seen(self, peer: NodeId) -> Seen | None:
+    @property
+    def _members(self) -> tuple[NodeId, ...]:
+        return tuple(sorted(self._nodes))
+
+    def seen(self, peer: NodeId) -> Seen | None:
+        """What is known here of ``peer``; None if not even its disk is."""
         known = self._nodes[peer]
         if known.storage is None:
             return None
-        told = known.told_start, known.told_boot
-        shown = (known.start, known.boot, *told) if known.start else told
-        return Seen(known.storage, *shown)
+        place = {node: number for number, node in enumerate(self._members)}
+        told = {place[witness]: (start, boot) for witness, start, boot in known.told}
+        return Seen(known.storage, known.start, known.boot, told)
 
     # -- what others say -----------------------------------------------------------------------
 
@@ -140,8 +145,10 @@ class Roster:
         found = [
             peer
             for peer, said in self._heard.items()
-            if _was(_history(said), self._nodes[peer].told_start, self._nodes[peer].told_boot)
-            is False
+            if any(
+                _was(_history(said), start, boot) is False
+                for _, start, boot in self._nodes[peer].told
+            )
         ]
         for peer in found:
             del self._heard[peer]
@@ -155,15 +162,6 @@ class Roster:
         *_, why = self._disowned.values()
         refuse = "refuse" if len(self._disowned) > 1 else "refuses"
         return f"{' and '.join(sorted(self._disowned))} {refuse} this node: {why}"
-
-    def seen(self, peer: NodeId, said: Introduction) -> Seen | None:
-        """What is known here of ``peer``, which said this and is refused: it is told the start that
-        it must have been and was not, if there is one."""
-        found, missed = self._seen(peer), self._missed_start(peer, said)
-        if found is None or missed is None:
-            return found
-        _, start, boot = missed
-        return Seen(found.storage, start, boot)
 
     def is_second(self, peer: NodeId, said: Introduction) -> bool:
         """Whether another process than the one that said this was the last to be let in."""
@@ -199,27 +197,10 @@ class Roster:
 
     def _judge_start(self, peer: NodeId, said: Introduction) -> QuorateError | None:
         """The peer must have been every process that is known to have had its name."""
-        missed = self._missed_start(peer, said)
-        if missed is None:
-            return None
-        knows, start, _ = missed
-        return describe_missed(peer, said, start, knows, self.own.node)
-
-    def _missed_start(self, peer: NodeId, said: Introduction) -> tuple[str, int, int] | None:
-        """A start that the peer was not, or does not remember to have been, and who knows it."""
-        known, history = self._nodes[peer], _history(said)
-        for start, boot in ((known.start, known.boot), (known.told_start, known.told_boot)):
-            if not _was(history, start, boot):
-                return self.own.node, start, boot
-        for other, heard in self._heard.items():
-            seen = heard.known.get(peer)
-            if other == peer or seen is None or seen.storage != said.storage:
-                continue
-            for start, boot in seen.starts:
-                # It may be long ago that the other node told this: a start that the peer need not
-                # remember any more proves nothing.
-                if _was(history, start, boot) is False:
-                    return other, start, boot
+        known = self._nodes[peer]
+        told = [(start, boot) for _, start, boot in known.told]
+        for start, _ in _missed(_history(said), (known.start, known.boot), told):
+            return describe_missed(peer, said, start, self.own.node)
         return None
 
     def _judge_second(
@@ -260,13 +241,11 @@ class Roster:
     def _check_own(self, peer: NodeId, seen: Seen) -> int:
         """A start that ``peer`` knows of this node and that this node does not remember; 0 if there
         is none. Raises WrongDirectory if this node cannot have been one of those processes."""
-        forgotten = 0
-        for start, boot in seen.starts:
-            was = _was(self._manifest.starts, start, boot)
-            if was is False:
+        forgotten, starts = 0, self._manifest.starts
+        for start, boot in _missed(starts, (seen.start, seen.boot), seen.told.values()):
+            if _was(starts, start, boot) is False:
                 raise self._give_up(Outdated(peer, start, boot))
-            if was is None:
-                forgotten = start
+            forgotten = start
         return forgotten
 
     def _give_up(self, proof: Outdated) -> WrongDirectory:
@@ -329,39 +308,54 @@ class Roster:
         A disk that is known is never replaced by another: all of ADR 20 rests on that.
         """
         known = self._nodes[peer]
-        seen = said.known.get(self.own.node)
         rows = {
             peer: known._replace(
                 storage=said.storage,
                 start=said.start,
                 boot=said.boot,
-                confirmed=max(known.confirmed, seen.start if seen is not None else 0),
-                told_start=0,
-                told_boot=0,
+                confirmed=max(known.confirmed, self._confirmed_by(said)),
+                earlier=tuple(sorted(said.earlier.items())),
+                told=(),
             )
         }
         for node, seen in self._thirds(peer, said):
             mine = self._nodes[node]
             if mine.storage not in (None, seen.storage):
                 continue
-            start, boot = self._to_keep(node, seen)
-            rows[node] = mine._replace(storage=seen.storage, told_start=start, told_boot=boot)
+            told = self._to_keep(mine, self._testimony(peer, said, node))
+            rows[node] = mine._replace(storage=seen.storage, told=told)
         return {node: row for node, row in rows.items() if row != self._nodes[node]}
 
-    def _to_keep(self, node: NodeId, seen: Seen) -> tuple[int, int]:
-        """The told start of ``node`` that is to be kept, after a peer told these: one that
-        contradicts what ``node`` said of itself, or else the latest, if it is later than the one
-        that ``node`` showed."""
-        mine, heard = self._nodes[node], self._heard.get(node)
-        kept = mine.told_start, mine.told_boot
-        if 0 < mine.told_start <= mine.start:
-            return kept  # a contradiction: no later start settles it
-        shown = {mine.start: mine.boot} if heard is None else _history(heard)
-        for start, boot in seen.starts:
-            if start in shown and shown[start] != boot:
-                return start, boot
-        start, boot = max(seen.starts)
-        return (start, boot) if start > max(mine.start, mine.told_start) else kept
+    def _confirmed_by(self, said: Introduction) -> int:
+        """The earliest start of this node that it has to remember for the one who says this."""
+        seen = said.known.get(self.own.node)
+        return min(seen.starts, default=(0, 0))[0] if seen is not None else 0
+
+    def _testimony(self, peer: NodeId, said: Introduction, node: NodeId) -> Iterator[Told]:
+        """The starts of ``node`` that ``peer`` was shown, and those that others told it. What this
+        node was shown it knows itself."""
+        seen = said.known[node]
+        yield Told(peer, seen.start, seen.boot)
+        for place, (start, boot) in seen.told.items():
+            witness = NodeId(said.members[place]) if place < len(said.members) else node
+            if witness not in (self.own.node, peer, node):
+                yield Told(witness, start, boot)
+
+    def _to_keep(self, mine: Member, testimony: Iterable[Told]) -> tuple[Told, ...]:
+        """The told starts that are to be kept of a node, after a peer told some more: each that is
+        later than the one that the node showed, or contradicts what it told of itself then.
+
+        Of each witness the latest: it let the node in because that one had been the earlier ones,
+        too. Of different witnesses all: they may have let in different copies.
+        """
+        kept, history = {one.witness: one for one in mine.told}, mine.history
+        for one in testimony:
+            before = kept.get(one.witness)
+            if before is not None and not mine.start < before.start < one.start:
+                continue  # old, or a contradiction: no later start settles that
+            if one.start > mine.start or history.get(one.start, one.boot) != one.boot:
+                kept[one.witness] = one
+        return tuple(sorted(kept.values()))
 
     def _write_down(self, rows: Mapping[NodeId, Member]) -> QuorateError | None:
         if not rows:
@@ -384,6 +378,20 @@ class Roster:
 
 def _history(said: Introduction) -> dict[int, int]:
     return said.earlier | {said.start: said.boot}
+
+
+def _missed(
+    starts: Mapping[int, int], shown: tuple[int, int], told: Collection[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """What a node with these starts was not, of a start that it showed somewhere and of those that
+    others told there. It must remember what it showed, and the latest. An earlier one that was told
+    may be long ago: if the node does not remember it, that proves nothing."""
+    latest = max([shown, *told])
+    for start, boot in (shown, *told):
+        was = _was(starts, start, boot)
+        bound = start <= shown[0] or (start, boot) == latest
+        if was is False or (was is None and bound):
+            yield start, boot
 
 
 def _was(starts: Mapping[int, int], start: int, boot: int) -> bool | None:

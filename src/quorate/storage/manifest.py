@@ -6,19 +6,22 @@ One file of the data directory, ``manifest``, as text::
     applied 2
     failures 0
     start 7 3b9aca0000000001
-    node n1 127.0.0.1:7401 - 0 0 0 0 0
-    node n2 127.0.0.1:7402 4e03c514dedeeae3ad253841c9ba4ee8 12 5d21dba00000beef 7 0 0
+    node n1 127.0.0.1:7401 - 0 0 0
+    node n2 127.0.0.1:7402 4e03c514dedeeae3ad253841c9ba4ee8 12 5d21dba00000beef 7
+    shown n2 11 2fe84ab30000cafe
+    told n2 n3 14 6d0f35c10000feed
     log 00000000000000000000000000c0ffee made 1700000000000000 n1,n2 orders
     crc32c 01234567
 
 It is always replaced as a whole. A log that was made here and has no directory any more is damage:
 made anew it would forget what it had promised. A ``start`` line is a start of this node with the
 random number that its process drew. A ``node`` line says of a peer its storage id, the newest start
-that it showed to this node with the random number of that process, the newest start of this node
-that the peer is known to have written down, and a start of the peer that only another node told. A
-line ``outdated n2 9 5d21dba00000beef`` after the starts says that this directory is an older copy:
-n2 knows start 9 of this node as that process, and this directory does not. No node starts on such a
-directory. server/roster.py says what they are for.
+that it showed to this node with the random number of that process, and the newest start of this
+node that the peer is known to have written down. The ``shown`` lines of the peer are the earlier
+starts that it told of itself then. A ``told`` line is a start of the peer that a third node was
+shown, here n3, and this node was not. A line ``outdated n2 9 5d21dba00000beef`` after the starts
+says that this directory is an older copy: n2 knows start 9 of this node as that process, and this
+directory does not. No node starts on such a directory. server/roster.py says what they are for.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from quorate.errors import WrongDirectory
 from quorate.storage.directory import log_name, proof_line
 from quorate.types import NodeId
 
-__all__ = ["MANIFEST", "LogLife", "LogState", "Manifest", "Member", "Outdated"]
+__all__ = ["MANIFEST", "LogLife", "LogState", "Manifest", "Member", "Outdated", "Told"]
 
 MANIFEST = "manifest"
 FORMAT = 1
@@ -53,6 +56,14 @@ class LogLife(NamedTuple):
     name: str
 
 
+class Told(NamedTuple):
+    """A start of a node that a third one, the witness, was shown."""
+
+    witness: NodeId
+    start: int
+    boot: int
+
+
 class Member(NamedTuple):
     """A node of the cluster. Of this node itself only the address is used."""
 
@@ -65,10 +76,18 @@ class Member(NamedTuple):
     # The newest start of this node that the peer has written down, as far as it told; 0 if it has
     # not told that it knows the disk of this node.
     confirmed: int = 0
-    # A start of it that another node told and that it has not shown to be its own; 0 if none. It is
-    # kept beside the one above: a node that is let in must have been both processes.
-    told_start: int = 0
-    told_boot: int = 0
+    # The earlier starts that it told of itself with the one above, oldest first: what is told of it
+    # later is held against them.
+    earlier: tuple[tuple[int, int], ...] = ()
+    # Starts of it that other nodes told and that it has not shown to be its own: at most one of
+    # each witness. They are kept beside the one above: a node that is let in must have been all of
+    # those processes.
+    told: tuple[Told, ...] = ()
+
+    @property
+    def history(self) -> dict[int, int]:
+        """All starts that it showed or told of itself; empty if it never did."""
+        return dict(self.earlier) | ({self.start: self.boot} if self.start else {})
 
 
 class Outdated(NamedTuple):
@@ -107,10 +126,11 @@ class Manifest:
         lines += [f"start {start} {boot:x}" for start, boot in self.starts.items()]
         if self.outdated is not None:
             lines.append("outdated {} {} {:x}".format(*self.outdated))
-        for node, (address, storage, start, boot, confirmed, *told) in self.nodes.items():
+        for node, (address, storage, start, boot, confirmed, earlier, told) in self.nodes.items():
             disk = storage.hex() if storage else _UNMET
-            shown = f"node {node} {address} {disk} {start} {boot:x} {confirmed}"
-            lines.append("{} {} {:x}".format(shown, *told))
+            lines.append(f"node {node} {address} {disk} {start} {boot:x} {confirmed}")
+            lines += ["shown {} {} {:x}".format(node, *row) for row in earlier]
+            lines += ["told {} {} {} {:x}".format(node, *row) for row in told]
         for incarnation, (state, created_us, nodes, name) in self.logs.items():
             where = ",".join(nodes)
             lines.append(f"log {log_name(incarnation)} {state} {created_us} {where} {name}")
@@ -144,12 +164,21 @@ class Manifest:
 
     def _take(self, kind: str, fields: list[str]) -> None:
         if kind == "node":
-            node, address, storage, start, boot, confirmed, told_start, told_boot = fields
+            node, address, storage, start, boot, confirmed = fields
             bound = bytes.fromhex(storage) if storage != _UNMET else None
             self.nodes[NodeId(node)] = Member(
-                address, bound, int(start), int(boot, 16), int(confirmed),
-                int(told_start), int(told_boot, 16),
-            )  # fmt: skip
+                address, bound, int(start), int(boot, 16), int(confirmed)
+            )
+        elif kind == "shown":
+            node, start, boot = fields
+            member = self.nodes[NodeId(node)]
+            earlier = (*member.earlier, (int(start), int(boot, 16)))
+            self.nodes[NodeId(node)] = member._replace(earlier=earlier)
+        elif kind == "told":
+            node, witness, start, boot = fields
+            member = self.nodes[NodeId(node)]
+            told = (*member.told, Told(NodeId(witness), int(start), int(boot, 16)))
+            self.nodes[NodeId(node)] = member._replace(told=told)
         elif kind == "start":
             start, boot = fields
             self.starts[int(start)] = int(boot, 16)

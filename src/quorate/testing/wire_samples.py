@@ -151,7 +151,7 @@ def _sample(front: bytes, *bulk: bytes, call: calls.Call[Any] | None = None) -> 
 
 def _handshakes() -> list[Sample]:
     most = (1 << 63) - 1
-    known = {name: Seen(STORAGE_ID, 3, most) for name in NODES}
+    known = {name: Seen(STORAGE_ID, 3, most, {2: (4, most)}) for name in NODES}
     introduction = Introduction(STORAGE_ID, most, 7, {1: 0, 2: most}, True, known, ("n1", "n2"))
     peer = Hello("bulk", cluster=CLUSTER, node=SOURCE, target=TARGET, introduction=introduction)
     welcome = Welcome(CLUSTER, TARGET, introduction, 1, 1, 4 << 20, 8 << 20, NODES)

@@ -66,20 +66,18 @@ class Seen(Shape, array_like=True):
     """A node as the sender knows it: its disk and the newest of its starts."""
 
     storage: Id
-    # The newest start that the node showed to the sender; if it showed none, one that another node
-    # told.
+    # The newest start that the node showed to the sender; 0 if it showed none.
     start: Number
     boot: Number
-    # A start that another node told the sender besides, and that the node has not shown to be its
-    # own; 0 if there is none.
-    told_start: Number = 0
-    told_boot: Number = 0
+    # Starts that others told the sender, and that the node has not shown to be its own. By the node
+    # that it showed them to: that one's place in the `members` of the introduction.
+    told: dict[Number, tuple[Number, Number]] = msgspec.field(default_factory=dict)
 
     @property
     def starts(self) -> list[tuple[int, int]]:
         """All starts that the sender knows, each with the random number of its process."""
-        told = [(self.told_start, self.told_boot)] if self.told_start else []
-        return [(self.start, self.boot), *told]
+        shown = [(self.start, self.boot)] if self.start else []
+        return [*shown, *self.told.values()]
 
 
 class Introduction(Shape):

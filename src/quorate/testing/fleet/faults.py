@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from quorate.testing.fleet.plays import PLAYS, told_on
+from quorate.testing.fleet.plays import FIVE, PLAYS
 from quorate.testing.fleet.shortages import Shortages
 from quorate.testing.fleet.world import ELECTION_MS
 
@@ -64,15 +64,19 @@ class Faults:
         world = self._world
         plays: dict[int, tuple[Callable[[World, Faults], Play] | None, ...]] = {
             3: (*PLAYS, None, None, None, None),
-            5: (told_on, None),
+            5: (*FIVE, None, None, None),
         }
         play = self._random.choice(plays.get(len(world.nodes), (None,)))
         if play is None:
             self._start_nodes()
             self._strike()
         else:
-            world.sometimes[f"play {play.__name__}"] += 1
-            self._go_on(play(world, self))
+            self.begin(play)
+
+    def begin(self, play: Callable[[World, Faults], Play]) -> None:
+        """Begin with this play; random faults follow."""
+        self._world.sometimes[f"play {play.__name__}"] += 1
+        self._go_on(play(self._world, self))
 
     def _go_on(self, play: Play) -> None:
         delay = next(play, None)

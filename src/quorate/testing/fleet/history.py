@@ -70,8 +70,8 @@ class History:
         self._opened_on: dict[NodeId, bytes] = {}
         # The disk of a node, as another disk has it written down.
         self._bound: dict[tuple[bytes, NodeId], bytes] = {}
-        # The newest start of a disk that another disk was shown, or told, and has written down.
-        self._starts: dict[tuple[bytes, bytes], int] = {}
+        # All starts of a disk that another disk was ever shown or told, each with its process.
+        self._starts: dict[tuple[bytes, bytes], set[tuple[int, int]]] = {}
         # All that was committed, in the order in which it was: stands for the whole run.
         self.trace: list[Position] = []
 
@@ -265,14 +265,7 @@ class History:
         Each side judges by itself. One of the two would be enough to keep a wrong disk out, and a
         bug in the other would never show in a link.
         """
-        if speaker.rolled_back and hearer.good:
-            what = f"{speaker.name} runs on an older copy and is accepted by {hearer.name}"
-            raise Violation("rolled-back", what)
-        seen = said.known.get(hearer.name)
-        known = max(seen.starts)[0] if seen is not None else 0
-        if hearer.rolled_back and known > hearer.copied_at:
-            what = f"{hearer.name} heard from {speaker.name} that it is an older copy, and goes on"
-            raise Violation("rolled-back", what)
+        self._check_copies(hearer, speaker, said)
         for knows, other in ((hearer, speaker), (speaker, hearer)):
             own, storage = knows.directory.storage, other.directory.storage
             assert own is not None  # both were started
@@ -283,14 +276,38 @@ class History:
         if hearer.good:
             self._check_written_down(hearer, speaker, said)
 
+    def _check_copies(self, hearer: Node, speaker: Node, said: Introduction) -> None:
+        """No node that could know better lets an older copy in, and no older copy goes on that was
+        told that it is one."""
+        suspected = hearer.name not in speaker.unsuspected_by
+        if speaker.rolled_back and hearer.good and (suspected or self._refuted(hearer, said)):
+            what = f"{speaker.name} runs on an older copy and is accepted by {hearer.name}"
+            raise Violation("rolled-back", what)
+        seen, manifest = said.known.get(hearer.name), hearer.directory.durable_manifest
+        assert manifest is not None  # it was saved before the node said a word
+        if hearer.rolled_back and any(
+            start > hearer.copied_at and manifest.starts.get(start) != boot
+            for start, boot in (seen.starts if seen is not None else ())
+        ):
+            what = f"{hearer.name} heard from {speaker.name} that it is an older copy, and goes on"
+            raise Violation("rolled-back", what)
+
+    def _refuted(self, hearer: Node, said: Introduction) -> bool:
+        """Whether the one who says this was not each process that the hearer was ever shown or told
+        as a start of it."""
+        assert hearer.directory.storage is not None  # it was started
+        history = said.earlier | {said.start: said.boot}
+        known = self._starts.get((hearer.directory.storage, said.storage), ())
+        return any(start > said.start or history.get(start, boot) != boot for start, boot in known)
+
     def _check_written_down(self, hearer: Node, speaker: Node, said: Introduction) -> None:
         own, manifest = hearer.directory.storage, hearer.directory.durable_manifest
         assert own is not None
         assert manifest is not None  # it was saved before the node said a word
-        told = {speaker.name: (said.storage, said.start)}
+        told = {speaker.name: (said.storage, [(said.start, said.boot)])}
         for name, seen in said.known.items():
-            told[NodeId(name)] = (seen.storage, max(seen.starts)[0])
-        for name, (storage, start) in told.items():
+            told[NodeId(name)] = (seen.storage, seen.starts)
+        for name, (storage, starts) in told.items():
             if name == hearer.name:
                 continue
             known = manifest.nodes[name].storage
@@ -298,8 +315,7 @@ class History:
                 what = f"{hearer.name} heard of the disk of {name} and has not written it down"
                 raise Violation("disk", what)
             if known == storage:
-                newest = self._starts.get((own, storage), 0)
-                self._starts[own, storage] = max(newest, start)
+                self._starts.setdefault((own, storage), set()).update(starts)
 
     def gave_up(self, node: Node) -> None:
         """A node halted because its directory is an older copy: the next start must know that."""
@@ -313,4 +329,4 @@ class History:
         own, storage = node.directory.storage, other.directory.storage
         if own is None or storage is None:
             return False
-        return self._starts.get((own, storage), 0) > start
+        return any(known > start for known, _ in self._starts.get((own, storage), ()))

@@ -34,6 +34,8 @@ class Node:
         # Its directory is an older copy, made in that start. It must never be let in again.
         self.rolled_back = False
         self.copied_at = 0
+        # Nodes that may let the older copy in as long as they know nothing that contradicts it.
+        self.unsuspected_by: set[NodeId] = set()
         # Its directory was marked as an older copy: no start on it takes part.
         self.marked = False
         # Its directory was replaced by an empty one after a peer had written down its disk.

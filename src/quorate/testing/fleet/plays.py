@@ -1,7 +1,7 @@
 """Scripted beginnings: the schedules that lose a history if a node trusts the wrong disk.
 
 Random faults hardly ever walk into them. Each is a generator that yields how long to wait, in
-microseconds; random faults follow when it has ended. Three nodes play, in one of them five.
+microseconds; random faults follow when it has ended. Three nodes play, in some of them five.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from quorate.testing.fleet.faults import Faults
+    from quorate.testing.fleet.node import Node
     from quorate.testing.fleet.world import World
 
     Play = Generator[int, None, None]
 
-__all__ = ["PLAYS", "told_on"]
+__all__ = ["FIVE", "PLAYS"]
 
 ELECTION_US = ELECTION_MS * 1000
 
@@ -197,6 +198,99 @@ def told_on(world: World, faults: Faults) -> Play:
     yield 4 * ELECTION_US
 
 
+def _forsaken(world: World, faults: Faults, unsuspecting: Node) -> Generator[int, None, bool]:
+    """Five nodes. The first serves with the second and the third while two others are away. Then it
+    is rolled back to before that, and no other node is up. ``unsuspecting`` may let the older copy
+    in until it is told more. Whether all that came about."""
+    old, shown, other, *away = _cast(world, faults)
+    for node in world.nodes.values():
+        node.start()
+    yield 10 * ELECTION_US
+    for node in away:
+        node.kill()
+    copy = old.directory.copy()
+    old.kill()
+    old.start()
+    yield 8 * ELECTION_US
+    took_part = old.process is not None and old.process.takes_part
+    knowing = all(world.history.knows_later(node, old, 1) for node in (shown, other))
+    for node in (old, shown, other):
+        node.kill()
+    if not (took_part and knowing and old.good):
+        return False
+    old.roll_back(copy)
+    old.unsuspected_by = {unsuspecting.name}
+    world.sometimes["rolled back"] += 1
+    # The next start is its second one: that of the node itself was another process.
+    old.start()
+    old.kill()
+    return True
+
+
+def _cast(world: World, faults: Faults) -> list[Node]:
+    """All nodes, first the one that is spoiled."""
+    old, *_ = faults.spoilable
+    return [old, *(node for node in world.nodes.values() if node is not old)]
+
+
+def _tempt(world: World, old: Node, one: Node, other: Node) -> Play:
+    """Two nodes that were away start again and hear of each other. With the older copy they would
+    be a majority, and have nothing of what was acknowledged."""
+    for node in (old, one, other):
+        node.kill()
+    for node in (one, other):
+        node.start()
+    yield 2 * ELECTION_US
+    if one.process is not None and one.process.linked(other.name):
+        old.start()
+    yield 8 * ELECTION_US
+    for node in world.nodes.values():
+        node.start()
+    yield 4 * ELECTION_US
+
+
+def told_earlier(world: World, faults: Faults) -> Play:
+    """A node lets an older copy in that was started twice. Its next process is told an earlier
+    start, which the copy was not. Its third process must know that."""
+    old, shown, _, told, last = _cast(world, faults)
+    if not (yield from _forsaken(world, faults, told)):
+        return
+    old.start()
+    told.start()
+    yield 2 * ELECTION_US
+    old.kill()
+    told.kill()
+    for node in (told, shown):
+        node.start()
+    yield 2 * ELECTION_US
+    if told.process is not None and told.process.linked(shown.name):
+        world.sometimes["a node was told an earlier start than it was shown"] += 1
+        shown.kill()
+        yield from _tempt(world, old, told, last)
+
+
+def told_twice(world: World, faults: Faults) -> Play:
+    """A node is told a start of another, and by a second node a later one of an older copy. It must
+    not take the one for the other."""
+    old, shown, _, told, last = _cast(world, faults)
+    if not (yield from _forsaken(world, faults, last)):
+        return
+    for node in (shown, told):
+        node.start()
+    yield 2 * ELECTION_US
+    heard = told.process is not None and told.process.linked(shown.name)
+    for node in (shown, told):
+        node.kill()
+    for node in (old, last):
+        node.start()
+    yield 2 * ELECTION_US
+    old.kill()
+    last.kill()
+    if heard:
+        world.sometimes["a node was told two starts that contradict each other"] += 1
+        yield from _tempt(world, old, told, last)
+
+
 # Those of three nodes.
 PLAYS: tuple[Callable[[World, Faults], Play], ...] = (
     stranger,
@@ -206,3 +300,5 @@ PLAYS: tuple[Callable[[World, Faults], Play], ...] = (
     copy_beside,
     lists_that_overlap,
 )
+# Those of five nodes.
+FIVE: tuple[Callable[[World, Faults], Play], ...] = (told_on, told_earlier, told_twice)

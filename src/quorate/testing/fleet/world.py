@@ -147,7 +147,7 @@ class World:
         problem = other.roster.judge(name, said, linked=other.linked(name))
         if problem is not None:
             self._count_refusal(dialler.node, other.node)
-            known = other.roster.seen(name, said) if name in other.manifest.nodes else None
+            known = other.roster.seen(name) if name in other.manifest.nodes else None
             hear = dialler.roster.hear_refusal
             self.after(self._delay_us(), dialler.run, hear, other.node.name, known)
             return
