@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from quorate.errors import WrongDirectory
+from quorate.net.limits import NetworkLimits
 from quorate.server.refusals import Refusals
 from quorate.types import NodeId
 from quorate.wire.handshake import Identity, Refusal
@@ -35,8 +36,8 @@ class Clock:
         return self.now
 
 
-def refusals(clock: Clock | None = None) -> Refusals:
-    return Refusals(cast("Members", Three()), 1000, clock or Clock())
+def refusals(clock: Clock | None = None, network: NetworkLimits | None = None) -> Refusals:
+    return Refusals(cast("Members", Three()), network or NetworkLimits(), clock or Clock())
 
 
 def test_a_node_that_a_majority_refuses_is_told_of_it() -> None:
@@ -75,6 +76,29 @@ def test_a_process_halts_whose_predecessor_keeps_its_link() -> None:
     found.take(N2, SECOND)
     with pytest.raises(WrongDirectory, match="is a copy of one on which n3 runs: n1 has had a li"):
         found.take(N1, SECOND)
+
+
+@pytest.mark.parametrize(
+    ("keepalive_ms", "redial_max_ms", "halt_s"),
+    [(1000, 1000, 15), (10, 1000, 15), (100, 1000, 15), (2000, 1000, 30), (1000, 10_000, 60),
+     (10, 600_000, 3600)],
+)  # fmt: skip
+def test_a_process_halts_with_all_legal_times(
+    keepalive_ms: int, redial_max_ms: int, halt_s: int
+) -> None:
+    clock = Clock()
+    network = NetworkLimits(peer_keepalive_ms=keepalive_ms, redial_max_ms=redial_max_ms)
+    found = refusals(clock, network)
+    halted = False
+    while not halted and clock.now < 2 * halt_s:
+        try:
+            found.take(N1, SECOND)
+        except WrongDirectory:
+            halted = True
+        else:
+            clock.now += redial_max_ms / 1000
+    assert halted
+    assert clock.now == halt_s
 
 
 @pytest.mark.parametrize("let_in", [True, False])

@@ -13,9 +13,12 @@ from quorate.errors import DiskFailed, InvariantBroken, WrongDirectory
 from quorate.net.listener import Listener
 from quorate.replica.opening import plan_opening
 from quorate.replica.writer import LogWriter
+from quorate.server import carrier as carriers
 from quorate.server import manifest as manifests
+from quorate.server import node as nodes
 from quorate.server.catalog import catalog_incarnation
 from quorate.server.manifest import remove_log
+from quorate.server.table import TableFile
 from quorate.storage.directory import LOGS, log_name
 from quorate.storage.layout import CLEAN
 from quorate.storage.manifest import MANIFEST, LogState, Manifest
@@ -140,7 +143,72 @@ async def test_the_directory_is_left_after_the_last_file_is_removed(
     assert found == [True]
 
 
+@in_loop
+async def test_the_directory_is_left_after_the_table_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, written, left, write = Event(), Event(), Event(), TableFile.write
+
+    def slow(file: TableFile, table: bytes) -> None:
+        began.set()
+        # A stop that does not wait for this is over by then.
+        left.wait(0.5)
+        write(file, table)
+        written.set()
+
+    monkeypatch.setattr(carriers, "TABLE_EVERY", 1)
+    monkeypatch.setattr(TableFile, "write", slow)
+    cluster = Cluster(tmp_path, 1)
+    await cluster.start("n1")
+    await create(cluster, "orders")
+    await until(began.is_set)
+    node, found = cluster.nodes["n1"], list[bool]()
+    leave = node._leave_directory
+
+    def leave_and_look() -> None:
+        found.append(written.is_set())
+        left.set()
+        leave()
+
+    monkeypatch.setattr(node, "_leave_directory", leave_and_look)
+    await cluster.stop("n1")
+    assert found == [True]
+
+
 # -- halts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@in_loop
+async def test_a_disk_that_fails_when_it_is_called_sound_ends_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(nodes, "SOUND_S", 0.0)
+    monkeypatch.setattr(nodes, "FAILURE_WAIT_S", 0.0)
+    replace_file, failed = manifests.replace_manifest, list[bytes]()
+
+    def failing(vfs: Vfs, data: bytes) -> None:
+        if b"failures 0" in data and not failed:
+            failed.append(data)
+            raise OSError(number, "as told")
+        replace_file(vfs, data)
+
+    cluster = Cluster(tmp_path, 1)
+    await cluster.start("n1")
+    cluster.nodes["n1"].remember_failure()
+    await cluster.stop("n1")
+    monkeypatch.setattr(manifests, "replace_manifest", failing)
+    if number == errno.EIO:
+        with pytest.raises(DiskFailed, match="n1: the manifest"):
+            await cluster.start("n1")
+            await cluster.running["n1"]
+        return
+    await cluster.start("n1")
+    await until(lambda: bool(failed))
+    # The next change writes it.
+    await create(cluster, "orders")
+    await cluster.stop("n1")
+    assert failures(tmp_path) == 0
 
 
 @in_loop

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from quorate.errors import Busy, DiskFailed
@@ -169,9 +170,8 @@ class Carrier:
         applied = self.catalog.applied
         if applied < self._kept.applied + TABLE_EVERY or not self._plan.deletions_done:
             return
-        loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(None, self._kept.write, self.catalog.encode())
+            await self._replicas.in_directory(partial(self._kept.write, self.catalog.encode()))
         except OSError as error:
             self._check_passing(error)
         else:

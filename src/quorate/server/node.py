@@ -12,7 +12,7 @@ import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from quorate.errors import Busy, InvalidArgument, QuorateError, ReplicaHalted
+from quorate.errors import Busy, DiskFailed, InvalidArgument, QuorateError, ReplicaHalted
 from quorate.metrics import CONTENT_TYPE, Exposition, Metrics, Snapshot
 from quorate.net.links import PeerLinks
 from quorate.net.listener import Listener
@@ -168,7 +168,7 @@ class Node:
             send=self._links.send, halted=self.halt,
         )  # fmt: skip
         self._presence = Presence(self._members.peers)
-        self._refusals = Refusals(self._members, settings.network.peer_keepalive_ms)
+        self._refusals = Refusals(self._members, settings.network)
         self._disk = Disk(settings.data_dir, settings.config)
         self._keeper = Keeper(settings.node, self._replicas, self._stored, self._links, self._disk)
         self.service = Service(
@@ -286,8 +286,12 @@ class Node:
         await asyncio.sleep(SOUND_S)
         if self._stored.manifest.failures:
             self._stored.manifest.failures = 0
-            with suppress(OSError):  # the next change of the manifest writes it
+            try:
                 await self._stored.save()
+            except OSError as error:  # without room the next change of the manifest writes it
+                if error.errno not in PASSING:
+                    node = self._settings.node
+                    raise DiskFailed(f"{node}: the manifest: {error}") from error
 
     async def _watch_room(self) -> None:
         """A disk without room does not fail: whoever reads the lines is to know all the same."""

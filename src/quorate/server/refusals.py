@@ -10,25 +10,34 @@ from quorate.errors import WrongDirectory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from quorate.net.limits import NetworkLimits
     from quorate.server.members import Members
     from quorate.types import NodeId
     from quorate.wire.handshake import Refusal
 
 __all__ = ["Refusals"]
 
-# An earlier process of this node that has a link to a peer for so many keep-alive times is not
-# gone: a link whose other end lost its power ends after three, or four.
+# An earlier process of this node that has a link to a peer for so long is not gone.
+SECOND_S = 15.0
+# At least for so many keep-alive times: a link whose other end lost its power ends after three, or
+# four.
 KEEPALIVES = 15
+# And for so many of the longest pauses between two dials: one dial proves little.
+REDIALS = 6
 
 
 class Refusals:
     """What peers answered instead of WELCOME, until they let this node in."""
 
     def __init__(
-        self, members: Members, keepalive_ms: int, clock: Callable[[], float] = time.monotonic
+        self, members: Members, network: NetworkLimits, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._members = members
-        self._second_s = KEEPALIVES * keepalive_ms / 1000
+        self._second_s = max(
+            SECOND_S,
+            KEEPALIVES * network.peer_keepalive_ms / 1000,
+            REDIALS * network.redial_max_ms / 1000,
+        )
         self._clock = clock
         self._texts: dict[NodeId, str] = {}
         # Peers with a link to an earlier process of this node: since when they say so again and
@@ -46,6 +55,7 @@ class Refusals:
             return
         now = self._clock()
         began, last = self._second.get(peer, (now, now))
+        # Two of the longest pauses between dials, or more.
         if now - last > self._second_s / 3:
             began = now  # this process stood still, and the link may have ended meanwhile
         self._second[peer] = began, now

@@ -152,10 +152,13 @@ class Replicas:
         await self.with_files(make_log, incarnation)
 
     async def with_files(self, act: Callable[[DataDirectory, int], None], incarnation: int) -> None:
-        """Do ``act`` with the files of a log that is not open. The node keeps its directory until
-        ``act`` is done, also if the task that waits for it is cancelled."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._readers, act, self.directory, incarnation)
+        """Do ``act`` with the files of a log that is not open."""
+        await self.in_directory(partial(act, self.directory, incarnation))
+
+    async def in_directory(self, act: Callable[[], None]) -> None:
+        """Do what takes its time in the data directory. The node keeps the directory until ``act``
+        is done, also if the task that waits for it is cancelled."""
+        await asyncio.get_running_loop().run_in_executor(self._readers, act)
 
     async def open_catalog(self, nodes: tuple[NodeId, ...]) -> None:
         """Raises ReplicaHalted: without it a node can do nothing."""

@@ -233,6 +233,20 @@ IDENTITY = (
         "        if False:\n",
     ),
     Mutant(
+        "copy-that-dials-seldom-waits-for-its-chance",
+        "a copy halts with all legal pauses between its dials",
+        "server/refusals.py",
+        "            REDIALS * network.redial_max_ms / 1000,\n",
+        "",
+    ),
+    Mutant(
+        "short-keepalives-hide-a-copy",
+        "a copy halts with all legal keep-alive times",
+        "server/refusals.py",
+        "            SECOND_S,\n",
+        "            0.0,\n",
+    ),
+    Mutant(
         "node-that-stood-still-is-a-copy",
         "two refusals with nothing between them prove no link that lasted",
         "server/refusals.py",

@@ -88,8 +88,24 @@ SERVER = (
         "directory-left-amid-a-deletion",
         "a node leaves its directory when nothing is done in it any more",
         "server/replicas.py",
-        "        await loop.run_in_executor(self._readers, act,",
-        "        await loop.run_in_executor(None, act,",
+        "        await asyncio.get_running_loop().run_in_executor(self._readers, act)\n",
+        "        await asyncio.get_running_loop().run_in_executor(None, act)\n",
+    ),
+    Mutant(
+        "directory-left-amid-a-table",
+        "a node leaves its directory when the catalog's table is written",
+        "server/carrier.py",
+        "            await self._replicas.in_directory(partial(self._kept.write,"
+        " self.catalog.encode()))\n",
+        "            act = partial(self._kept.write, self.catalog.encode())\n"
+        "            await asyncio.get_running_loop().run_in_executor(None, act)\n",
+    ),
+    Mutant(
+        "failed-sync-of-a-sound-disk-swallowed",
+        "a node ends when its manifest cannot be written, whatever for",
+        "server/node.py",
+        "                if error.errno not in PASSING:\n",
+        "                if False:\n",
     ),
     Mutant(
         "opening-goes-on-after-a-stop",
