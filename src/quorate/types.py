@@ -109,3 +109,6 @@ class VoteRecord:
     cutting: int = 0
     # What was drawn for that segment when it was made: another header there is not its own.
     nonce: int = 0
+    # While the log is being cut off, the entry that it will end with: an older page may hold other
+    # entries that end before the cut as well. ORIGIN if it is not being cut off.
+    before: Position = ORIGIN

@@ -80,6 +80,7 @@ def test_a_directory_as_a_document(clean: Path, capsys: pytest.CaptureFixture[st
         "segment": 3,
         "unsure": False,
         "cutting": 0,
+        "before": None,
     }
     assert log["segments"][0] == {
         "number": 1,
@@ -148,7 +149,9 @@ def test_a_cut_under_way_is_shown_and_what_it_takes_away_is_not(
         file.write(b"x" * PAGE)
     place = writer.log.record.cutting
     out = shown(capsys, tmp_path / "n1")
-    assert out[2].endswith(f", segments to 1, being cut off at byte {place} of it")
+    before = writer.log.record.before
+    after = f"index 9, term {before.term}, chain {before.chain:08x}"
+    assert out[2].endswith(f", segments to 1, being cut off at byte {place} of it, after {after}")
     assert [line.split()[1:4] for line in out[4:7]] == [
         ["active", "1-9", "0-26"],
         ["cut", "off", "30-56"],

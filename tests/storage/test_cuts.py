@@ -85,6 +85,8 @@ def test_a_cut_is_decided_before_anything_is_cut(first: int, place: int) -> None
         if not step.startswith(("write vote", "sync vote")):
             durable = [newest_vote([disk.durable[name]]) for name in VOTE_COPIES]
             assert [(one.segment, one.cutting) for one in durable if one] == [(1, place)] * 2
+            before = LOG[first - 2].position if first > 1 else ORIGIN
+            assert [one.before for one in durable if one] == [before] * 2
     assert steps[4:8] == [
         f"unlink {SECOND}",
         f"sync directory up to {FIRST}",
@@ -287,8 +289,8 @@ def test_a_page_that_a_cut_tears_as_a_whole_is_a_loss_that_is_noticed(
         log, _ = open_disk(crash.disk)
         assert (log.last, log.record.unsure) == (ORIGIN, True), crash
     log, _ = open_disk(disk)
-    lost = "what stood before the cut cannot be read"
-    assert (FIRST, PAGE, lost) in {(one.file, one.start, one.what) for one in log.damage}
+    lost = [(one.file, one.start, one.first, one.last) for one in log.damage if one.entries]
+    assert lost == [(FIRST, PAGE, 1, first - 1)]
 
 
 def test_a_page_in_front_of_the_one_that_a_cut_falls_into_is_not_touched() -> None:
@@ -312,7 +314,7 @@ def test_what_is_bad_before_a_cut_is_damage() -> None:
     log, _ = open_disk(disk)
     assert [(one.first, one.last, one.what) for one in log.damage] == [
         (4, 4, "the body is bad"),
-        (4, 3, "what stood before the cut cannot be read"),
+        (4, 4, "entries are lost"),
     ]
     assert (log.last, log.record.unsure) == (LOG[2].position, True)
 
@@ -333,7 +335,7 @@ def test_what_a_cut_left_must_reach_up_to_it(kind: str) -> None:
     else:
         disk.spoil(FIRST, 2 * PAGE, bytes(PAGE) if kind == "zeros" else b"rot" * 1000)
     log, flusher = open_disk(disk)
-    assert "what stood before the cut cannot be read" in {one.what for one in log.damage}
+    assert (4, 4, "entries are lost") in {(one.first, one.last, one.what) for one in log.damage}
     assert (log.last, log.record.unsure) == (LOG[2].position, True)
     more = grow(log.last, 100, term=2)
     run(flusher.plan(Flush(1, entries=more)))

@@ -45,7 +45,7 @@ STRUCTURES = [
     (FIRST, PAGE, 60, 56, "the head holds more than it should"),
     (FIRST, FOOTER, 80, 6, "the footer page holds more than it should"),
     (FIRST, FOOTER, 80, 40, "the footer page holds more than it should"),
-    ("vote-a", 0, 128, 7, "the vote record holds more than it should"),
+    ("vote-a", 0, 152, 7, "the vote record holds more than it should"),
     ("clean", 0, 48, 44, "the mark of a clean stop is bad"),
     ("0000000000000001.index", 0, 44, 6, "the index file is not what the segment's frames make it"),
 ]

@@ -132,6 +132,7 @@ def _vote_document(record: VoteRecord | None) -> Document | None:
         "segment": record.segment,
         "unsure": record.unsure,
         "cutting": record.cutting,
+        "before": position_document(record.before) if record.cutting else None,
     }
 
 
@@ -267,7 +268,10 @@ def _vote_lines(votes: dict[str, Document | None]) -> Iterator[str]:
             yield f"{name}: {_bad('cannot be read')}"
             continue
         voted = f"voted for {vote['vote']}" if vote["vote"] is not None else "no vote"
-        cutting = f", being cut off at byte {vote['cutting']} of it" if vote["cutting"] else ""
+        cutting = ""
+        if vote["cutting"]:
+            after = _position(vote["before"])
+            cutting = f", being cut off at byte {vote['cutting']} of it, after {after}"
         unsure = ", unsure" if vote["unsure"] else ""
         yield (
             f"{name}: term {vote['term']}, {voted}, boot {vote['boot']}, number {vote['number']}, "

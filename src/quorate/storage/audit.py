@@ -263,8 +263,8 @@ class _Audit:
             return Proof(following.previous_end, following.before)
         if self._mark is not None and self._mark.number == number:
             return Proof(self._mark.end, self._mark.last)
-        cut = self._cut_of(number)
-        return Proof(cut, None) if cut else None
+        record, cut = self._report.record, self._cut_of(number)
+        return Proof(cut, record.before) if record is not None and cut else None
 
     def _check_header(self, file: RealFile, header: SegmentHeader) -> None:
         report, name = self._report, segment_name(header.number)

@@ -20,7 +20,7 @@ from quorate.errors import Corrupt, Damaged, check
 from quorate.storage.damage import UNREADABLE_ADVICE
 from quorate.storage.layout import PAGE, SPARE, index_name, pages, segment_name
 from quorate.storage.steps import NO_SPACE, plan_record
-from quorate.types import Index
+from quorate.types import ORIGIN, Index
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -50,7 +50,9 @@ def truncate(log: SegmentLog, first: Index, spare_bytes: int) -> Generator[str, 
     check(first <= rows.last, "only what is there is truncated")
     # Right behind the last frame that stays.
     position = rows.frame(before.index)[1] if before.index >= rows.first else PAGE
-    yield from plan_record(log, segment=target.number, nonce=target.header.nonce, cutting=position)
+    yield from plan_record(
+        log, segment=target.number, nonce=target.header.nonce, cutting=position, before=before
+    )
     spare_bytes = yield from _drop_segments(log, kept + 1, spare_bytes)
     target.next_offset = rows.offsets[first - rows.first]
     rows.cut(first)
@@ -147,7 +149,7 @@ def end_cut(log: SegmentLog) -> Plan:
     """
     newest = log.segments[-1]
     if log.record.cutting and newest.capacity == newest.header.capacity:
-        yield from plan_record(log, cutting=0)
+        yield from plan_record(log, cutting=0, before=ORIGIN)
 
 
 def trim(log: SegmentLog, first: Index) -> Plan:

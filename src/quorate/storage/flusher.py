@@ -36,7 +36,7 @@ from quorate.storage.segment import Segment
 from quorate.storage.steps import NO_SPACE, PASSING, patiently, plan_record
 from quorate.storage.vfs import ReopenedFile
 from quorate.storage.window import is_zero
-from quorate.types import Index, NodeId, Term
+from quorate.types import ORIGIN, Index, NodeId, Term
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -287,7 +287,7 @@ class Flusher:
         self._spare_bytes = 0
         file = yield from patiently(partial(self._write_header, header))
         log.segments.append(Segment(header, file, Rows(Index(log.last.index + 1))))
-        yield from plan_record(log, segment=number, nonce=header.nonce, cutting=0)
+        yield from plan_record(log, segment=number, nonce=header.nonce, cutting=0, before=ORIGIN)
 
     def _write_header(self, header: SegmentHeader) -> Generator[str, None, File]:
         """Durable before any block; gives the open file."""

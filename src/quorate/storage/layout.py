@@ -54,6 +54,8 @@ __all__ = [
 # page that holds durable bytes, but for a cut in the middle of one: the vote record guards that.
 PAGE = 4096
 VERSION = 1
+# Of the vote record. The first version did not say which entry stands before a cut.
+VOTE_VERSION = 2
 BLOCK_BYTES = 64
 VOTE_NAME_MAX = 64
 # What a count on disk may be: half of what fits, so that there is room to go on counting.
@@ -80,7 +82,7 @@ _SEGMENT = struct.Struct("<4sHHQQQQ16s16sQQIIQQ")
 _BLOCK = struct.Struct("<4sHHIIQQQQQI")
 _FOOTER = struct.Struct("<4sHHQQQQQIIQQQ")
 _CLEAN = struct.Struct("<4sHHQQQQII")
-_VOTE = struct.Struct(f"<4sHHQQQQQQQ{VOTE_NAME_MAX}s")
+_VOTE = struct.Struct(f"<4sHHQQQQQQQ{VOTE_NAME_MAX}sQQII")
 
 FLAG_VOTED = 1
 FLAG_UNSURE = 2
@@ -130,7 +132,9 @@ def _sealed(fields: bytes, seed: int = 0) -> bytes:
     return fields + _CRC.pack(crc32c(fields, seed))
 
 
-def _proved(data: Buffer, layout: struct.Struct, magic: bytes, seed: int = 0) -> tuple | None:  # type: ignore[type-arg]  # as struct gives it
+def _proved(
+    data: Buffer, layout: struct.Struct, magic: bytes, seed: int = 0, version: int = VERSION
+) -> tuple | None:  # type: ignore[type-arg]  # as struct gives it
     """The fields at the start of ``data``; None unless magic, version and CRC are right."""
     size = layout.size
     if len(data) < size + 4 or bytes(data[:4]) != magic:
@@ -139,7 +143,7 @@ def _proved(data: Buffer, layout: struct.Struct, magic: bytes, seed: int = 0) ->
     if crc32c(bytes(data[:size]), seed) != proof:
         return None
     fields = layout.unpack_from(data)
-    return fields if fields[1] == VERSION else None
+    return fields if fields[1] == version else None
 
 
 def block_seed(nonce: int, position: int) -> int:
@@ -293,19 +297,19 @@ def encode_vote(record: VoteRecord) -> bytes:
     check(len(name) <= VOTE_NAME_MAX, f"a node's name has at most {VOTE_NAME_MAX} bytes")
     flags = FLAG_VOTED * (record.vote is not None) | FLAG_UNSURE * record.unsure
     fields = _VOTE.pack(
-        b"QRVT", VERSION, flags, record.number, record.term, record.boot, record.first,
-        record.segment, record.cutting, record.nonce, name,
+        b"QRVT", VOTE_VERSION, flags, record.number, record.term, record.boot, record.first,
+        record.segment, record.cutting, record.nonce, name, *record.before, 0,
     )  # fmt: skip
     return _sealed(fields).ljust(PAGE, b"\0")
 
 
 def decode_vote(data: Buffer) -> VoteRecord | None:
     """The record on one page of a copy; None if it is not whole."""
-    fields = _proved(data, _VOTE, b"QRVT")
+    fields = _proved(data, _VOTE, b"QRVT", version=VOTE_VERSION)
     if fields is None:
         return None
-    _, _, flags, number, term, boot, first, segment, cutting, nonce, name = fields
-    if max(number, term, boot, first, segment, cutting) > COUNT_MAX:
+    _, _, flags, number, term, boot, first, segment, cutting, nonce, name, *before, _ = fields
+    if max(number, term, boot, first, segment, cutting, *before[:2]) > COUNT_MAX:
         return None  # nobody counted so far: each rises by one at a time, or is a place in a file
     if 0 < cutting < PAGE:
         return None  # a header is never cut
@@ -314,7 +318,10 @@ def decode_vote(data: Buffer) -> VoteRecord | None:
     except UnicodeDecodeError:
         return None
     unsure = bool(flags & FLAG_UNSURE)
-    return VoteRecord(number, Term(term), vote, boot, Index(first), segment, unsure, cutting, nonce)
+    return VoteRecord(
+        number, Term(term), vote, boot, Index(first), segment, unsure, cutting, nonce,
+        Position(Index(before[0]), Term(before[1]), before[2]),
+    )  # fmt: skip
 
 
 def decode_votes(copy: Buffer) -> list[VoteRecord | None]:

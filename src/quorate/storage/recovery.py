@@ -125,6 +125,7 @@ def _next_record(record: VoteRecord, seen: Survey) -> VoteRecord:
         unsure=record.unsure or seen.lost_tail,
         # A cut that was begun may not be durable yet; and what a crash tore is cut off like it.
         cutting=seen.cut_at or 0,
+        before=last if seen.cut_at else ORIGIN,
     )
 
 

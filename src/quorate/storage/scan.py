@@ -45,9 +45,9 @@ class Fault(NamedTuple):
 class Proof(NamedTuple):
     """What somebody else knows of a segment: how far it was durable, and how it ended there."""
 
+    # Of the blocks, or the byte right behind the last frame that a cut leaves.
     end: int
-    # None if nobody says: the segment was to be cut off at ``end``.
-    last: Position | None
+    last: Position
     # Nothing comes after it: what is missing here is missing at the end of the log.
     newest: bool = False
 
@@ -306,7 +306,7 @@ class _Scanner:
         found = self._scan
         back: Fault | None = None
         if proof is not None:
-            if proof.last is not None and self._go_back(proof.last) and proof.newest:
+            if self._go_back(proof.last) and proof.newest:
                 # No block says that it is old: it has to go before the mark does.
                 stop = self._lost_from
                 back = Fault(stop, pages(stop), *_NO_ENTRY, "what was cut off is back")
@@ -339,14 +339,10 @@ class _Scanner:
     def _compare(self, proof: Proof) -> None:
         found = self._scan
         found.durable_end = max(found.durable_end, proof.end)
-        if proof.last is None:
-            if self._lost_from < proof.end:
-                found.lost_tail = self._lost_from
-                self._fault(found.lost_tail, proof.end, "what stood before the cut cannot be read")
-            self._short = None
-        elif proof.last == found.last:
+        if proof.last == found.last:
             self._short = None  # frames that are missing were truncated before this was said
         elif proof.newest:
+            self._make_room(proof.end, proof.last)
             found.lost_tail = self._lost_from
             first = Index(found.last.index + 1)
             fault = Fault(found.lost_tail, proof.end, first, proof.last.index, "entries are lost")
@@ -356,6 +352,20 @@ class _Scanner:
             self._short = None
         else:
             self._fault(PAGE, proof.end, "the segment does not end as it did")
+
+    def _make_room(self, stop: int, last: Position) -> None:
+        """The entries up to ``last`` stood before ``stop``, at the end of the log.
+
+        If there is no room for them, an older block is back in the place of theirs. It may hold
+        the first of them and no more, or others.
+        """
+        rows = self._scan.rows
+        while self._taken and not self._may_have_lost(stop, last):
+            head = self._taken[-1] + BLOCK_BYTES
+            if self._short is None:
+                self._short = max(head, rows.ends[-1] if rows.ends else 0)
+            else:
+                self._drop_from(self._taken.pop())
 
     def _cut(self, fault: Fault) -> None:
         """Drop everything from ``fault`` on; what stands before it is whole."""

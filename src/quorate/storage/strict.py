@@ -171,12 +171,7 @@ class _Reading:
         if proof is None:
             if self._short is not None:
                 self.broken.append(_bytes(self._short, found.end, "cut short"))
-        elif proof.last is None:
-            reached = self._short if self._short is not None else found.end
-            if reached < proof.end:
-                what = "what stood before the cut cannot be read"
-                self.broken.append(_bytes(reached, proof.end, what))
-        elif (found.end, found.last) != (proof.end, proof.last):
+        elif (found.end, found.last) != (pages(proof.end), proof.last):
             self.broken.append(_bytes(found.end, proof.end, "the segment does not end as it did"))
 
 

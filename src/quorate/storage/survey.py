@@ -164,7 +164,7 @@ def _take(
     """Look at all of a segment that is not sealed."""
     # What stands behind it was to be cut off: it is not looked at.
     cut = record.cutting if one.number == record.segment else 0
-    proof = _proof(one, following, mark, cut)
+    proof = _proof(one, following, mark, record)
     limit = cut or one.size
     if proof is not None and following is not None:
         limit = proof.end
@@ -189,14 +189,17 @@ def _take(
         seen.untidy.append(segment)
 
 
-def _proof(one: _Found, following: _Found | None, mark: CleanMark | None, cut: int) -> Proof | None:
+def _proof(
+    one: _Found, following: _Found | None, mark: CleanMark | None, record: VoteRecord
+) -> Proof | None:
     """What the next segment, a clean stop or a cut says about how this one ended."""
     if following is not None:
         header = following.header
         return Proof(header.previous_end, header.before) if header is not None else None
     if mark is not None and mark.number == one.number:
         return Proof(mark.end, mark.last, newest=True)
-    return Proof(cut, None, newest=True) if cut else None
+    cutting = record.cutting > 0 and one.number == record.segment
+    return Proof(record.cutting, record.before, newest=True) if cutting else None
 
 
 def _scanned(header: SegmentHeader, file: File, data: Window, found: Scan) -> Segment:

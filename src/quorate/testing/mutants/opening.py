@@ -148,9 +148,23 @@ OPENING = (
     Mutant(
         "loss-before-a-cut-not-noticed",
         "a cut that was decided proves everything before it",
+        "storage/survey.py",
+        "return Proof(record.cutting, record.before, newest=True) if cutting else None",
+        "return None",
+    ),
+    Mutant(
+        "cut-names-no-entry",
+        "a cut that was decided names the entry before it, not only a byte",
         "storage/scan.py",
-        "            if self._lost_from < proof.end:\n",
-        "            if False:\n",
+        "        if proof.last == found.last:\n",
+        "        if proof.last == found.last or (proof.newest and self._lost_from >= proof.end):\n",
+    ),
+    Mutant(
+        "loss-behind-an-old-block-not-told",
+        "entries in whose place an older block is back are reported as lost",
+        "storage/scan.py",
+        "            self._make_room(proof.end, proof.last)\n",
+        "",
     ),
     Mutant(
         "block-of-a-bad-head-not-the-newest",

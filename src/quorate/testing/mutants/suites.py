@@ -68,6 +68,7 @@ _STATE = (
 )  # fmt: skip
 _LOG = (
     "storage/test_cuts.py", "storage/test_rotten_ends.py", "storage/test_old_pages.py",
+    "storage/test_old_cuts.py",
     "storage/test_vote_copies.py",
     "storage/test_growth.py", "storage/test_archive.py", "storage/test_old_frames.py",
     "storage/test_stale_damage.py", "storage/test_index_files.py", "storage/test_long_looks.py",
