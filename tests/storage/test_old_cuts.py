@@ -226,3 +226,71 @@ def test_an_old_page_in_front_of_a_cut_does_not_make_a_cluster_forget() -> None:
     cluster.table.clear()
     cluster.run(ticks=600)
     assert cluster.leader() is None, "no other node has the entry"
+
+
+# -- a segment that the record does not name yet -------------------------------------------------
+
+
+def begun(readded: bool) -> tuple[SimulatedDisk, bytes, Position]:
+    """A node is killed when the second segment has its header and the record does not name it. The
+    file held an earlier second segment: the header of that one, and the last entry that is proved.
+
+    The earlier one began after entry 3, which is there again if it was ``readded``.
+    """
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    old = grow(ORIGIN, 100, 100, 100, 13_000)
+    for entries in (old[:2], old[2:3], old[3:]):
+        flush(flusher, *entries)
+    header = page_of(disk, 0, SECOND)
+    flush(flusher, *grow(old[1].position, 60, term=2), cut=3)
+    if readded:
+        flush(flusher, *old[2:3], *grow(old[2].position, 60, term=3), cut=3)
+    flush(flusher, *grow(log.last, 5_000, term=3))
+    run(flusher.prove(Index(5)))
+    last = log.last
+    more = grow(last, 13_000, term=3)
+    run(flusher.plan(Flush(9, entries=more)), until="sync header")
+    return disk, header, last
+
+
+@pytest.mark.parametrize("readded", [False, True])
+@pytest.mark.parametrize("durable", [False, True])
+def test_an_old_header_of_a_segment_that_was_begun_costs_the_one_before_nothing(
+    durable: bool, readded: bool, tmp_path: Path
+) -> None:
+    disk, header, last = begun(readded)
+    if durable:
+        power_cut(disk)
+    disk.spoil(SECOND, 0, header)
+    report = audited(disk, tmp_path)
+    assert (report.damage, report.last) == ([], last)
+    assert [one.file for one in report.warnings] == [SECOND]
+    for crash in crash_states(disk, opening):
+        log, _ = open_disk(crash.disk)
+        assert (log.last, log.damage, log.record.unsure) == (last, [], False), crash
+        Recovered.of(log)
+
+
+@pytest.mark.parametrize("data", [bytes(PAGE), b"\xa5" * PAGE], ids=["zeros", "garbage"])
+def test_the_header_of_a_segment_that_was_begun_proves_the_last_block_before_it(
+    data: bytes, tmp_path: Path
+) -> None:
+    """Nothing else does: that segment has no block, and the one before gets no more."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    for entry in grow(ORIGIN, 100, 100):
+        flush(flusher, entry)
+    last = log.last
+    run(flusher.plan(Flush(9, entries=grow(last, 26_000))), until="sync header")
+    power_cut(disk)
+    log, _ = open_disk(disk.copy())
+    assert (log.last, log.damage, log.record.unsure) == (last, [], False)
+    disk.spoil(SEGMENT, 2 * PAGE, data)
+    report = audited(disk, tmp_path)
+    assert [(one.first, one.last) for one in report.damage if one.entries] == [(2, 2)]
+    log, _ = open_disk(disk.copy())
+    assert [(one.first, one.last) for one in log.damage if one.entries] == [(2, 2)]
+    for crash in crash_states(disk, opening):
+        log, _ = open_disk(crash.disk)
+        assert (log.last.index, log.record.unsure) == (1, True), crash

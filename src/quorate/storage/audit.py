@@ -36,6 +36,7 @@ from quorate.storage.layout import (
 from quorate.storage.scan import Fault, Proof, scan
 from quorate.storage.segment import Segment
 from quorate.storage.strict import check_blank, check_blocks
+from quorate.storage.survey import proof_of_begun
 from quorate.storage.walk import read_footer
 from quorate.storage.window import Window
 from quorate.types import Index, Position, Term
@@ -90,6 +91,8 @@ class _Audit:
         self._mark: CleanMark | None = None
         # How the segment before the one that is looked at ended.
         self._end: _End | None = None
+        # The header of a segment behind the newest one that the vote record does not name yet.
+        self._begun: SegmentHeader | None = None
 
     def run(self) -> None:
         self._check_names()
@@ -188,8 +191,11 @@ class _Audit:
         newest_named = record.segment if record is not None else 0
         cutting = record is not None and record.cutting > 0
         what = UNFINISHED_CUT if cutting else "a segment begun and not finished"
-        while numbers and numbers[-1] > newest_named and (cutting or headers[numbers[-1]] is None):
-            self._findings.leftover(segment_name(numbers.pop()), what)
+        known = record is not None and record.number > 0
+        while numbers and numbers[-1] > newest_named and (known or headers[numbers[-1]] is None):
+            number = numbers.pop()
+            self._findings.leftover(segment_name(number), what)
+            self._begun = headers[number] if numbers and numbers[-1] == number - 1 else None
         for place, number in enumerate(numbers):
             following = headers[numbers[place + 1]] if place + 1 < len(numbers) else None
             newest = place + 1 == len(numbers)
@@ -239,6 +245,8 @@ class _Audit:
         self._check_header(file, header)
         footer = read_footer(file, header.nonce)
         proof = self._proof(header.number, footer, following)
+        if proof is None and newest and self._begun is not None:
+            proof = proof_of_begun(Window(file, file.size()), header, self._begun)
         contents = check_blocks(
             file, header, proof, newest=newest, progress=self._findings.progress
         )

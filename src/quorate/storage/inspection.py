@@ -55,8 +55,8 @@ class SegmentView:
 
     number: int
     bytes: int
-    # Sealed, rolled or active; cut off if the next open removes it; unreadable without a header,
-    # because nothing else can be read then.
+    # Sealed, rolled or active; cut off or begun if the next open removes it; unreadable without a
+    # header, because nothing else can be read then.
     state: str
     header: SegmentHeader | None = None
     footer: Footer | None = None
@@ -166,7 +166,7 @@ def _view_log(path: Path, incarnation: int, name: str | None) -> LogView:
             if number is not None:
                 with suppress(OSError), closing(vfs.open(name)) as file:
                     view.segments.append(_view_segment(file, number, record))
-    staying = [segment for segment in view.segments if segment.state != "cut off"]
+    staying = [one for one in view.segments if one.state not in ("cut off", "begun")]
     for segment in staying[:-1]:
         if segment.state == "active":
             segment.state = "rolled"
@@ -182,11 +182,10 @@ def _view_segment(file: RealFile, number: int, record: VoteRecord | None) -> Seg
     view.header, view.footer = header, read_footer(file, header.nonce)
     view.last, view.next_offset = header.before.index, header.base_offset
     view.state = "active" if view.footer is None else "sealed"
-    cutting = record if record is not None and record.cutting else None
-    if cutting is not None and number > cutting.segment:
-        view.state = "cut off"
-    elif cutting is not None and number == cutting.segment:
-        view.cut = cutting.cutting
+    if record is not None and record.number > 0 and number > record.segment:
+        view.state = "cut off" if record.cutting else "begun"
+    elif record is not None and number == record.segment:
+        view.cut = record.cutting
     for piece in walk(file, header.nonce, view.cut or file.size()):
         if isinstance(piece, Gap):
             view.unreadable += [] if piece.blank else [piece]

@@ -64,7 +64,7 @@ def open_log(
     yield from _begin(vfs)
     log = SegmentLog(vfs, identity, _next_record(record, seen), seen.segments, seen.loaded)
     log.damage = seen.damage
-    yield from _secure_newest(vfs, record, seen)
+    yield from _secure_newest(seen)
     yield from _renew_votes(vfs, log.record, found)
     # Only now, and before anything is cut: of a lost end nothing but the mark may tell.
     yield from _remove(vfs, [OPENING, *seen.leftovers])
@@ -162,29 +162,21 @@ def _remove(vfs: Vfs, names: list[str]) -> Iterator[str]:
             yield f"sync directory without {name}"
 
 
-def _secure_newest(vfs: Vfs, record: VoteRecord, seen: Survey) -> Iterator[str]:
+def _secure_newest(seen: Survey) -> Iterator[str]:
     """Write again what nothing proves to be durable: it may be in the page cache only.
 
-    Before the next record is written. That one says that the segment must be there, and of a cut
-    that everything before it is durable.
+    Before the next record is written: that one says of a cut that everything before it is durable.
     """
     if not seen.segments:
         return
     newest = seen.segments[-1]
     file, name = newest.file, segment_name(newest.number)
-    unknown = newest.number > record.segment
-    if unknown:
-        file.write(0, [newest.header.encode()])
-        yield f"write header of {name} again"
     stop = newest.end if seen.cut_at is None else min(newest.end, seen.cut_at)
     for start in range(seen.durable_end, stop, WINDOW_BYTES):
         file.write(start, [file.read(start, min(WINDOW_BYTES, stop - start))])
         yield f"write {name} again from {start}"
     file.sync()
     yield f"sync {name} again"
-    if unknown:
-        vfs.sync_directory()
-        yield f"sync directory for {name} again"
 
 
 def _cut(seen: Survey) -> Iterator[str]:

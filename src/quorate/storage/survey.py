@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from quorate.storage.vfs import File, Vfs
     from quorate.types import VoteRecord
 
-__all__ = ["Survey", "read_mark", "survey"]
+__all__ = ["Survey", "proof_of_begun", "read_mark", "survey"]
 
 
 @dataclass(slots=True)
@@ -77,7 +77,10 @@ def survey(vfs: Vfs, identity: LogId, record: VoteRecord, mark: CleanMark | None
     for one in found:
         _refuse_strange(one, identity)
     while found and _is_leftover(found[-1], record):
-        seen.leftovers.append(segment_name(found.pop().number))
+        begun = found.pop()
+        seen.leftovers.append(segment_name(begun.number))
+        if found and found[-1].number == begun.number - 1:
+            found[-1].begun = begun.header
     indexes = {index_name(one.number) for one in found}
     seen.leftovers += [name for name in names if _unfinished(name, indexes)]
     indexes &= set(names)
@@ -105,8 +108,9 @@ def _refuse_strange(one: _Found, identity: LogId) -> None:
 
 
 def _is_leftover(newest: _Found, record: VoteRecord) -> bool:
-    """Whether it has no place in the log: it was cut off, or its header was never synced."""
-    return newest.number > record.segment and (record.cutting > 0 or newest.header is None)
+    """Whether it has no place in the log: it was cut off, or no block was ever written to it. The
+    record names a segment before its first block. Without any record nobody knows."""
+    return newest.number > record.segment and (record.number > 0 or newest.header is None)
 
 
 def _unfinished(name: str, indexes: set[str]) -> bool:
@@ -126,10 +130,12 @@ class _Found:
     It is not kept open: a log may have more of them than a process may have open files.
     """
 
-    __slots__ = ("footer", "header", "number", "size")
+    __slots__ = ("begun", "footer", "header", "number", "size")
 
     def __init__(self, vfs: Vfs, number: int, record: VoteRecord) -> None:
         self.number = number
+        # The header of the next segment, if that was begun and the record does not name it yet.
+        self.begun: SegmentHeader | None = None
         with closing(vfs.open(segment_name(number))) as file:
             self.size = file.size()
             header = SegmentHeader.decode(file.read(0, PAGE))
@@ -169,6 +175,8 @@ def _take(
     if proof is not None and following is not None:
         limit = proof.end
     data = Window(file, limit)
+    if proof is None and one.header is not None and one.begun is not None:
+        proof = proof_of_begun(data, one.header, one.begun)
     nonce = one.header.nonce if one.header is not None else None
     found = scan(data, nonce, header.before, proof)
     segment = _scanned(header, file, data, found)
@@ -200,6 +208,20 @@ def _proof(
         return Proof(mark.end, mark.last, newest=True)
     cutting = record.cutting > 0 and one.number == record.segment
     return Proof(record.cutting, record.before, newest=True) if cutting else None
+
+
+def proof_of_begun(data: Window, header: SegmentHeader, begun: SegmentHeader) -> Proof | None:
+    """What ``begun`` says about how the newest segment ended: the header of a segment behind it
+    that the vote record does not name yet.
+
+    All of the newest segment was durable before that header was written. But it may be one that an
+    earlier segment of that number had, and is back. So it is believed if the segment ends exactly
+    as it says, or lacks entries: it is never a reason to forget what stands there.
+    """
+    found = scan(data, header.nonce, header.before, None)
+    proof = Proof(begun.previous_end, begun.before, newest=True)
+    exact = (found.end, found.last) == (proof.end, proof.last)
+    return proof if exact or found.last.index < proof.last.index else None
 
 
 def _scanned(header: SegmentHeader, file: File, data: Window, found: Scan) -> Segment:

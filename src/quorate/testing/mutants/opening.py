@@ -54,17 +54,17 @@ OPENING = (
         "open-without-tail-sync",
         "what open found is synced before the node speaks",
         "storage/recovery.py",
-        '    file.sync()\n    yield f"sync {name} again"\n    if unknown',
-        "    if unknown",
+        '    file.sync()\n    yield f"sync {name} again"\n',
+        "",
     ),
     Mutant(
-        "newest-header-not-secured",
-        "a segment that may be in the page cache only is secured before the record names it",
+        "record-renewed-before-the-end-is-secured",
+        "what an open found is durable before the record says of a cut that it is",
         "storage/recovery.py",
-        "    yield from _secure_newest(vfs, record, seen)\n    yield from _renew_votes"
+        "    yield from _secure_newest(seen)\n    yield from _renew_votes"
         "(vfs, log.record, found)\n",
         "    yield from _renew_votes(vfs, log.record, found)\n"
-        "    yield from _secure_newest(vfs, record, seen)\n",
+        "    yield from _secure_newest(seen)\n",
     ),
     Mutant(
         "cut-not-carried-out-again",
@@ -77,8 +77,22 @@ OPENING = (
         "cut-segments-come-back",
         "an open removes the segments after a cut that was decided",
         "storage/survey.py",
-        "(record.cutting > 0 or newest.header is None)",
+        "(record.number > 0 or newest.header is None)",
         "newest.header is None",
+    ),
+    Mutant(
+        "segment-believed-before-the-record-names-it",
+        "the header of a segment that the record does not name limits no other segment",
+        "storage/survey.py",
+        "(record.number > 0 or newest.header is None)",
+        "(record.cutting > 0 or newest.header is None)",
+    ),
+    Mutant(
+        "header-of-a-begun-segment-proves-nothing",
+        "the header of a segment that was begun proves the last block before it",
+        "storage/survey.py",
+        "            found[-1].begun = begun.header\n",
+        "            pass\n",
     ),
     Mutant(
         "torn-tail-cut-undecided",
