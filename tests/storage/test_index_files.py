@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from quorate.storage.audit import audit_log
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE, index_name, segment_name
+from quorate.testing.disk.crashes import power_cut
 from quorate.testing.disk.enumerate import grow, open_disk
 from quorate.testing.disk.simulated import SimulatedDisk, SimulatedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from quorate.storage.flusher import Flusher
     from quorate.storage.log import SegmentLog
@@ -87,3 +90,57 @@ def test_any_other_error_is_no_damage(disk: SimulatedDisk, monkeypatch: pytest.M
     log, flusher = refusing(disk, monkeypatch, errno.EACCES)
     with pytest.raises(OSError, match=SEGMENT):
         run(flusher.chores(log.last.index))
+
+
+# -- a footer that a killed process left ---------------------------------------------------------
+
+
+@pytest.fixture
+def unsynced() -> SimulatedDisk:
+    """A node was killed while it sealed its first segment: the footer is in the page cache."""
+    made = SimulatedDisk()
+    log, flusher = open_disk(made, 16 * PAGE)
+    while len(log.segments) < 2:
+        run(flusher.plan(Flush(1, entries=grow(log.last, 3000))))
+    for step in flusher.chores(log.last.index):
+        if step == f"shorten {SEGMENT}":
+            break
+    return made
+
+
+def test_a_footer_is_durable_before_its_index_file_is(
+    unsynced: SimulatedDisk, tmp_path: Path
+) -> None:
+    """The file says so: without the footer it would look as if one had rotted."""
+    log, flusher = open_disk(unsynced, 16 * PAGE)
+    assert log.segments[0].footer is not None
+    last = log.last
+    steps = list(flusher.chores(last.index))
+    assert steps.index(f"sync {SEGMENT} again") < steps.index(f"write {INDEX}.new")
+    power_cut(unsynced)
+    for name, data in unsynced.durable.items():
+        (tmp_path / name).write_bytes(bytes(data))
+    report = audit_log(tmp_path, 1, None, lambda _: None)
+    assert (report.damage, report.warnings, report.sealed) == ([], [], 1)
+    log, _ = open_disk(unsynced, 16 * PAGE)
+    assert (log.last, log.damage) == (last, [])
+
+
+def test_an_index_file_waits_until_its_segment_can_be_opened(
+    unsynced: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, flusher = open_disk(unsynced, 16 * PAGE)
+    assert len(log.segments[0].rows.starts)
+    usual = SimulatedDisk.open
+
+    def refuse(disk: SimulatedDisk, name: str) -> SimulatedFile:
+        if name == SEGMENT:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), name)
+        return usual(disk, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SimulatedDisk, "open", refuse)
+        run(flusher.chores(log.last.index))
+    assert INDEX not in unsynced.names()
+    run(flusher.chores(log.last.index))
+    assert INDEX in unsynced.names()

@@ -149,3 +149,21 @@ def test_a_vote_record_that_cannot_be_read_at_all_stops_the_log(
     answer_no(monkeypatch, *VOTE_COPIES)
     with pytest.raises(Damaged, match="no copy of the vote record can be read"):
         open_disk(disk)
+
+
+@pytest.mark.parametrize("spare", [True, False])
+@pytest.mark.parametrize(("lost", "bad"), [("vote-a", "vote-b"), ("vote-b", "vote-a")])
+def test_a_log_that_voted_and_has_no_segment_is_not_a_new_node(
+    lost: str, bad: str, spare: bool
+) -> None:
+    """One copy of its vote record is gone and the other one is bad."""
+    disk = SimulatedDisk()
+    _, flusher = open_disk(disk)
+    run(flusher.plan(Flush(1, vote=VOTES[0])))
+    disk.lose(lost)
+    for page in (0, PAGE):
+        disk.spoil(bad, page + 20, b"rot")
+    if not spare:
+        disk.lose(SPARE)
+    with pytest.raises(Damaged, match="no copy of the vote record"):
+        open_disk(disk)

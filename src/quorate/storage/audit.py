@@ -27,6 +27,7 @@ from quorate.storage.layout import (
     decode_votes,
     encode_vote,
     index_name,
+    never_opened,
     newest_vote,
     pages,
     segment_name,
@@ -137,8 +138,8 @@ class _Audit:
         for name in VOTE_COPIES:
             if name not in copies:
                 self._findings.leftover(name, "this copy of the vote record is missing")
-        begun = len(copies) == len(VOTE_COPIES) or any(map(segment_number, self._findings.sizes))
-        if report.record is None and begun and not report.clean:
+        new = never_opened(self._findings.sizes, copies.get(VOTE_COPIES[0], b""))
+        if report.record is None and not new and not report.clean:
             self._findings.damage(VOTE_COPIES[0], "no copy of the vote record can be read")
 
     def _check_vote(self, name: str, copy: bytes, others: dict[int, VoteRecord]) -> None:

@@ -400,6 +400,7 @@ class Flusher:
             segment.file.sync()
             yield f"sync {name}"
             segment.footer = footer
+            segment.synced = True
             # Open only while it is read from now on: a log may have more of them than a process
             # may have open files.
             segment.file = ReopenedFile(self._vfs, name)

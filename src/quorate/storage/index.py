@@ -34,7 +34,7 @@ from quorate.storage.window import Window
 from quorate.types import Index
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from quorate.storage.log import SegmentLog
     from quorate.storage.segment import Segment
@@ -86,9 +86,30 @@ def plan_index(log: SegmentLog) -> Iterator[str]:
         log.damage.append(Damage(name, PAGE, segment.end, Index(1), Index(0), what))
         return
     if segment in log.unindexed:  # only a look at it shows what is lost in there
+        if not (yield from _sync_footer(log, segment)):
+            return
         segment.indexed = yield from derive(log.vfs, index_name(segment.number), [made])
         if segment.indexed:
             segment.release(log.loaded)
+
+
+def _sync_footer(log: SegmentLog, segment: Segment) -> Generator[str, None, bool]:
+    """An index file says that the footer of its segment is durable. A process that was killed may
+    have left it in the page cache. False if the segment cannot be opened now."""
+    if segment.synced:
+        return True
+    name = segment_name(segment.number)
+    try:
+        file = log.vfs.open(name)
+    except OSError as error:
+        if error.errno not in PASSING:
+            raise
+        return False
+    with closing(file):
+        file.sync()
+    yield f"sync {name} again"
+    segment.synced = True
+    return True
 
 
 def _offset_rows(rows: Rows, next_offset: int) -> array[int]:

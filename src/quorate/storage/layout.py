@@ -43,6 +43,7 @@ __all__ = [
     "decode_votes",
     "encode_vote",
     "index_name",
+    "never_opened",
     "newest_vote",
     "pages",
     "segment_name",
@@ -331,6 +332,12 @@ def decode_votes(copy: Buffer) -> list[VoteRecord | None]:
         record = decode_vote(bytes(copy[place : place + PAGE]))
         found.append(record if record is None or vote_place(record.number) == place else None)
     return found
+
+
+def never_opened(names: Iterable[str], first_copy: Buffer) -> bool:
+    """Whether not even the first open of a log came to its end: there is no file but the first copy
+    of its vote record, which is made before any other. The first record goes to its second page."""
+    return set(names) <= {VOTE_COPIES[0]} and not any(first_copy[: vote_place(1)])
 
 
 def newest_vote(copies: Iterable[Buffer]) -> VoteRecord | None:

@@ -18,6 +18,7 @@ from quorate.storage.layout import (
     CLEAN,
     OPENING,
     VOTE_COPIES,
+    never_opened,
     newest_vote,
     segment_name,
 )
@@ -83,25 +84,25 @@ def open_log(
 def _look(vfs: Vfs, identity: LogId) -> tuple[VoteRecord | None, Survey]:
     """The newest vote record and what else is there. Nothing is written."""
     copies = _read_votes(vfs)
-    found = newest_vote(copies)
+    found = newest_vote(copies.values())
     seen = survey(vfs, identity, found or NO_RECORD, read_mark(vfs))
     if found is None:
-        _refuse_without_votes(copies, seen)
+        _refuse_without_votes(vfs, copies)
     return found, seen
 
 
 # -- the vote record ---------------------------------------------------------------------------
 
 
-def _read_votes(vfs: Vfs) -> list[bytes]:
-    """The copies that exist."""
+def _read_votes(vfs: Vfs) -> dict[str, bytes]:
+    """The copies that exist, by name."""
     names = vfs.names()
-    return [read_small(vfs, name) for name in VOTE_COPIES if name in names]
+    return {name: read_small(vfs, name) for name in VOTE_COPIES if name in names}
 
 
-def _refuse_without_votes(copies: list[bytes], seen: Survey) -> None:
-    if len(copies) < len(VOTE_COPIES) and not seen.segments:
-        return  # not even the first open came to its end
+def _refuse_without_votes(vfs: Vfs, copies: dict[str, bytes]) -> None:
+    if never_opened(vfs.names(), copies.get(VOTE_COPIES[0], b"")):
+        return
     raise Damaged(
         "no copy of the vote record can be read: starting without it could vote twice in one "
         "term; put the newest copy of the whole data directory back, or go on with the other "

@@ -31,7 +31,8 @@ class Segment:
 
     __slots__ = (
         "_loaded", "_rows", "_seen", "append_time", "capacity", "committed", "end", "file",
-        "footer", "header", "hollow", "indexed", "last", "lost", "next_offset", "write_number",
+        "footer", "header", "hollow", "indexed", "last", "lost", "next_offset", "synced",
+        "write_number",
     )  # fmt: skip
 
     def __init__(self, header: SegmentHeader, file: File, rows: Rows | LoadedRows) -> None:
@@ -55,6 +56,9 @@ class Segment:
         self.committed = Index(0)
         # Not None once nothing in here can change any more.
         self.footer: Footer | None = None
+        # Whether the footer is known to be durable: one that an open found may be in the page cache
+        # only, and the log does not need it.
+        self.synced = False
         # Whether a whole index file stands beside it, as far as is known.
         self.indexed = False
         # Entries whose bytes are bad: never read, never served. Threads add and remove without a

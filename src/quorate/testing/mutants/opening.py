@@ -188,6 +188,22 @@ OPENING = (
         "        self._taken.append(position)\n",
         '        self._fault(position, start, "the head of a block is bad")\n',
     ),
+    # -- what is missing or not durable ----------------------------------------------------------
+    Mutant(
+        "index-file-before-its-footer-is-durable",
+        "the footer of a segment is durable before its index file is made",
+        "storage/index.py",
+        "    if segment.synced:\n",
+        "    if True:\n",
+    ),
+    Mutant(
+        "log-that-voted-taken-for-a-new-one",
+        "a log without a vote record is new only if its first open did not come to its end",
+        "storage/recovery.py",
+        '    if never_opened(vfs.names(), copies.get(VOTE_COPIES[0], b"")):\n',
+        "    segments = [name for name in vfs.names() if name.endswith('.segment')]\n"
+        "    if len(copies) < len(VOTE_COPIES) and not segments:\n",
+    ),
     # -- what the operating system answers -----------------------------------------------------
     Mutant(
         "short-write-taken-for-whole",
