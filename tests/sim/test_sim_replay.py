@@ -15,7 +15,7 @@ from quorate.testing.sim.adversaries import ADVERSARIES
 from quorate.testing.sim.decisions import Decisions
 from quorate.testing.sim.options import Options
 from quorate.testing.sim.record import load, save
-from quorate.testing.sim.run import options_of, run
+from quorate.testing.sim.run import ADVERSARIES_IN_TEN, options_of, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +89,8 @@ def test_streams_do_not_depend_on_each_other() -> None:
 
 
 def test_every_adversary_gets_its_seeds() -> None:
-    met = {options_of(seed, EVENTS).adversary for seed in range(120)}
+    seeds = 10 * -(-len(ADVERSARIES) // ADVERSARIES_IN_TEN)
+    met = {options_of(seed, EVENTS).adversary for seed in range(seeds)}
     assert met == {None, *ADVERSARIES}
     alone = {options_of(seed, EVENTS, adversaries=False).adversary for seed in range(100)}
     assert alone == {None}
