@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from directory_rig import INCARNATION, Writer, run
-from quorate.errors import Busy, Damaged
+from quorate.errors import Busy, Corrupt
 from quorate.storage.directory import LOGS, log_name
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import segment_name
@@ -117,15 +117,56 @@ def test_a_cut_takes_the_damage_with_it(writer: Writer) -> None:
 def test_an_entry_without_its_header_is_lost_in_an_open_segment_too(writer: Writer) -> None:
     spoil(writer, 3, header=True)
     for _ in range(2):
-        with pytest.raises(Damaged, match="the header is bad"):
+        with pytest.raises(Corrupt, match=r"entry 3 of .*is lost"):
             entry(writer, 3)
-        with pytest.raises(Damaged, match="the header is bad"):
+        with pytest.raises(Corrupt, match=r"entry 3 of .*is lost"):
             SegmentArchive(writer.log).position(Index(3))
+    assert [(one.first, one.what) for one in writer.log.damage] == [(3, "the header is bad")]
+
+
+def test_a_lost_entry_stops_only_who_needs_it(writer: Writer) -> None:
+    spoil(writer, 8, header=True)
+    archive = SegmentArchive(writer.log)
+    assert [one.index for one in archive.entries(Index(2), Index(16))] == list(range(2, 8))
+    assert [one.index for one in archive.entries(Index(9), Index(16))] == list(range(9, 16))
+
+
+def test_a_segment_with_a_lost_entry_is_not_sealed(writer: Writer) -> None:
+    """A footer says how it ends: an open would believe that, and look no more."""
+    spoil(writer, 8, header=True)
+    with pytest.raises(Corrupt):
+        entry(writer, 8)
+    while len(writer.log.segments) < 3:
+        writer.flush(writer.entries(20))
+    run(writer.flusher.chores(writer.log.last.index))
+    assert [one.footer is None for one in writer.log.segments] == [True, False, True]
+
+
+def test_what_the_disk_gives_is_read_up_to_the_entry_that_it_refuses(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several are read at once: the error says nothing about the first of them."""
+    bad, end = writer.log.segment(Index(12)).rows.frame(Index(12))
+    usual = RealFile.read
+
+    def read(file: RealFile, position: int, length: int) -> bytes:
+        if position < end and bad < position + length:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), segment_name(1))
+        return usual(file, position, length)
+
+    monkeypatch.setattr(RealFile, "read", read)
+    archive, found = SegmentArchive(writer.log), [Index(1)]
+    while found[-1] < 11:
+        found += [one.index for one in archive.entries(Index(found[-1] + 1), Index(16))]
+    assert found == list(range(1, 12))
+    with pytest.raises(Corrupt, match="Input/output error"):
+        archive.entries(Index(12), Index(16))
+    assert [one.index for one in archive.entries(Index(13), Index(16))] == [13, 14, 15]
 
 
 @pytest.mark.parametrize(
     ("number", "error"),
-    [(errno.EMFILE, Busy), (errno.ENFILE, Busy), (errno.EIO, Damaged)],
+    [(errno.EMFILE, Busy), (errno.ENFILE, Busy), (errno.EIO, Corrupt)],
     ids=["EMFILE", "ENFILE", "EIO"],
 )
 def test_a_file_that_cannot_be_opened_now_is_no_broken_disk(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.errors import Busy, Damaged
+from quorate.errors import Busy, Corrupt
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE, index_name, segment_name
 from quorate.storage.recovered import SegmentArchive
@@ -140,12 +140,45 @@ def test_a_segment_is_wanted_once(running: Running) -> None:
     assert running.log.wanted == []
 
 
-def test_a_chore_that_finds_a_lost_entry_stops_the_log(running: Running) -> None:
+def test_a_chore_that_finds_a_lost_entry_stops_only_who_needs_it(running: Running) -> None:
     running.spoil(header=True)
     with pytest.raises(Busy):
         running.entry()
-    with pytest.raises(Damaged, match=SEGMENT):
-        running.tend()
+    running.tend()
+    for _ in range(2):
+        with pytest.raises(Corrupt, match=f"entry {PLACE} of {SEGMENT} is lost"):
+            running.entry()
+    assert running.log.wanted == []
+    assert [(one.file, one.first, one.last) for one in running.log.damage] == [
+        (SEGMENT, PLACE, PLACE)
+    ]
+    for index in (Index(PLACE - 1), Index(PLACE + 1)):
+        assert running.archive.entries(index, Index(index + 2))[0].whole
+
+
+def test_a_page_that_the_disk_does_not_give_back_costs_its_entries_and_no_others(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another entry of the segment has a bad body: so a chore looks at all of it."""
+    begin, end = running.log.segments[0].rows.frame(Index(4))
+    usual = SimulatedFile.read
+
+    def read(file: SimulatedFile, position: int, length: int) -> bytes:
+        if file._name == SEGMENT and position < end and begin < position + length:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), SEGMENT)
+        return usual(file, position, length)
+
+    monkeypatch.setattr(SimulatedFile, "read", read)
+    running.spoil()
+    with pytest.raises(Busy):
+        running.entry()
+    running.tend()
+    assert not running.entry().whole
+    with pytest.raises(Corrupt):
+        running.archive.entries(Index(4), Index(8))
+    for index in (3, 5):
+        (found,) = running.archive.entries(Index(index), Index(index + 1))
+        assert found.whole
 
 
 def test_a_segment_that_was_trimmed_is_not_looked_at(running: Running) -> None:
@@ -173,11 +206,15 @@ def test_a_look_that_fails_is_tried_again_or_is_damage(
 
     with monkeypatch.context() as patched:
         patched.setattr(SimulatedDisk, "open", opens)
-        if number == errno.EIO:
-            with pytest.raises(Damaged, match="cannot be read"):
-                running.tend()
-            return
         running.tend()
+        if number == errno.EIO:
+            assert running.log.wanted == []
+            with pytest.raises(Corrupt, match="cannot be read"):
+                running.entry()
+            assert [(one.first, one.last) for one in running.log.damage] == [
+                (1, running.log.segments[0].last.index)
+            ]
+            return
         assert len(running.log.wanted) == 1
     running.tend()
     assert not running.entry().whole

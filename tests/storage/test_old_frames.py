@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quorate.entry import HEADER_BYTES
-from quorate.errors import Corrupt, Damaged
+from quorate.errors import Corrupt
 from quorate.storage.flusher import Flush
 from quorate.storage.index import encode_index
 from quorate.storage.layout import BLOCK_BYTES, PAGE, index_name, segment_name
@@ -101,7 +101,7 @@ def refuse(log: SegmentLog) -> None:
         log.position(PLACE)
     archive = SegmentArchive(log)
     for look in (archive.position, lambda index: archive.entries(index, Index(index + 1))):
-        with pytest.raises(Damaged):
+        with pytest.raises(Corrupt):
             look(PLACE)
     assert PLACE in {index for one in log.damage for index in range(one.first, one.last + 1)}
 
@@ -200,7 +200,7 @@ def test_an_old_page_in_place_of_an_entry_without_its_body_is_no_header_of_it(se
     (hollow,) = archive.entries(PLACE, Index(PLACE + 1))
     assert (hollow.whole, hollow.position) == (False, NEW[0].position)
     found.spoil()
-    with pytest.raises(Damaged):
+    with pytest.raises(Corrupt):
         archive.entries(PLACE, Index(PLACE + 1))
 
 
@@ -213,10 +213,12 @@ def test_an_index_file_that_names_the_old_entry_is_not_believed() -> None:
     found.disk.files[index_name(1)].content[:] = encode_index(segment)
     del rows
     found.spoil()
-    for start in (PLACE, Index(PLACE - 1), Index(PLACE + 1)):
+    for start, given in ((Index(PLACE - 1), BEGINNING[-1]), (Index(PLACE + 1), NEW[1])):
         found.read_again()
-        with pytest.raises(Damaged):
-            SegmentArchive(found.log).entries(start, Index(PLACE + 3))
+        assert SegmentArchive(found.log).entries(start, Index(PLACE + 2)) == [given]
+    found.read_again()
+    with pytest.raises(Corrupt):
+        SegmentArchive(found.log).entries(PLACE, Index(PLACE + 3))
 
 
 LIES: dict[str, Callable[[bytearray], None]] = {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.errors import Damaged
+from quorate.errors import Corrupt
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE, segment_name
 from quorate.storage.recovered import Recovered, SegmentArchive
@@ -76,11 +76,11 @@ def test_only_what_is_found_now_is_judged(disk: SimulatedDisk) -> None:
     log, _ = open_disk(disk, 16 * PAGE)
     archive = SegmentArchive(log)
     spoil(disk, log, 5, header=True)
-    with pytest.raises(Damaged):
+    with pytest.raises(Corrupt):
         archive.entries(Index(5), Index(6))
     spoil(disk, log, 2)
     (found,) = archive.entries(Index(2), Index(3))
     assert not found.whole
-    with pytest.raises(Damaged):
+    with pytest.raises(Corrupt):
         archive.entries(Index(5), Index(6))
     assert sorted(one.first for one in log.damage) == [2, 5], "each is noted once"

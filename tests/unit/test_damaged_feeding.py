@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +12,7 @@ from cluster_rig import (
     append_many,
     assert_same,
     elect,
+    envelope,
     happened,
     led,
     progress,
@@ -21,15 +24,20 @@ from cluster_rig import (
 from core_rig import ELECTION_TICKS, WATCHDOG_TICKS, CoreRig, config
 from quorate.errors import Corrupt
 from quorate.raft.handover import Handover
+from quorate.raft.messages import Mismatch
 from quorate.raft.output import Happening
 from quorate.raft.progress import ProgressState
 from quorate.replica.exchange import Operate, Room
 from quorate.replica.status import status_of
 from quorate.state.operations import OpenProducer
-from quorate.storage.layout import segment_name
-from quorate.types import Index, NodeId, Role
+from quorate.storage.layout import PAGE, segment_name
+from quorate.testing.disk.simulated import SimulatedFile
+from quorate.types import Index, NodeId, Role, Term
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quorate.testing.disk.simulated import SimulatedDisk
     from quorate.testing.hand import HandCluster
     from quorate.types import Position
 
@@ -58,6 +66,48 @@ def flip(cluster: HandCluster, name: str, index: int) -> None:
     store.disk.spoil(file, end - 1, bytes([store.disk.files[file].content[end - 1] ^ 1]))
 
 
+def page_of(cluster: HandCluster, name: str, index: int) -> tuple[SimulatedDisk, str, int]:
+    """The disk, the file and the page under the header of an entry."""
+    store = cluster.nodes[NodeId(name)].store
+    assert store.log is not None
+    segment = store.log.segment(Index(index))
+    start, _ = segment.rows.frame(Index(index))
+    return store.disk, segment_name(segment.number), start - start % PAGE
+
+
+def lose(cluster: HandCluster, name: str, index: int) -> None:
+    """The page under an entry is zeros."""
+    disk, file, page = page_of(cluster, name, index)
+    disk.spoil(file, page, bytes(PAGE))
+
+
+class Refusals:
+    """Pages that the disks of a cluster do not give back."""
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self._pages: list[tuple[SimulatedDisk, str, int]] = []
+        self._usual = SimulatedFile.read
+        patched.setattr(SimulatedFile, "read", lambda *call: self._read(*call))
+
+    def refuse(self, cluster: HandCluster, name: str, index: int) -> None:
+        self._pages.append(page_of(cluster, name, index))
+
+    def _read(self, file: SimulatedFile, position: int, length: int) -> bytes:
+        for disk, name, page in self._pages:
+            inside = position < page + PAGE and page < position + length
+            if inside and (file._disk, file._name) == (disk, name):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), name)
+        return self._usual(file, position, length)
+
+
+@pytest.fixture(params=["body", "page", "read"])
+def harm(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[HandCluster, str, int], None]:
+    """Ways to lose an entry: its body, its header with it, or a disk that does not read it."""
+    return {"body": flip, "page": lose, "read": Refusals(monkeypatch).refuse}[request.param]
+
+
 def leaderships(cluster: HandCluster) -> int:
     return sum(len(happened(cluster, name, Happening.LEADS)) for name in cluster.voters)
 
@@ -82,18 +132,63 @@ def positions(cluster: HandCluster, name: str) -> list[Position]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_two_old_damaged_entries_on_two_nodes_leave_a_leader_and_a_third_node_that_is_fed(
-    seed: int,
+    seed: int, harm: Callable[[HandCluster, str, int], None]
 ) -> None:
     """Each entry is whole on the other node, and the third one needs both."""
     cluster = lagging(seed=seed)
-    flip(cluster, "n1", 8)
-    flip(cluster, "n2", 12)
+    harm(cluster, "n1", 8)
+    harm(cluster, "n2", 12)
     cluster.heal()
     cluster.run(20 * ELECTION_TICKS)
     serves(cluster)
-    assert positions(cluster, "n3") == positions(cluster, "n1") == positions(cluster, "n2")
+    assert cluster.engine("n1").state.digest() == cluster.engine("n3").state.digest()
+    assert standing(cluster, "n1").log.last == standing(cluster, "n3").log.last
     assert cluster.engine("n3").applied == standing(cluster, "n3").log.last_index
+    for name, index in (("n1", 8), ("n2", 12)):
+        (blocked,) = happened(cluster, name, Happening.PEER_BLOCKED)
+        assert (blocked.peer, blocked.index) == ("n3", index)
     assert leaderships(cluster) == 3  # each of the two gave up once, for the other's entry
+
+
+def test_a_leader_that_lost_where_a_peer_ends_blocks_that_peer_and_lets_another_feed_it() -> None:
+    """n3 has entry 1 and n1 does not know it any more: it cannot ask whether n3 has the same."""
+    cluster = lagging()
+    lose(cluster, "n1", 1)
+    cluster.heal()
+    cluster.run(ELECTION_TICKS // 2)
+    (blocked,) = happened(cluster, "n1", Happening.PEER_BLOCKED)
+    assert (blocked.peer, blocked.index) == ("n3", 1)
+    assert standing(cluster, "n1").hollow == {1}
+    cluster.run(10 * ELECTION_TICKS)
+    serves(cluster)
+    assert standing(cluster, "n3").log.last == standing(cluster, "n2").log.last
+
+
+def test_a_leader_finds_where_logs_agree_also_if_it_lost_an_entry_of_the_term_in_question() -> None:
+    """n3 has entries of an earlier term that no other node has. The leader looks up its own terms
+    by halves, and one of the entries there is lost."""
+    cluster = led(3, config(log_memory_bytes=0))
+    append_many(cluster, "n1", 3)
+    cluster.crash("n1")
+    elect(cluster, "n2")
+    cluster.restart("n1")
+    cluster.run(ELECTION_TICKS)
+    cluster.isolate("n3")
+    append_many(cluster, "n2", ENTRIES)
+    cluster.run(3)
+    before = standing(cluster, "n2").log.last_index
+    assert standing(cluster, "n2").log.first_in_memory == before + 1
+    leader = cluster.engine("n2").core.leader
+    assert leader is not None
+    for index in range(6, 26):
+        lose(cluster, "n2", index)
+    peer = leader.progress[NodeId("n3")]
+    peer.number, peer.match = 9, Index(0)
+    reply = Mismatch(standing(cluster, "n2").term, 9, before, Index(30), Term(1))
+    cluster.heal()
+    cluster.deliver(envelope(cluster, "n3", "n2", reply))
+    assert cluster.nodes[NodeId("n2")].halted is None
+    assert (peer.state, peer.next) == (ProgressState.COMPARE, 30)
 
 
 def test_a_damaged_entry_and_a_crashed_node_with_a_longer_log_leave_a_leader_in_the_end() -> None:
@@ -298,11 +393,13 @@ def sealed() -> HandCluster:
 
 
 @pytest.mark.parametrize("damaged", [2, 5], ids=["a producer's entry", "a batch"])
-def test_a_replay_stops_before_the_first_damaged_entry_and_the_node_follows(damaged: int) -> None:
+def test_a_replay_stops_before_the_first_damaged_entry_and_the_node_follows(
+    damaged: int, harm: Callable[[HandCluster, str, int], None]
+) -> None:
     """Sealed segments are not read at open, so the replay is the first to find the damage."""
     cluster = sealed()
     cluster.crash("n2")
-    flip(cluster, "n2", damaged)
+    harm(cluster, "n2", damaged)
     cluster.restart("n2")
     assert cluster.engine("n2").applied == damaged - 1
     assert standing(cluster, "n2").hollow == {damaged}

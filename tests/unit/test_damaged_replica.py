@@ -253,12 +253,55 @@ def test_a_truncation_takes_the_damage_with_it() -> None:
 # -- a hole ------------------------------------------------------------------------------------
 
 
-def test_a_replica_with_a_hole_in_its_log_halts_and_names_it() -> None:
-    cluster = with_entries()
-    node = cluster.nodes[NodeId("n2")]
+def lose(cluster: HandCluster, name: str, index: int) -> None:
+    """The node goes down, and the page under an entry is lost."""
+    node = cluster.nodes[NodeId(name)]
     assert node.store.log is not None
-    start, _ = node.store.log.segments[0].rows.frame(Index(3))
-    cluster.crash("n2")
+    start, _ = node.store.log.segments[0].rows.frame(Index(index))
+    cluster.crash(name)
     node.store.disk.spoil(NEWEST, start - start % PAGE, bytes(PAGE))
-    with pytest.raises(Damaged, match=f"{NEWEST}, bytes .*entry 3"):
+
+
+@pytest.mark.parametrize("index", [6, 7], ids=["the last one that is", "one that may not be"])
+def test_a_replica_with_a_hole_halts_and_names_it_unless_what_follows_is_committed(
+    index: int,
+) -> None:
+    """No block says that more than entry 6 is committed. Where a log begins in memory must be
+    known, and all that follows."""
+    cluster = with_entries()
+    for _ in range(3):
+        cluster.propose("n1", b"not committed yet")
+        cluster.deliver_all()
+        cluster.table.clear()
+    lose(cluster, "n2", index)
+    with pytest.raises(Damaged, match=f"{NEWEST}, bytes .*entry {index}"):
         cluster.restart("n2")
+
+
+def test_a_replica_with_a_hole_before_that_follows_and_serves_what_is_before_it() -> None:
+    cluster = with_entries()
+    lose(cluster, "n2", 3)
+    cluster.restart("n2")
+    assert (standing(cluster, "n2").hollow, cluster.engine("n2").applied) == ({3}, 2)
+    cluster.isolate("n3")  # every commit needs n2 now
+    append_many(cluster, "n1", 2)
+    cluster.run(2)
+    assert standing(cluster, "n2").committed == 8
+    token = cluster.read("n2")
+    assert isinstance(cluster.answers[token], Corrupt)
+    assert "entry 3" in str(cluster.answers[token])
+    for _ in range(2):
+        cluster.crash("n2")
+        cluster.restart("n2")
+    assert (standing(cluster, "n2").hollow, standing(cluster, "n2").log.last_index) == ({3}, 8)
+
+
+def test_a_lost_entry_does_not_hide_the_records_before_it() -> None:
+    """Nothing tells how many records it had: they begin behind those that are there."""
+    cluster = with_entries()
+    lose(cluster, "n2", 3)
+    cluster.restart("n2")
+    log = cluster.nodes[NodeId("n2")].store.log
+    assert log is not None
+    assert log.segments[0].holes == {3}
+    assert [log.index_at_offset(offset) for offset in range(4)] == [2, 3, 4, 5]

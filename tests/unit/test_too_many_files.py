@@ -12,8 +12,8 @@ import pytest
 
 from cluster_rig import append_many, assert_same, envelope, led, receipt, standing
 from core_rig import ELECTION_TICKS, config
-from quorate.errors import Busy, Damaged, DiskFailed
-from quorate.raft.messages import Append, Compare, Heartbeat, Mismatch
+from quorate.errors import Busy, DiskFailed
+from quorate.raft.messages import Ack, Append, Compare, Heartbeat, HeartbeatReply, Mismatch
 from quorate.raft.output import Refusal
 from quorate.raft.progress import ProgressState
 from quorate.replica import shell
@@ -158,19 +158,30 @@ def test_a_cluster_that_can_open_no_file_elects_appends_and_feeds_later(files: F
     assert_same(cluster)
 
 
-def test_a_disk_that_does_not_answer_still_ends_the_replica(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("number", range(3), ids=["heartbeat", "compare", "append"])
+@pytest.mark.parametrize("bounded", [False, True], ids=["room", "a bounded disk"])
+def test_a_message_about_an_entry_that_the_disk_does_not_give_back_is_answered(
+    monkeypatch: pytest.MonkeyPatch, number: int, bounded: bool
 ) -> None:
-    """Only too many open files pass by themselves."""
+    """What is only on disk is committed: a leader has the same, and this node has applied it."""
     cluster = sealed()
-    (heartbeat, *_) = old_messages(cluster)
+    message = old_messages(cluster)[number]
+    if bounded:
+        cluster.turn("n2", [Room(1 << 20)])
+    cluster.table.clear()
+    last = standing(cluster, "n2").log.last
 
     def fails(_: SimulatedDisk, name: str) -> SimulatedFile:
         raise OSError(errno.EIO, os.strerror(errno.EIO), name)
 
     monkeypatch.setattr(SimulatedDisk, "open", fails)
-    cluster.deliver(envelope(cluster, "n1", "n2", heartbeat))
-    assert isinstance(cluster.nodes[NodeId("n2")].halted, Damaged)
+    cluster.deliver(envelope(cluster, "n1", "n2", message))
+    assert cluster.nodes[NodeId("n2")].halted is None
+    assert standing(cluster, "n2").log.last == last
+    (answer,) = cluster.table
+    assert isinstance(answer.message, HeartbeatReply if number == 0 else Ack)
+    if isinstance(answer.message, Ack):
+        assert answer.message.match == standing(cluster, "n2").committed
 
 
 def test_an_open_that_finds_no_file_says_what_the_system_refused(

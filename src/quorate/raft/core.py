@@ -178,7 +178,7 @@ class Core:
             self._hand_over("a majority has no room for what this node logged, and needs none")
         elif (lost := handover.others_can_feed()) and election.damage_patience.ends():
             # Longer than any node that gave up before waits for its campaign.
-            self._hand_over(f"entry {lost}, which a peer needs, is damaged", elections=3)
+            self._hand_over(f"a peer cannot be fed entry {lost} from this disk", elections=3)
 
     def _hand_over(self, why: str, elections: int = 2) -> None:
         self.standing.follow(self.standing.term, None, why)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quorate.entry import Entry, make_entry
-from quorate.errors import Busy
+from quorate.errors import Busy, Corrupt
 from quorate.raft.handover import Handover
 from quorate.raft.messages import (
     Ack,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from quorate.raft.roles import Standing
+    from quorate.types import Position
 
 __all__ = ["Leader"]
 
@@ -322,9 +323,19 @@ class Leader:
 
     def _ask(self, peer: Progress) -> None:
         standing = self._standing
-        prev = standing.log.position(Index(peer.next - 1))
-        peer.sent_at = standing.clock
-        standing.send(peer.node, Compare(self.term, peer.number, prev))
+        prev = self._before_next(peer)
+        if prev is not None:
+            peer.sent_at = standing.clock
+            standing.send(peer.node, Compare(self.term, peer.number, prev))
+
+    def _before_next(self, peer: Progress) -> Position | None:
+        """Where the log stands before the next entry for ``peer``. If that is lost on this disk,
+        nothing can be asked or sent from there on."""
+        try:
+            return self._standing.log.position(Index(peer.next - 1))
+        except Corrupt:
+            self._block(peer, Index(peer.next - 1))
+            return None
 
     def _stream(self, peer: Progress) -> None:
         """Fill the window; of what has to be read from disk one message, the rest in other turns:
@@ -345,10 +356,12 @@ class Leader:
                 standing.out.more = True
                 return
             fetched = peer.next < log.first_in_memory
-            prev = log.position(Index(peer.next - 1))
+            prev = self._before_next(peer)
+            if prev is None:
+                return
             entries = log.slice(peer.next, limits.append_entries, limits.append_bytes)
             if not entries:
-                self._block(peer)
+                self._block(peer, peer.next)
                 return
             if fetched:
                 standing.out.fetched += len(entries)
@@ -360,12 +373,13 @@ class Leader:
             peer.sent(entries[-1].index, size, standing.clock)
             peer.quota -= size
 
-    def _block(self, peer: Progress) -> None:
-        """The next entry for ``peer`` is damaged on this disk: others are fed as before."""
+    def _block(self, peer: Progress, lost: Index) -> None:
+        """``lost``, which ``peer`` cannot go on without, is damaged on this disk: others are fed as
+        before, and so is this node: what is only on disk is applied, or never will be."""
         standing = self._standing
-        standing.hollow.add(peer.next)
+        standing.hollow.add(lost)
         if peer.lacks != peer.next:
-            standing.report(Happening.PEER_BLOCKED, peer.node, peer.next)
+            standing.report(Happening.PEER_BLOCKED, peer.node, lost)
         peer.block(standing.clock)
 
     def _over_quota(self, peer: Progress) -> bool:

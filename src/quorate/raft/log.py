@@ -8,11 +8,13 @@ turns them into a flush, and lets go of entries that nobody is likely to ask for
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
-from quorate.errors import check
+from quorate.errors import Corrupt, check
 from quorate.types import ORIGIN, Index, Position, Term
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ PIECE_BYTES = 1 << 20
 class Archive(Protocol):
     """Entries that are no longer in memory: committed and on disk, so they never change.
 
-    An entry that the disk spoiled comes without its body.
+    An entry that the disk spoiled comes without its body. Raises Corrupt if not even its header can
+    be read, and Busy if nothing can right now.
     """
 
     def position(self, index: Index) -> Position:
@@ -136,31 +139,52 @@ class Log:
         return self.position(index).term
 
     def holds(self, position: Position) -> bool:
-        """Whether this log is the same as another one that has ``position``, up to there."""
+        """Whether this log is the same as that of the leader, which has ``position``, up to there.
+
+        An entry that the archive lost is committed, so every leader has the same. Where its log and
+        that of a leader part is seen above it: where the window begins is always known.
+        """
         index = position.index
-        return index <= self.last_index and self.position(index) == position
+        if index > self.last_index:
+            return False
+        try:
+            return self.position(index) == position
+        except Corrupt:
+            return True
 
     def entries(self, start: Index, stop: Index) -> list[Entry]:
         """Entries start..stop-1."""
         return list(self.walk(start, stop))
 
     def walk(self, start: Index, stop: Index) -> Iterator[Entry]:
-        """Entries start..stop-1; those that are not in memory are read a piece at a time."""
+        """Entries start..stop-1; those that are not in memory are read a piece at a time.
+
+        Raises Corrupt after the last entry before one that the archive lost.
+        """
         while start < min(stop, self._shift):
             piece = self._archived.entries(start, min(stop, Index(self._shift)), PIECE_BYTES)
             yield from piece
             start = Index(piece[-1].index + 1)
         yield from self._entries[start - self._shift : stop - self._shift]
 
+    def walk_whole(self, start: Index, stop: Index) -> Iterator[Entry]:
+        """The same, up to the first one that is damaged or lost."""
+        with suppress(Corrupt):
+            yield from takewhile(attrgetter("whole"), self.walk(start, stop))
+
     def slice(self, start: Index, entries_max: int, bytes_max: int) -> tuple[Entry, ...]:
         """Entries from ``start``, as many as fit both limits and at least one.
 
-        None at all if the first one is damaged in the archive: what is not whole is not sent.
+        None at all if the first one is damaged or lost in the archive: what is not whole is not
+        sent.
         """
         if start < self._shift:
             stop = min(Index(start + entries_max), Index(self._shift))
-            archived = self._archived.entries(start, stop, bytes_max)
-            return tuple(takewhile(lambda entry: entry.whole, archived))
+            try:
+                archived = self._archived.entries(start, stop, bytes_max)
+            except Corrupt:
+                return ()
+            return tuple(takewhile(attrgetter("whole"), archived))
         place = start - self._shift
         taken = self._entries[place : place + entries_max]
         size = 0

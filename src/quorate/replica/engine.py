@@ -155,14 +155,13 @@ class Engine:
 
     def _replay(self) -> None:
         """Bring the state from its checkpoint to what this disk proves to be committed."""
-        standing = self.core.standing
-        for entry in standing.log.walk(Index(self.applied + 1), Index(self._applicable + 1)):
-            if not entry.whole:
-                # A sealed segment is believed until it is read: this is found only now.
-                standing.hollow.add(entry.index)
-                return
+        standing, last = self.core.standing, self._applicable
+        for entry in standing.log.walk_whole(Index(self.applied + 1), Index(last + 1)):
             self.state.apply(entry)
             standing.applied = entry.index
+        if standing.applied < last:
+            # A sealed segment is believed until it is read: this is found only now.
+            standing.hollow.add(Index(standing.applied + 1))
 
     # -- what others may ask -------------------------------------------------------------------
 

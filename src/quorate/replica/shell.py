@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from quorate.errors import (
     Busy,
+    Corrupt,
     DiskFailed,
     InvariantBroken,
     NotLeader,
@@ -322,7 +323,7 @@ class Replica:
     def _checkpoint(self, sealed: Index) -> Checkpoint | None:
         try:
             return self.engine.checkpoint(sealed)
-        except Busy:
+        except (Busy, Corrupt):
             return None  # where it stands cannot be read now: the next seal brings the next one
         except Exception as error:  # noqa: BLE001  # as in a turn
             self._halt(error)

@@ -171,7 +171,8 @@ def walked_rows(segment: Segment) -> Rows:
     if rows is not None:
         return rows
     header = segment.header
-    data, proof = Window(segment.file, segment.end), Proof(segment.end, segment.last)
+    data = Window(segment.file, segment.end, durable=True)
+    proof = Proof(segment.end, segment.last)
     found = scan(data, header.nonce, header.before, proof)
     segment.hollow |= found.hollow
     segment.note_lost(found.rows)
@@ -208,7 +209,7 @@ def _rows_of_blocks(segment: Segment) -> Rows | None:
     """The rows of a sealed segment from the heads of its blocks and frames; None unless they make
     one chain from its beginning to its end. Then every one of them is what was sealed: a page that
     is again what it was before breaks the chain."""
-    data = Window(segment.file, segment.end)
+    data = Window(segment.file, segment.end, durable=True)
     rows, last = Rows(segment.first), segment.header.before
     position = PAGE
     while position < segment.end:

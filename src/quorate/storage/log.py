@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from quorate.entry import Entry, decode_entry
 from quorate.errors import Busy, Corrupt, check
-from quorate.storage.damage import Damage
+from quorate.storage.damage import UNREADABLE_ADVICE, Damage
 from quorate.storage.index import LoadedRows
-from quorate.storage.layout import segment_name
+from quorate.storage.layout import PAGE, segment_name
 from quorate.storage.scan import Proof, scan
 from quorate.storage.window import Window
 from quorate.types import ORIGIN, Index, Position, VoteRecord
@@ -76,7 +76,8 @@ class SegmentLog:
     @property
     def unsealed(self) -> list[Segment]:
         """Those that are full and wait for their footer; a damaged one gets none."""
-        return [one for one in self.segments[:-1] if one.footer is None and not one.hollow]
+        full = (one for one in self.segments[:-1] if one.footer is None)
+        return [one for one in full if not (one.hollow or one.lost)]
 
     @property
     def unindexed(self) -> list[Segment]:
@@ -130,11 +131,9 @@ class SegmentLog:
                 yield decode_entry(bytes(frame))
                 start = Index(start + 1)
 
-    def examine(self, segment: Segment, start: Index, stop: Index) -> list[Damage]:
+    def examine(self, segment: Segment, start: Index, stop: Index) -> None:
         """Note what is bad in ``segment``: of a sealed one look at every byte, of another only at
-        entries start..stop-1. Those are settled; behind them the writer may be at work.
-
-        Gives what is found now, also if it was known."""
+        entries start..stop-1. Those are settled; behind them the writer may be at work."""
         if segment.footer is None:
             faults = segment.spoiled(start, min(stop, Index(segment.rows.last + 1)))
         else:
@@ -142,11 +141,28 @@ class SegmentLog:
         name = segment_name(segment.number)
         found = [Damage(name, *fault) for fault in faults]
         self.damage += [damage for damage in found if damage not in self.damage]
-        return found
+
+    def refuse_hole(self, segment: Segment, index: Index) -> None:
+        """Raise Corrupt if not even the header of ``index`` is left, and see that it is noted."""
+        if index not in segment.holes:
+            return
+        name = segment_name(segment.number)
+        if not any(one.first <= index <= one.last for one in self.damage):
+            # A walk through the segment for its rows found that, and noted nothing.
+            self.damage.append(Damage(name, PAGE, segment.end, index, index, "the entry is lost"))
+        raise Corrupt(f"entry {index} of {name} is lost on this disk; ask another replica")
+
+    def give_up(self, segment: Segment, error: OSError) -> None:
+        """The disk does not say where the entries of ``segment`` lie."""
+        segment.lost, segment.unreadable = True, str(error)
+        what = f"it cannot be read: {error}; {UNREADABLE_ADVICE}"
+        entries = segment.first, segment.last.index
+        self.damage.append(Damage(segment_name(segment.number), 0, segment.end, *entries, what))
 
     def _scan(self, segment: Segment) -> list[Fault]:
         header = segment.header
-        data, proof = Window(segment.file, segment.end), Proof(segment.end, segment.last)
+        data = Window(segment.file, segment.end, durable=True)
+        proof = Proof(segment.end, segment.last)
         found = scan(data, header.nonce, header.before, proof)
         segment.take(found)
         return found.damage
@@ -164,10 +180,16 @@ class SegmentLog:
             if damage.first >= first:
                 self.damage.remove(damage)
 
-    def loses(self, damage: Damage) -> bool:
-        """Whether ``damage`` took an entry within the log of which not even the header is left."""
-        inside = range(damage.first, min(damage.last, self.last.index) + 1)
-        return any(index not in self.segment(Index(index)).hollow for index in inside)
+    def loses(self, damage: Damage, committed: Index) -> bool:
+        """Whether ``damage`` took an entry within the log of which not even the header is left,
+        other than one before ``committed`` whose place in its segment is known."""
+        inside = map(Index, range(damage.first, min(damage.last, self.last.index) + 1))
+        return any(not self._goes_without(index, committed) for index in inside)
+
+    def _goes_without(self, index: Index, committed: Index) -> bool:
+        segment = self.segment(index)
+        known = index < committed and index in segment.holes and index <= segment.rows.last
+        return known or index in segment.hollow
 
     def index_at_offset(self, offset: int) -> Index:
         """The entry that holds the record at ``offset``."""

@@ -20,7 +20,7 @@ from quorate.storage.steps import PASSING, TOO_MANY_FILES
 from quorate.types import ORIGIN, Index, Position, Term, VoteRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from quorate.entry import Entry
     from quorate.storage.log import SegmentLog
@@ -35,9 +35,9 @@ READ_BYTES = 1 << 20
 class SegmentArchive:
     """The entries of an open log, by index; whole, or without the body that the disk spoiled.
 
-    Raises Damaged if an entry is lost that nothing identifies, or if the disk does not give it.
-    Raises Busy if no file can be opened right now, or if that would take long and chores do it:
-    nothing is wrong with the entry then.
+    Raises Corrupt if the first entry that is asked for is lost and nothing identifies it, or if the
+    disk does not give it. Raises Busy if no file can be opened right now, or if that would take
+    long and chores do it: nothing is wrong with the entry then.
     """
 
     def __init__(self, log: SegmentLog) -> None:
@@ -50,40 +50,54 @@ class SegmentArchive:
         return self._found(index, Index(index + 1), partial(self._log.position, index))
 
     def entries(self, start: Index, stop: Index, bytes_max: int = READ_BYTES) -> list[Entry]:
-        """Entries start..stop-1, up to ``bytes_max`` and at least one."""
-        return self._found(start, stop, partial(self._read, start, stop, bytes_max))
+        """Entries start..stop-1, up to ``bytes_max`` and at least one; those behind one that cannot
+        be read are not among them."""
+        while True:
+            try:
+                return self._found(start, stop, partial(self._read, start, stop, bytes_max))
+            except Corrupt:
+                if stop <= start + 1:
+                    raise
+            # The disk did not give all of it. What is bad may be behind the first ones.
+            stop = Index(start + (stop - start) // 2)
 
     def _found(self, start: Index, stop: Index, read: Callable[[], Result]) -> Result:
         """What ``read`` finds. A segment is believed until it is read: then it is looked at."""
         log, segment = self._log, self._log.segment(start)
+        if segment.unreadable:
+            raise Corrupt(f"entry {start} cannot be read: {segment.unreadable}")
         try:
             # Held while they are used.
             rows = segment.rows_at_hand() if log.looks_later else segment.rows
             if rows is None:
                 raise log.want(segment, examined=False)
+            log.refuse_hole(segment, start)
             try:
                 return read()
             except Corrupt:
                 if log.looks_later and segment.footer is not None:
                     raise log.want(segment, examined=True) from None
+                log.examine(segment, start, stop)
                 # What was lost elsewhere stops only who needs it.
-                refuse_lost(log, log.examine(segment, start, stop))
+                log.refuse_hole(segment, start)
                 return read()
         except OSError as error:
-            raise _unreadable(start, error) from error
+            what = f"entry {start} cannot be read: {error}"
+            raise Busy(what) if error.errno in TOO_MANY_FILES else Corrupt(what) from error
 
     def _read(self, start: Index, stop: Index, bytes_max: int) -> list[Entry]:
         segment = self._log.segment(start)
         if start in segment.hollow:
             return [segment.hollow_entry(start)]
         stop = min(stop, Index(segment.last.index + 1))
-        bad = min((index for index in tuple(segment.hollow) if index > start), default=stop)
-        frames = self._log.frames(start, min(stop, bad), bytes_max)
+        bad = segment.bad_from(start)
+        frames = self._log.frames(start, stop if bad is None else min(stop, bad), bytes_max)
         entries = [decode_entry(bytes(frame)) for frame in frames]
         chain = segment.chain_before(start)
         # A leader sends what it finds here: that rests on no index file.
         if chain is not None and not chain_holds(_before(start, chain), tuple(entries)):
-            raise Corrupt(f"entries from {start} on do not follow one another on this disk")
+            name = segment_name(segment.number)
+            raise Corrupt(f"entries from {start} on of {name} do not follow one another")
         return entries
 
 
@@ -92,34 +106,28 @@ def _before(index: Index, chain: int) -> Position:
 
 
 def plan_looks(log: SegmentLog) -> Iterator[str]:
-    """Look at the segments that turns want. Raises Damaged if entries are lost there."""
+    """Look at the segments that turns want. What is lost there stops only who needs it."""
     while log.wanted:
         segment, examined = log.wanted[0]
         try:
             if segment not in log.segments:
                 pass  # it was trimmed
             elif examined:
-                found = log.examine(segment, segment.first, Index(segment.last.index + 1))
-                refuse_lost(log, found)
+                log.examine(segment, segment.first, Index(segment.last.index + 1))
             else:
                 segment.load()
         except OSError as error:
             if error.errno in TOO_MANY_FILES:
                 return
-            raise _unreadable(segment.first, error) from error
+            log.give_up(segment, error)
         log.wanted.remove((segment, examined))
         yield f"look at {segment_name(segment.number)}"
 
 
-def _unreadable(index: Index, error: OSError) -> Busy | Damaged:
-    if error.errno in TOO_MANY_FILES:
-        return Busy(f"entry {index} cannot be read now: {error}")
-    return Damaged(f"entry {index} cannot be read: {error}; {UNREADABLE_ADVICE}")
-
-
-def refuse_lost(log: SegmentLog, found: Iterable[Damage]) -> None:
-    """Raise Damaged if ``found`` took entries of which not even the header is left."""
-    lost = [damage for damage in found if log.loses(damage)]
+def refuse_lost(log: SegmentLog, committed: Index) -> None:
+    """Raise Damaged if the log cannot be started from, because entries are lost of which not even
+    the header is left: those that may not be ``committed``, and that one, with which it begins."""
+    lost = [damage for damage in log.damage if log.loses(damage, committed)]
     if lost:
         raise Damaged(
             "entries are lost on this disk and this release cannot fetch them again: "
@@ -143,26 +151,31 @@ class Recovered:
     committed: Index = ORIGIN.index
     # The newest state on disk; None if there is none that belongs to this log.
     checkpoint: Checkpoint | None = None
-    # Entries that are known and have no body.
+    # Entries that have no body; of those that are committed not even the header may be left.
     hollow: frozenset[Index] = frozenset()
     archive: SegmentArchive | None = None
 
     @staticmethod
     def of(log: SegmentLog) -> Recovered:
         """Of a log that was just opened. Raises Damaged if it cannot be started from."""
-        refuse_lost(log, log.damage)
         archive = SegmentArchive(log)
         checkpoint = _usable(_read_checkpoint(log), log, archive)
         committed = max((segment.claimed for segment in log.segments), default=Index(0))
         if checkpoint is not None:
             committed = max(committed, checkpoint.position.index)
         committed = min(committed, log.last.index)
+        refuse_lost(log, committed)
         entries: list[Entry] = []
-        while (start := Index(committed + 1 + len(entries))) <= log.last.index:
-            entries += archive.entries(start, Index(log.last.index + 1))
-        before = archive.position(committed)
+        try:
+            while (start := Index(committed + 1 + len(entries))) <= log.last.index:
+                entries += archive.entries(start, Index(log.last.index + 1))
+            before = archive.position(committed)
+        except Corrupt as error:
+            raise Damaged(f"{error}; {UNREADABLE_ADVICE}") from error
         next_offset, append_time = _ended(log, committed)
-        hollow = frozenset(index for segment in log.segments for index in segment.hollow)
+        hollow = frozenset(
+            index for segment in log.segments for index in (*segment.hollow, *segment.holes)
+        )
         return Recovered(
             log.record, tuple(entries), before, next_offset, append_time, committed, checkpoint,
             hollow, archive,
@@ -185,10 +198,14 @@ def _read_checkpoint(log: SegmentLog) -> Checkpoint | None:
 def _usable(
     checkpoint: Checkpoint | None, log: SegmentLog, archive: SegmentArchive
 ) -> Checkpoint | None:
-    """A checkpoint counts only for the very log that it was made of."""
+    """A checkpoint counts only for the very log that it was made of: without the entry at its end
+    that cannot be told."""
     if checkpoint is None or not log.first - 1 <= checkpoint.position.index <= log.last.index:
         return None
-    same = archive.position(checkpoint.position.index) == checkpoint.position
+    try:
+        same = archive.position(checkpoint.position.index) == checkpoint.position
+    except Corrupt:
+        return None
     return checkpoint if same else None
 
 

@@ -61,9 +61,10 @@ class Rows:
         return self.chains[index - self.first]
 
     @property
-    def whole(self) -> bool:
-        """Whether no entry is lost."""
-        return not any(map(eq, self.starts, self.ends))
+    def holes(self) -> set[Index]:
+        """The entries that are lost."""
+        lost = map(eq, self.starts, self.ends)
+        return {Index(self.first + row) for row, gone in enumerate(lost) if gone}
 
 
 def last_header(data: Readable, rows: Rows) -> Header | None:

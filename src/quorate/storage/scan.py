@@ -206,6 +206,10 @@ class _Scanner:
         self._faults.append(fault)
         rows = found.rows
         offset = rows.offsets[-1] if rows.offsets else 0
+        before = last_header(self._data, rows)
+        if before is not None:
+            # Behind the records of the last entry that was read: those are not lost.
+            offset = before.base_offset + before.count
         time = rows.times[-1] if rows.times else 0
         for _ in range(fault.first, fault.last + 1):
             rows.add(start, start, offset, time, 0)

@@ -31,8 +31,8 @@ class Segment:
 
     __slots__ = (
         "_loaded", "_rows", "_seen", "append_time", "capacity", "committed", "end", "file",
-        "footer", "header", "hollow", "indexed", "last", "lost", "next_offset", "synced",
-        "write_number",
+        "footer", "header", "holes", "hollow", "indexed", "last", "lost", "next_offset", "synced",
+        "unreadable", "write_number",
     )  # fmt: skip
 
     def __init__(self, header: SegmentHeader, file: File, rows: Rows | LoadedRows) -> None:
@@ -64,9 +64,12 @@ class Segment:
         # Entries whose bytes are bad: never read, never served. Threads add and remove without a
         # lock, so whoever walks through them walks through a copy.
         self.hollow: set[Index] = set()
-        # Whether there are others of which not even the header is left, as far as is known, or
-        # which the disk does not give back.
+        # Others of which not even the header is left, as far as is known; as above.
+        self.holes: set[Index] = set()
+        # Whether there are any, or the disk does not give some of them back.
         self.lost = False
+        # Why none of them can be read, not even where they lie; empty if they can.
+        self.unreadable = ""
 
     @property
     def number(self) -> int:
@@ -116,8 +119,9 @@ class Segment:
         self.note_lost(found.rows)
 
     def note_lost(self, rows: Rows) -> None:
-        """See whether a scan of the whole segment found all entries."""
-        self.lost = rows.last < self.last.index or not rows.whole
+        """See which entries a scan of the whole segment did not find."""
+        self.holes = rows.holes | set(map(Index, range(rows.last + 1, self.last.index + 1)))
+        self.lost = bool(self.holes)
 
     @property
     def claimed(self) -> Index:
@@ -177,10 +181,13 @@ class Segment:
         return frames
 
     def spoiled(self, start: Index, stop: Index) -> list[Fault]:
-        """What is bad among entries start..stop-1, which are settled. Those of which the header is
-        left are hollow from now on; nothing else changes."""
+        """What is bad among entries start..stop-1, which are settled, and was not known to be.
+        Those of which the header is left are hollow from now on, the others holes; nothing else
+        changes."""
         faults, rows = [], self.rows
         for index in map(Index, range(start, stop)):
+            if index in self.holes:
+                continue
             begin, end = rows.frame(index)
             data, chain = self.file.read(begin, end - begin), rows.chain(index)
             if is_frame(data, index, chain):
@@ -193,9 +200,16 @@ class Segment:
                 what = "the body is bad"
             else:
                 self.hollow.discard(index)
+                self.holes.add(index)
+                self.lost = True
                 what = "the header is bad" if header is None else "another entry is in its place"
             faults.append(Fault(begin, end, index, index, what))
         return faults
+
+    def bad_from(self, index: Index) -> Index | None:
+        """The first entry from ``index`` on that is known to be hollow or a hole."""
+        bad = (one for one in (*self.hollow, *self.holes) if one >= index)
+        return min(bad, default=None)
 
     def hollow_entry(self, index: Index) -> Entry:
         """What is known of an entry whose body is bad."""

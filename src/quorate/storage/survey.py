@@ -230,6 +230,7 @@ def _scanned(header: SegmentHeader, file: File, data: Window, found: Scan) -> Se
     segment.hollow, segment.write_number = found.hollow, found.write_number
     segment.committed = found.committed
     rows = found.rows
+    segment.note_lost(rows)
     if rows.starts:
         last = last_header(data, rows)
         records = last.count if last is not None else 0

@@ -6,8 +6,10 @@ is an error like any other.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
+from quorate.storage.layout import PAGE
 from quorate.storage.steps import UNREADABLE
 
 if TYPE_CHECKING:
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["WINDOW_BYTES", "Readable", "Window", "is_zero"]
 
 WINDOW_BYTES = 1 << 20
+# Pages of a segment that the disk may refuse to give back before all of it counts as unreadable:
+# each may take seconds.
+UNREADABLE_PAGES_MAX = 8
 
 
 class Readable(Protocol):
@@ -30,12 +35,17 @@ class Window:
     """The bytes of a file up to ``limit``, read ahead so that small parts cost few calls.
 
     A part that is asked for is all in memory: whoever reads much asks for it in parts.
+
+    If it is ``durable``, a page that the disk does not give back counts as zeros, as one that rots
+    does: nobody takes it for something that was never written.
     """
 
-    __slots__ = ("_data", "_file", "_limit", "_start")
+    __slots__ = ("_data", "_file", "_forgiven", "_limit", "_start")
 
-    def __init__(self, file: File, limit: int) -> None:
+    def __init__(self, file: File, limit: int, *, durable: bool = False) -> None:
         self._file = file
+        # How many pages more the disk may refuse.
+        self._forgiven = UNREADABLE_PAGES_MAX if durable else 0
         self._limit = min(limit, file.size())
         # What was read last, and where it stands.
         self._data = memoryview(b"")
@@ -49,9 +59,22 @@ class Window:
         start, stop, _ = part.indices(self._limit)
         if start < self._start or stop > self._start + len(self._data):
             length = min(max(stop - start, WINDOW_BYTES), self._limit - start)
-            self._data = memoryview(self._file.read(start, length))
+            self._data = memoryview(self._read(start, length))
             self._start = start
         return self._data[start - self._start : max(start, stop) - self._start]
+
+    def _read(self, start: int, length: int) -> bytes:
+        try:
+            return self._file.read(start, length)
+        except OSError as error:
+            if error.errno not in UNREADABLE or not self._forgiven:
+                raise
+            if start // PAGE == (start + length - 1) // PAGE:
+                self._forgiven -= 1
+                return bytes(length)
+        stop, edge = start + length, start - start % PAGE
+        places = [start, *range(edge + PAGE, stop, PAGE), stop]
+        return b"".join(self._read(one, two - one) for one, two in pairwise(places))
 
 
 def is_zero(file: File, size: int) -> bool:

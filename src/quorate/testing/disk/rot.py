@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.entry import HEADER_BYTES
-from quorate.errors import Damaged, DiskFailed
+from quorate.errors import Corrupt, Damaged, DiskFailed
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import (
     BLOCK_BYTES,
@@ -239,7 +239,12 @@ class Spoiled:
             if index > log.last.index:
                 _demand(record.unsure, f"entry {index} is forgotten: the log ends with {log.last}")
                 return
-            (entry,) = archive.entries(Index(index), Index(index + 1))
+            try:
+                (entry,) = archive.entries(Index(index), Index(index + 1))
+            except Corrupt:
+                lost = any(one.first <= index <= one.last for one in log.damage)
+                _demand(lost, f"entry {index} is lost, and nothing says so")
+                continue
             right = life.entries[index - 1] if index <= len(life.entries) else None
             known = right is not None and entry.position == right.position
             _demand(known or record.unsure, f"entry {index} is {entry.position}, which is another")

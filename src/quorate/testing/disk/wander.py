@@ -11,7 +11,7 @@ from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.errors import Damaged
+from quorate.errors import Corrupt, Damaged
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import BLOCK_BYTES, PAGE, VOTE_COPIES, segment_name
 from quorate.storage.recovered import Recovered, SegmentArchive
@@ -180,7 +180,7 @@ class Wandering:
             if log.record.unsure:
                 return "unsure"
             self._check_entries(log)
-        except Damaged:
+        except (Corrupt, Damaged):
             return "damaged"
         return "whole"
 

@@ -282,8 +282,8 @@ OPENING = (
         "lost-entries-started-from",
         "a log with a hole of which nothing is known is not started from",
         "storage/recovered.py",
-        "        refuse_lost(log, log.damage)\n        archive = SegmentArchive(log)\n",
-        "        archive = SegmentArchive(log)\n",
+        "        refuse_lost(log, committed)\n",
+        "",
     ),
     Mutant(
         "damage-in-a-flush-ends-the-node",

@@ -92,11 +92,39 @@ READING = (
         "if prove or larger or (look",
     ),
     Mutant(
-        "look-lets-go-of-a-lost-entry",
-        "a look that finds a lost entry stops the log",
+        "unreadable-segment-looked-at-for-ever",
+        "a segment of which the disk does not say where its entries lie is given up",
         "storage/recovered.py",
-        "                refuse_lost(log, found)\n",
-        "                pass\n",
+        "            log.give_up(segment, error)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "unreadable-page-takes-those-before-it",
+        "entries before a page that the disk does not give back are read",
+        "storage/recovered.py",
+        "                if stop <= start + 1:\n                    raise\n",
+        "                raise\n",
+    ),
+    Mutant(
+        "unreadable-page-takes-its-segment",
+        "a page that the disk does not give back costs the entries on it",
+        "storage/window.py",
+        "self._forgiven = UNREADABLE_PAGES_MAX if durable else 0",
+        "self._forgiven = 0",
+    ),
+    Mutant(
+        "lost-entry-hides-the-one-before",
+        "the records of a lost entry come after those of the entry before it",
+        "storage/scan.py",
+        "            offset = before.base_offset + before.count\n",
+        "            offset = before.base_offset\n",
+    ),
+    Mutant(
+        "lost-entry-sealed",
+        "a segment with a lost entry is not sealed",
+        "storage/log.py",
+        "if not (one.hollow or one.lost)]\n\n    @property\n    def unindexed",
+        "if not one.hollow]\n\n    @property\n    def unindexed",
     ),
     Mutant(
         "damage-outlives-its-entry",
@@ -109,8 +137,9 @@ READING = (
         "damage-judged-again",
         "a lost entry stops only who needs it",
         "storage/recovered.py",
-        "                refuse_lost(log, log.examine(segment, start, stop))\n",
-        "                log.examine(segment, start, stop)\n"
-        "                refuse_lost(log, log.damage)\n",
+        "                log.refuse_hole(segment, start)\n                return read()\n",
+        "                if segment.holes:\n"
+        "                    raise\n"
+        "                return read()\n",
     ),
 )
