@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.replica.exchange import LinkClosed
 from quorate.testing.disk.simulated import FATE_BITS, KEPT, LOST, UNLIMITED
-from quorate.testing.sim.rot import rot, rot_body, rot_tail
+from quorate.testing.sim.rot import rot, rot_body, rot_page, rot_tail
 
 if TYPE_CHECKING:
     from quorate.testing.disk.simulated import Fate
@@ -171,8 +171,10 @@ class Faults:
             self._down(node, duration, power=bool(detail & 4))
         random = Random(detail)
         for _ in range(1 + detail % 3):
-            if rot_body(node, random):
-                self._world.sometimes["rot of an old body"] += 1
+            if detail & 8:
+                self._world.sometimes["rot of an old page"] += rot_page(node, random)
+            else:
+                self._world.sometimes["rot of an old body"] += rot_body(node, random)
 
     def _rot_tail(self, node: Node, duration: int, detail: int) -> None:
         """A node is stopped in order, and what its mark stands for rots before it starts again."""

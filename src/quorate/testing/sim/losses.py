@@ -1,15 +1,16 @@
 """What rot took from each node, entry by entry, and what it may still take.
 
 Nothing acknowledged may be lost, whatever rots; that needs no budget. A group that goes on needs
-one. A node is *fit* if it may lead: what rot took from it are bodies of entries that its checkpoint
-on disk covers. Every other rot makes a node unfit for the rest of the run: it may be unsure, may
-have to stop before an entry that it cannot apply, or may stay down.
+one. A node is *fit* if it may lead: what rot took from it are entries before the one with which its
+checkpoint on disk ends, their bodies or whole pages of them. Every other rot makes a node unfit for
+the rest of the run: it may be unsure, may have to stop before an entry that it cannot apply, or may
+stay down.
 
 The budget:
 
 1. Unfit nodes are a minority. So a fit node has everything that was committed, and a majority votes
    for it.
-2. An entry whose body a fit node lost is whole on as many other fit nodes as a majority has, less
+2. An entry that a fit node lost is whole on as many other fit nodes as a majority has, less
    one. So a majority holds the last entry that any fit node lost: a leader need not send it what it
    cannot read itself, and commits.
 
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 from quorate.entry import HEADER_BYTES
 from quorate.errors import Damaged, DiskFailed
 from quorate.storage.checkpoint import CHECKPOINT, read_checkpoint
+from quorate.storage.layout import PAGE
 from quorate.types import Index, NodeId, Position
 
 if TYPE_CHECKING:
@@ -49,10 +51,13 @@ class Losses:
         self._files: defaultdict[NodeId, set[str]] = defaultdict(set)
         # What was durable there or behind when it did.
         self._held: defaultdict[NodeId, set[Position]] = defaultdict(set)
-        # Nodes that lost more than bodies that their checkpoint covers.
+        # Nodes that lost more than entries that their checkpoint covers.
         self.unfit: set[NodeId] = set()
-        # Fit nodes that lost the body of an entry.
+        # Fit nodes that lost an entry, or its body.
         self._hollow: defaultdict[Index, set[NodeId]] = defaultdict(set)
+        # The entry after the last one of which a fit node may not even have the header: without
+        # that it cannot say to a peer where this one goes on.
+        self._behind_holes: dict[NodeId, Index] = {}
 
     def __contains__(self, node: Node) -> bool:
         """Whether the disk of ``node`` ever rotted."""
@@ -70,15 +75,34 @@ class Losses:
 
     def spoilable_bodies(self, node: Node) -> list[Place]:
         """The entries of ``node`` whose body may rot, so that it stays fit."""
+        places = self._spoilable(node, _checkpointed(node))
+        return [place for place in places if place.stop - place.start > HEADER_BYTES]
+
+    def spoilable_pages(self, node: Node) -> dict[tuple[str, int], list[Place]]:
+        """The pages of ``node`` that may rot, so that it stays fit, and what that takes from it."""
+        # Without the entry with which it ends a checkpoint counts for nothing.
+        covered = _checkpointed(node) - 1
+        allowed = {place.position.index for place in self._spoilable(node, covered)}
+        places = node.store.durable.places
+        firsts: dict[tuple[str, int], Place] = {}
+        for place in places[: max(0, covered)]:
+            for page in range(place.start // PAGE * PAGE, place.stop, PAGE):
+                firsts.setdefault((place.file, page), place)
+        taken = {page: _taken(places, first, page[1]) for page, first in firsts.items()}
+        return {
+            page: lost
+            for page, lost in taken.items()
+            if all(place.position.index in allowed for place in lost)
+        }
+
+    def _spoilable(self, node: Node, covered: int) -> list[Place]:
         if node.name in self.unfit:
             return []
-        covered = _checkpointed(node)
         committed = self._world.invariants.committed
         return [
             place
-            for place in node.store.durable.places[: min(covered, len(committed))]
-            if place.stop - place.start > HEADER_BYTES
-            and committed[place.position.index - 1].position == place.position
+            for place in node.store.durable.places[: max(0, min(covered, len(committed)))]
+            if committed[place.position.index - 1].position == place.position
             and self._may_lose(node, place.position.index)
         ]
 
@@ -115,6 +139,14 @@ class Losses:
         self._hollow[place.position.index].add(node.name)
         self._note(node, place.file, place.start)
 
+    def note_page(self, node: Node, places: list[Place]) -> None:
+        """A page rotted, within the budget, and took these entries."""
+        for place in places:
+            self.note_body(node, place)
+        following = Index(places[-1].position.index + 1)
+        before = self._behind_holes.get(node.name, following)
+        self._behind_holes[node.name] = max(before, following)
+
     def _note(self, node: Node, name: str, start: int) -> None:
         self._files[node.name].add(name)
         self._held[node.name].update(
@@ -137,6 +169,7 @@ class Losses:
         else:
             mine = (index for index, names in self._hollow.items() if leader.name in names)
             lost = max(mine, default=Index(0))
+        lost = max(lost, self._behind_holes.get(leader.name, lost))
         return node is not leader and node.store.durable.last < lost
 
     def hides(self, node: Node, *indexes: Index) -> bool:
@@ -166,6 +199,18 @@ class Losses:
         lost = {index for index, names in self._hollow.items() if node.name in names}
         found = {index for damage in log.damage for index in range(damage.first, damage.last + 1)}
         return not log.record.unsure and found <= lost
+
+
+def _taken(places: list[Place], first: Place, page: int) -> list[Place]:
+    """What is lost with a ``page`` that holds a part of ``first``: all that stands on it, and what
+    follows in the block, for the frames of a block are found one after the other."""
+    taken = [first]
+    for place in places[first.position.index :]:
+        follows = place.start == taken[-1].stop
+        if place.file != first.file or not (follows or place.start < page + PAGE):
+            break
+        taken.append(place)
+    return taken
 
 
 def _checkpointed(node: Node) -> Index:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from quorate.testing.disk.durable import Place
     from quorate.testing.sim.node import Node
 
-__all__ = ["rot", "rot_body", "rot_tail", "spoil_body", "tear"]
+__all__ = ["rot", "rot_body", "rot_page", "rot_tail", "spoil_body", "spoil_page", "tear"]
 
 # How many pages in a row are bad, if several are.
 RUN_PAGES = 4
@@ -95,6 +95,21 @@ def rot_body(node: Node, random: Random) -> bool:
     if places:
         spoil_body(node, random.choice(places), random)
     return bool(places)
+
+
+def rot_page(node: Node, random: Random) -> bool:
+    """Spoil a page of old entries that enough others have, with what identifies them."""
+    pages = node.world.losses.spoilable_pages(node)
+    if pages:
+        spoil_page(node, random.choice(sorted(pages)), random)
+    return bool(pages)
+
+
+def spoil_page(node: Node, page: tuple[str, int], random: Random) -> None:
+    """Spoil a page, which is in the budget."""
+    losses, (name, start) = node.world.losses, page
+    losses.note_page(node, losses.spoilable_pages(node)[page])
+    node.store.disk.spoil(name, start, _bad(PAGE, random))
 
 
 def spoil_body(node: Node, place: Place, random: Random) -> None:

@@ -10,7 +10,7 @@ from quorate.raft.messages import Append
 from quorate.storage.layout import PAGE
 from quorate.testing.disk.simulated import Write
 from quorate.testing.sim.proofs import proved_bytes
-from quorate.testing.sim.rot import rot_tail, spoil_body
+from quorate.testing.sim.rot import rot_tail, spoil_body, spoil_page
 from quorate.testing.sim.script import Until
 
 if TYPE_CHECKING:
@@ -88,11 +88,13 @@ def _append_acked(stage: Stage, node: Node, count: int) -> Script:
 
 
 def two_old_rots(stage: Stage) -> Script:
-    """Two nodes lose an old entry each that the other has, and the third was away and needs both.
+    """Two nodes lose an old entry each that the other has, or a page of them, and the third was
+    away and needs both.
 
     The two agree on all that is new: one of them has to lead, although it cannot feed the third.
     """
     world = stage.world
+    spoil = _spoil_page_after if stage.pick(2) else _spoil_body_after
     while True:
         stage.start(*stage.all)
         yield stage.until_led()
@@ -110,13 +112,28 @@ def two_old_rots(stage: Stage) -> Script:
         if not leader.leads:
             continue
         for node in (leader, other):
-            places = _spoilable(node, last)
-            if places:
-                spoil_body(node, places[stage.pick(len(places))], Random(stage.pick(1 << 16)))
+            spoil(stage, node, last)
         world.sometimes["two old entries rotten on two nodes"] += 1
         break
     stage.start(away)
     yield FOREVER_US
+
+
+def _spoil_body_after(stage: Stage, node: Node, last: Index) -> None:
+    places = _spoilable(node, last)
+    if places:
+        spoil_body(node, places[stage.pick(len(places))], Random(stage.pick(1 << 16)))
+
+
+def _spoil_page_after(stage: Stage, node: Node, last: Index) -> None:
+    pages = [
+        page
+        for page, places in sorted(stage.world.losses.spoilable_pages(node).items())
+        if places[0].position.index > last
+    ]
+    if pages:
+        spoil_page(node, pages[stage.pick(len(pages))], Random(stage.pick(1 << 16)))
+        stage.world.sometimes["old pages rotten on two nodes"] += 1
 
 
 def _spoilable(node: Node, after: Index) -> list[Place]:
