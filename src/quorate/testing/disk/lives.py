@@ -100,6 +100,8 @@ _SAME_PAST = (*_PAST[:3], _flush(*_SAME[1:], cut=2, vote=2))
 # A block with more entries takes the place of one with fewer, on the same pages.
 _MORE = (_LOG[0], *grow(_LOG[0].position, 100, 30, 30, term=2))
 _MORE_PAST = (*_PAST[:2], _flush(*_LOG[1:2]), _flush(*_MORE[1:], cut=2, vote=2))
+# What came after that block is cut off again: only the record tells which block it was.
+_MORE_CUT = (_flush(*grow(_MORE[-1].position, 50, term=3), vote=3), _flush(cut=5, vote=4))
 # Three segments: entries 1 to 3, 4 to 6 and 7; the first is sealed.
 _LONG = grow(ORIGIN, *[4_500] * 7)
 _LONG_PAST = (
@@ -109,6 +111,16 @@ _LONG_PAST = (
 _AGAIN = (*_LONG[:2], *grow(_LONG[1].position, 4_500, 4_500, 100, 100, term=2))
 _AGAIN_PAST = (
     *_LONG_PAST[:3], _flush(*_AGAIN[2:4], cut=3, vote=2), _flush(*_AGAIN[4:5]), _flush(*_AGAIN[5:]),
+)  # fmt: skip
+# The second segment began after entry 3. It is cut off with that one, which then comes again with
+# others behind it, and is begun once more.
+_FIRST = grow(ORIGIN, 100, 100, 100, 13_000)
+_BEGUN = (*_FIRST[:3], *grow(_FIRST[2].position, 60, 5_000, term=3))
+_BEGUN_PAST = (
+    _VOTE, _flush(*_FIRST[:2]), _flush(_FIRST[2]), _flush(_FIRST[3]),
+    _flush(*grow(_FIRST[1].position, 60, term=2), cut=3, vote=2),
+    _flush(*_BEGUN[2:4], cut=3, vote=3), _flush(_BEGUN[4]), _prove,
+    _until(_flush(*grow(_BEGUN[4].position, 13_000, term=3)), "sync header"),
 )  # fmt: skip
 
 LIVES = (
@@ -126,8 +138,15 @@ LIVES = (
     Life("same sizes and killed", _SAME, (*_SAME_PAST, _prove), 3),
     Life("more entries and stopped", _MORE, (*_MORE_PAST, _close), 4),
     Life("more entries and killed", _MORE, (*_MORE_PAST, _prove), 4),
+    Life(
+        "more entries and killed while it cut",
+        _MORE,
+        (*_MORE_PAST, _prove, _MORE_CUT[0], _until(_MORE_CUT[1], "erase")),
+        4,
+    ),
     Life("recycled and stopped", _AGAIN, (*_AGAIN_PAST, _close), 6),
     Life("recycled and killed", _AGAIN, (*_AGAIN_PAST, _prove), 6),
+    Life("recycled and killed while it began", _BEGUN, _BEGUN_PAST, 5),
     Life("cut and stopped", _LOG[:2], (*_PAST, _flush(cut=3), _close), 2),
     Life("killed while it cut", _LOG[:2], (*_PAST, _until(_flush(cut=3), "sync vote-b")), 2),
     Life("many segments stopped", _LONG, (*_LONG_PAST, _close), 7),
