@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from quorate.errors import InvalidArgument, WrongDirectory
-from quorate.storage.layout import UNFINISHED, VOTE_NAME_MAX, LogId
+from quorate.storage.layout import LOST_FOUND, UNFINISHED, VOTE_NAME_MAX, LogId
 from quorate.storage.vfs import MODE_DIRECTORY, MODE_FILE, RealVfs
 from quorate.types import NodeId
 
@@ -36,7 +36,6 @@ __all__ = [
     "IDENTITY",
     "LOCK",
     "LOGS",
-    "LOST_FOUND",
     "TABLE",
     "DataDirectory",
     "Identity",
@@ -51,8 +50,6 @@ LOCK = "lock"
 IDENTITY = "identity"
 LOGS = "logs"
 TABLE = "catalog"
-# What some file systems put into a directory on which they are mounted.
-LOST_FOUND = "lost+found"
 
 FORMAT = 1
 STORAGE_BYTES = 16

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BLOCK_BYTES",
     "CLEAN",
+    "LOST_FOUND",
     "OPENING",
     "PAGE",
     "SPARE",
@@ -59,6 +60,8 @@ VERSION = 1
 VOTE_VERSION = 2
 BLOCK_BYTES = 64
 VOTE_NAME_MAX = 64
+# What some file systems put into a directory on which they are mounted.
+LOST_FOUND = "lost+found"
 # What a count on disk may be: half of what fits, so that there is room to go on counting.
 COUNT_MAX = (1 << 63) - 1
 
@@ -337,7 +340,7 @@ def decode_votes(copy: Buffer) -> list[VoteRecord | None]:
 def never_opened(names: Iterable[str], first_copy: Buffer) -> bool:
     """Whether not even the first open of a log came to its end: there is no file but the first copy
     of its vote record, which is made before any other. The first record goes to its second page."""
-    return set(names) <= {VOTE_COPIES[0]} and not any(first_copy[: vote_place(1)])
+    return {*names} <= {VOTE_COPIES[0], LOST_FOUND} and not any(first_copy[: vote_place(1)])
 
 
 def newest_vote(copies: Iterable[Buffer]) -> VoteRecord | None:

@@ -19,14 +19,13 @@ from quorate.storage.directory import (
     IDENTITY_BYTES_MAX,
     LOCK,
     LOGS,
-    LOST_FOUND,
     TABLE,
     Identity,
     hold_still,
     log_incarnation,
     log_name,
 )
-from quorate.storage.layout import UNFINISHED
+from quorate.storage.layout import LOST_FOUND, UNFINISHED
 from quorate.storage.manifest import MANIFEST, LogState, Manifest
 from quorate.types import Index
 

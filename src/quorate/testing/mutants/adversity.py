@@ -45,13 +45,6 @@ ADVERSITY = (
         "            raise\n",
     ),
     Mutant(
-        "lost-term-halts-a-leader",
-        "a leader that lost a term goes by what the peer says",
-        "raft/leader.py",
-        "            # questions.\n            return following\n",
-        "            # questions.\n            raise\n",
-    ),
-    Mutant(
         "lost-entry-halts-a-follower",
         "an entry that is committed and lost is no reason to stop when a leader names it",
         "raft/log.py",

@@ -258,7 +258,7 @@ STATE = (
         "damaged-entry-sent",
         "what the disk spoiled is never sent",
         "raft/log.py",
-        "            return tuple(takewhile(lambda entry: entry.whole, archived))\n",
+        '            return tuple(takewhile(attrgetter("whole"), archived))\n',
         "            return tuple(archived)\n",
     ),
     Mutant(
