@@ -188,7 +188,9 @@ class SegmentLog:
 
     def _goes_without(self, index: Index, committed: Index) -> bool:
         segment = self.segment(index)
-        known = index < committed and index in segment.holes and index <= segment.rows.last
+        # Without its own header (then it has no nonce) a segment has no blocks that tell.
+        known = segment.header.nonce and index in segment.holes and index <= segment.rows.last
+        known = known and index < committed
         return known or index in segment.hollow
 
     def index_at_offset(self, offset: int) -> Index:

@@ -27,6 +27,8 @@ __all__ = ["Fault", "Proof", "Scan", "scan"]
 
 # Frames are looked for in so many bytes at a time: far fewer than are read ahead.
 STRETCH_BYTES = WINDOW_BYTES // 16
+# What a row can say: a header may be anything that has the right CRC.
+OFFSET_MAX = (1 << 64) - 1
 _ZEROS = bytes(WINDOW_BYTES)
 _NO_ENTRY = (Index(1), Index(0))
 
@@ -209,7 +211,7 @@ class _Scanner:
         before = last_header(self._data, rows)
         if before is not None:
             # Behind the records of the last entry that was read: those are not lost.
-            offset = before.base_offset + before.count
+            offset = min(before.base_offset + before.count, OFFSET_MAX)
         time = rows.times[-1] if rows.times else 0
         for _ in range(fault.first, fault.last + 1):
             rows.add(start, start, offset, time, 0)

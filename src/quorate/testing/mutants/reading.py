@@ -116,7 +116,7 @@ READING = (
         "lost-entry-hides-the-one-before",
         "the records of a lost entry come after those of the entry before it",
         "storage/scan.py",
-        "            offset = before.base_offset + before.count\n",
+        "            offset = min(before.base_offset + before.count, OFFSET_MAX)\n",
         "            offset = before.base_offset\n",
     ),
     Mutant(
