@@ -170,6 +170,7 @@ def drawn() -> Random:
 PLAYS = {
     "marked_tail": "died while it opened a rotten disk",
     "two_old_rots": "two old entries rotten on two nodes",
+    "two_new_rots": "two new entries rotten on two nodes",
     "returned_page": "page of a cut returned",
     "torn_cut": "page torn around a write",
     "full_disks": "leader changed on full disks",

@@ -179,6 +179,8 @@ class Core:
         elif (lost := handover.others_can_feed()) and election.damage_patience.ends():
             # Longer than any node that gave up before waits for its campaign.
             self._hand_over(f"a peer cannot be fed entry {lost} from this disk", elections=3)
+        elif handover.others_can_serve() and election.damage_patience.ends():
+            self._hand_over(f"entry {standing.lost} is damaged, others have all", elections=3)
 
     def _hand_over(self, why: str, elections: int = 2) -> None:
         self.standing.follow(self.standing.term, None, why)
@@ -313,7 +315,7 @@ class Core:
         if self.leader is not None and not (leads and self.leader.term == standing.term):
             self.leader = None
             self._reads.role_changed()
-            self._election.postpone()
+            self._election.led()
         if leads and self.leader is None:
             self._reads.role_changed()
             # The last pages of full disks are for what cannot be done without them.

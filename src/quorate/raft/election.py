@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Election"]
 
+# So long without a leader, in election timeouts, a node that cannot serve waits for one that can.
+LAST_RESORT_ELECTIONS = 6
+# And so much longer if it led not long ago.
+TURN_ELECTIONS = 3
+
 
 class Election:
     """The part of the core that acts while nobody, or somebody else, leads."""
@@ -33,7 +38,8 @@ class Election:
         self._standing = standing
         # The clock at which this node starts looking for votes.
         self._deadline = 0
-        # The clock at which the leader was last heard; stickiness counts from here.
+        # The clock at which a leader was last heard, or this node last led; stickiness counts from
+        # here.
         self._heard_at = 0
         # Who granted the round at hand; and of those who gave their vote what they told with it:
         # the room on their disks, and whether that is too little.
@@ -69,6 +75,11 @@ class Election:
         timeout = self._standing.election_ticks
         least = 2 * timeout if self.damage_patience.waits else timeout
         self._deadline = clock + least + self._standing.random.randrange(timeout)
+
+    def led(self) -> None:
+        """The own leadership has ended."""
+        self._heard_at = self._standing.clock
+        self.postpone()
 
     def bar(self, elections: int) -> None:
         """Leave leading to others for so many election timeouts."""
@@ -135,10 +146,21 @@ class Election:
         if self._hint_at is not None and standing.clock >= self._hint_at:
             self._settle_hint()
         if standing.clock >= self._deadline:
-            if standing.clock < self._barred_until or not standing.may_lead:
+            if standing.clock < self._barred_until or not self._may_campaign:
                 self.postpone()
             else:
                 self._pre_campaign()
+
+    @property
+    def _may_campaign(self) -> bool:
+        """A node that cannot serve leads as a last resort, to feed those that lack entries: until
+        then each of those that can had the time to win. Such nodes take turns."""
+        standing = self._standing
+        turn = TURN_ELECTIONS if self.damage_patience.waits else 0
+        patience = (LAST_RESORT_ELECTIONS + turn) * standing.election_ticks
+        patient = standing.clock - self._heard_at >= patience
+        # Alone it has no node to feed.
+        return standing.may_lead or (standing.may_feed and patient and bool(standing.peers))
 
     def _pre_campaign(self) -> None:
         """Raft thesis § 9.6. A candidate whose votes did not come starts over here, too."""

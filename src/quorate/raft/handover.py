@@ -26,12 +26,14 @@ class Handover:
     """Of one leadership."""
 
     __slots__ = (
-        "_committed", "_committed_at", "_moved_at", "_progress", "_roomy_at", "_standing",
+        "_began_at", "_committed", "_committed_at", "_moved_at", "_progress", "_roomy_at",
+        "_standing",
     )  # fmt: skip
 
     def __init__(self, standing: Standing, progress: dict[NodeId, Progress]) -> None:
         self._standing = standing
         self._progress = progress
+        self._began_at = standing.clock
         # What was committed when that last rose or was all of the log, and the clock then.
         self._committed = standing.committed
         self._committed_at = standing.clock
@@ -105,6 +107,18 @@ class Handover:
         if not blocked or not any(peer.match >= standing.committed for peer in lively):
             return None
         return min(peer.lacks for peer in blocked)
+
+    def others_can_serve(self) -> bool:
+        """This node cannot apply an entry, and a live peer has the whole log: that one may."""
+        standing = self._standing
+        timing = standing.config.timing
+        heard = standing.clock - standing.ticks(ALIVE_HEARTBEATS * timing.heartbeat_ms)
+        if standing.lost is None or standing.clock - self._began_at < standing.election_ticks:
+            return False
+        last = standing.log.last_index
+        return any(
+            peer.match == last and peer.heard_at >= heard for peer in self._progress.values()
+        )
 
     def own_copy_moved(self) -> None:
         self._moved_at = self._standing.clock

@@ -175,8 +175,7 @@ class Log:
     def slice(self, start: Index, entries_max: int, bytes_max: int) -> tuple[Entry, ...]:
         """Entries from ``start``, as many as fit both limits and at least one.
 
-        None at all if the first one is damaged or lost in the archive: what is not whole is not
-        sent.
+        None at all if the first one is damaged or lost: what is not whole is not sent.
         """
         if start < self._shift:
             stop = min(Index(start + entries_max), Index(self._shift))
@@ -190,7 +189,7 @@ class Log:
         size = 0
         for count, entry in enumerate(taken):
             size += entry.size
-            if size > bytes_max and count:
+            if not entry.whole or (size > bytes_max and count):
                 return tuple(taken[:count])
         return tuple(taken)
 

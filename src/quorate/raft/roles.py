@@ -124,8 +124,14 @@ class Standing:
     def may_lead(self) -> bool:
         """A damaged entry that is applied bars nobody: only a peer that lacks it needs its body.
         Nor does a disk without any room, if a leadership can begin without an entry."""
+        return self.may_feed and self.lost is None
+
+    @property
+    def may_feed(self) -> bool:
+        """Whether this node may lead for others, without serving, if no better node leads: where
+        its log stands is known entry by entry, whatever it cannot apply."""
         roomy = not self.cramped or self.all_committed
-        return self.sure and self.lost is None and roomy
+        return self.sure and roomy
 
     @property
     def all_committed(self) -> bool:

@@ -343,8 +343,9 @@ class Engine:
         standing = self.core.standing
         if standing.clock >= self._expired_at:
             self._expired_at = standing.clock + standing.ticks(EXPIRY_LOOK_MS)
-            # On a full disk it can wait: the reserve is for what cannot.
-            leader, allowance, size = self.core.leader, self.allowance, self._proposals.expiry_room
+            # On a full disk it can wait, and a state that a lost entry stopped knows nothing of it.
+            leader = self.core.leader if standing.lost is None else None
+            allowance, size = self.allowance, self._proposals.expiry_room
             entries = self._proposals.arrived[0] + EXPIRY_ENTRIES
             needs = allowance.needs(size, entries)
             if leader is not None and allowance.takes(size, entries) and leader.has_room_now(needs):

@@ -9,7 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorate.entry import COUNT_MAX
-from quorate.errors import Busy, DiskFull, EmptyBatch, NotLeader, QuorateError, TooLarge
+from quorate.errors import (
+    Busy,
+    DiskFull,
+    EmptyBatch,
+    NotLeader,
+    QuorateError,
+    TooLarge,
+    Transferring,
+)
 from quorate.replica.allowance import NAMES_BYTES
 from quorate.replica.exchange import Operate, Propose, Stage
 from quorate.state.labels import Abort
@@ -74,6 +82,12 @@ class Gate:
         if leader is None:
             known = self._core.standing.leader or "none"
             return NotLeader(f"{node} does not lead; leader: {known}")
+        lost = self._core.standing.lost
+        if lost is not None:
+            return Transferring(
+                f"{node} leads only until another node has the whole log: entry {lost} is damaged "
+                f"on its disk; try again"
+            )
         arrived, arrived_bytes = proposals.arrived
         # What others staged is no concern of an append that comes alone.
         beside = proposals.room if arrived or _drops(item) else 0

@@ -37,6 +37,7 @@ _BUGS = (
 _WEDGES = (
     "unit/test_damaged_feeding.py", "unit/test_full_disk_elections.py",
     "unit/test_too_many_files.py", "unit/test_damaged_replica.py", "unit/test_wanted_room.py",
+    "unit/test_last_resort.py",
 )  # fmt: skip
 _ROLES = (
     "paper", *_WEDGES, "unit/test_unasked_messages.py", "unit/test_bad_messages.py",
@@ -168,6 +169,7 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (
         ("replica/gate.py",),
         ("unit/test_engine_proposals.py", "replica/test_gate.py", "unit/test_disk_full.py",
+         "unit/test_last_resort.py",
          "unit/test_wanted_room.py", *_PROPOSALS),
     ),
     (

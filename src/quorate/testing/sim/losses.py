@@ -14,6 +14,10 @@ The budget:
    one. So a majority holds the last entry that any fit node lost: a leader need not send it what it
    cannot read itself, and commits.
 
+One play goes beyond that: all nodes that have an entry may be *stopped* before one that they cannot
+apply, each before another that some other node has whole. None of them may serve, and yet the log
+goes on: they feed the rest until a node can.
+
 A node that was away for long may stay behind all the same: the leader may have lost an entry that
 it needs, and there is no repair.
 """
@@ -28,6 +32,7 @@ from quorate.entry import HEADER_BYTES
 from quorate.errors import Damaged, DiskFailed
 from quorate.storage.checkpoint import CHECKPOINT, read_checkpoint
 from quorate.storage.layout import PAGE
+from quorate.testing.sim.proofs import proved_bytes
 from quorate.types import Index, NodeId, Position
 
 if TYPE_CHECKING:
@@ -55,6 +60,8 @@ class Losses:
         self.unfit: set[NodeId] = set()
         # Fit nodes that lost an entry, or its body.
         self._hollow: defaultdict[Index, set[NodeId]] = defaultdict(set)
+        # Nodes that lost the body of an entry that their checkpoint does not cover, and no more.
+        self.stopped: set[NodeId] = set()
         # The entry after the last one of which a fit node may not even have the header: without
         # that it cannot say to a peer where this one goes on.
         self._behind_holes: dict[NodeId, Index] = {}
@@ -69,6 +76,8 @@ class Losses:
         """Whether ``node`` may become unfit."""
         if self._world.options.over_budget or node.name in self.unfit:
             return True
+        if self.stopped:
+            return False
         unfit = {*self.unfit, node.name}
         minority = 2 * len(unfit) < len(self._world.nodes)
         return minority and all(self._is_whole_enough(index, unfit) for index in self._hollow)
@@ -94,6 +103,16 @@ class Losses:
             for page, lost in taken.items()
             if all(place.position.index in allowed for place in lost)
         }
+
+    def spoilable_new_bodies(self, node: Node) -> list[Place]:
+        """The entries of ``node``, which is down, whose body may rot so that it is stopped."""
+        covered, proved = _checkpointed(node), proved_bytes(node.store)
+        places = self._spoilable(node, len(self._world.invariants.committed))
+        return [
+            place
+            for place in places[covered:]
+            if place.stop - place.start > HEADER_BYTES and place.stop <= proved.get(place.file, 0)
+        ]
 
     def _spoilable(self, node: Node, covered: int) -> list[Place]:
         if node.name in self.unfit:
@@ -139,6 +158,11 @@ class Losses:
         self._hollow[place.position.index].add(node.name)
         self._note(node, place.file, place.start)
 
+    def note_new_body(self, node: Node, place: Place) -> None:
+        """The body of an entry rotted that ``node`` cannot apply again."""
+        self.stopped.add(node.name)
+        self.note_body(node, place)
+
     def note_page(self, node: Node, places: list[Place]) -> None:
         """A page rotted, within the budget, and took these entries."""
         for place in places:
@@ -175,7 +199,7 @@ class Losses:
     def hides(self, node: Node, *indexes: Index) -> bool:
         """Whether ``node`` may be unable to show a record that needs all of these entries."""
         lost = any(node.name in self._hollow.get(index, ()) for index in indexes)
-        return lost or node.name in self.unfit
+        return lost or node.name in self.unfit or node.name in self.stopped
 
     @property
     def bodies(self) -> int:

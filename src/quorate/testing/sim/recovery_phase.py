@@ -22,6 +22,9 @@ __all__ = ["end_over_budget", "recover_cluster", "serve_without_room"]
 LEADER_ELECTIONS = 10
 # How often a leader may change because it lost something that another has.
 HANDOVERS = 50
+# Until nodes that cannot serve have fed one that can, and made room for it: they give up less and
+# less often, at last after 160 election timeouts.
+SERVING_ELECTIONS = 500
 # Until a leader that cannot serve made room for one that can.
 SERVED_ELECTIONS = 40
 FED_WITHIN_US = 1_000_000
@@ -42,6 +45,7 @@ def recover_cluster(world: World) -> None:
     """Heal ``world`` and require everything that a healthy cluster owes its users."""
     world.heal()
     stalls = _begun_in_trouble(world)
+    _require_serving_leader(world)
     _require_leader(world)
     if world.losses.bodies:
         _require_lasting_leader(world)
@@ -120,6 +124,7 @@ def _whole(world: World) -> list[Node]:
         for node in _fed(world)
         if node.engine is not None
         and (node.name not in losses.unfit or not node.engine.core.standing.hollow)
+        and node.engine.core.standing.lost is None
     ]
 
 
@@ -182,6 +187,27 @@ def _require_leader(world: World) -> None:
     if not world.run_until(lambda: _led(world), healed + LEADER_ELECTIONS * election_us):
         roles = [(e.node, e.role.name, e.core.standing.term) for e in _engines(world)]
         raise Violation("C11", f"no leader in five election timeouts after healing: {roles}")
+
+
+def _require_serving_leader(world: World) -> None:
+    """Nodes that cannot serve may lead, to feed the others, until one can."""
+    election_us = world.config.timing.election_ms * 1000
+    led = world.leader()
+    resorts = led is not None and not _serves(led)
+    if not (world.losses.stopped or resorts):
+        return
+
+    def served() -> bool:
+        leader = world.leader()
+        return leader is not None and _serves(leader)
+
+    world.sometimes["led by a node that cannot serve"] += 1
+    if not world.run_until(served, world.now + SERVING_ELECTIONS * election_us):
+        raise Violation("C11", "no node leads that can serve, and each entry is whole somewhere")
+
+
+def _serves(node: Node) -> bool:
+    return node.engine is not None and node.engine.core.standing.lost is None
 
 
 def _require_lasting_leader(world: World) -> None:

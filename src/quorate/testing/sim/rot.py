@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from quorate.testing.disk.durable import Place
     from quorate.testing.sim.node import Node
 
-__all__ = ["rot", "rot_body", "rot_page", "rot_tail", "spoil_body", "spoil_page", "tear"]
+__all__ = [
+    "rot", "rot_body", "rot_page", "rot_tail", "spoil_body", "spoil_page", "stop_before", "tear",
+]  # fmt: skip
 
 # How many pages in a row are bad, if several are.
 RUN_PAGES = 4
@@ -114,8 +116,18 @@ def spoil_page(node: Node, page: tuple[str, int], random: Random) -> None:
 
 def spoil_body(node: Node, place: Place, random: Random) -> None:
     """Spoil the body of an entry, which is in the budget."""
-    disk, start = node.store.disk, place.start + HEADER_BYTES
     node.world.losses.note_body(node, place)
+    _spoil_body(node, place, random)
+
+
+def stop_before(node: Node, place: Place, random: Random) -> None:
+    """Spoil the body of an entry that a node, which is down, has to apply again."""
+    node.world.losses.note_new_body(node, place)
+    _spoil_body(node, place, random)
+
+
+def _spoil_body(node: Node, place: Place, random: Random) -> None:
+    disk, start = node.store.disk, place.start + HEADER_BYTES
     if random.randrange(2):
         position = random.randrange(start, place.stop)
         byte = disk.files[place.file].content[position] ^ (1 << random.randrange(8))

@@ -51,6 +51,7 @@ from quorate.testing.sim.adversaries.rots import (
     marked_tail,
     returned_page,
     torn_cut,
+    two_new_rots,
     two_old_rots,
 )
 from quorate.testing.sim.adversaries.states import (
@@ -107,6 +108,7 @@ ADVERSARIES: dict[str, Callable[[Stage], Script]] = {
         lone_big_entry,
         late_shortage,
         slow_line,
+        two_new_rots,
     )
 }
 
@@ -168,6 +170,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "disk_us": 50,
         "delay_us": 1000,
     },
+    # Nothing is sealed, so that there is no checkpoint.
+    "two_new_rots": {**PLAIN, "segment_bytes": 8 << 20, "client_gap_us": 50_000},
     # Several pages are kept; nobody else appends, so that the play has its events.
     "full_disks": {
         **PLAIN,

@@ -10,7 +10,7 @@ from quorate.raft.messages import Append
 from quorate.storage.layout import PAGE
 from quorate.testing.disk.simulated import Write
 from quorate.testing.sim.proofs import proved_bytes
-from quorate.testing.sim.rot import rot_tail, spoil_body, spoil_page
+from quorate.testing.sim.rot import rot_tail, spoil_body, spoil_page, stop_before
 from quorate.testing.sim.script import Until
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from quorate.testing.sim.script import Script, Stage
     from quorate.types import Index
 
-__all__ = ["marked_tail", "returned_page", "torn_cut", "two_old_rots"]
+__all__ = ["marked_tail", "returned_page", "torn_cut", "two_new_rots", "two_old_rots"]
 
 FOREVER_US = 10**12
 # Steps of an open, and a few more.
@@ -140,6 +140,44 @@ def _spoilable(node: Node, after: Index) -> list[Place]:
     """Entries that ``node`` may lose and that a node which ends with ``after`` lacks."""
     places = node.world.losses.spoilable_bodies(node)
     return [place for place in places if place.position.index > after]
+
+
+def two_new_rots(stage: Stage) -> Script:
+    """Two nodes are killed and lose an entry each that they have to apply again and that the other
+    has, and the third was away and lacks both.
+
+    No node can serve: the two have to feed the third by turns.
+    """
+    world = stage.world
+    while not world.losses.stopped:
+        stage.start(*stage.all)
+        yield stage.until_led()
+        leader = world.leader()
+        if leader is None:
+            continue
+        away = stage.others(leader)[stage.pick(2)]
+        other = stage.others(leader, away)[0]
+        yield stage.until_equal(stage.all)
+        away.kill()
+        last = away.store.durable.last
+        stage.append(leader, DROPPED)
+        yield stage.until_equal([leader, other])
+        yield stage.election_us  # the last flush is proved
+        leader.kill()
+        other.kill()
+        _stop_both(stage, leader, other, last)
+    stage.start(*stage.all)
+    yield FOREVER_US
+
+
+def _stop_both(stage: Stage, one: Node, other: Node, last: Index) -> None:
+    losses, random = stage.world.losses, Random(stage.pick(1 << 16))
+    mine = [place for place in losses.spoilable_new_bodies(one) if place.position.index > last]
+    theirs = [place for place in losses.spoilable_new_bodies(other) if place.position.index > last]
+    if len(mine) > 1 and len(theirs) > 1:
+        stop_before(one, mine[0], random)
+        stop_before(other, theirs[-1], random)
+        stage.world.sometimes["two new entries rotten on two nodes"] += 1
 
 
 def returned_page(stage: Stage) -> Script:
