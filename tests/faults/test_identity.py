@@ -374,7 +374,7 @@ def test_a_file_that_says_whose_it_is_must_be_there(
 def test_votes_are_not_forgotten(nodes: Cluster, tmp_path: Path) -> None:
     name = stop_one(nodes)
     take_out(nodes, name, tmp_path, *(nodes.data(name) / "logs").glob("*/vote-*"))
-    assert "vote-a is missing; restore it" in start_and_fail(nodes, name)
+    assert "vote-a is missing; never put the folder of one log back" in start_and_fail(nodes, name)
     serves(nodes)
 
 
@@ -382,7 +382,9 @@ def test_a_log_without_files_is_not_made_anew(nodes: Cluster, tmp_path: Path) ->
     name = stop_one(nodes)
     take_out(nodes, name, tmp_path, *(nodes.data(name) / "logs").glob("*/*"))
     for _ in range(2):
-        assert "vote-a is missing; restore it" in start_and_fail(nodes, name)
+        assert "vote-a is missing; never put the folder of one log back" in start_and_fail(
+            nodes, name
+        )
     serves(nodes)
 
 

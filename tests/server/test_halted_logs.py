@@ -271,6 +271,32 @@ def hosted_body(hosted: Hosted, entry: int) -> bytes:
 
 
 @in_loop
+async def test_an_older_copy_of_the_folder_of_a_log_stops_that_log(tmp_path: Path) -> None:
+    """It would vote without what it voted and acknowledged since. The other logs go on."""
+    async with Cluster.started(tmp_path, 1) as cluster:
+        log, other = await create(cluster, "orders"), await create(cluster, "bills")
+        await cluster.stop("n1")
+        folder, copy = tmp_path / "n1" / LOGS / log_name(log), tmp_path / "copy"
+        shutil.copytree(folder, copy)
+        # A copy of a stopped node is the node: here it is started once more.
+        await cluster.start("n1")
+        async with leader_of(cluster, "orders") as client:
+            await client.append(log, b"a")
+        await cluster.stop("n1")
+        shutil.rmtree(folder)
+        shutil.copytree(copy, folder)
+        for _ in range(2):
+            await cluster.start("n1")
+            async with leader_of(cluster, "bills") as client:
+                await client.append(other, b"a")
+            halted = (await status(cluster, "n1"))["orders"].halted
+            assert halted.startswith("DAMAGED: the folder of this log is an older copy: its vote")
+            assert "is of boot 1, and the log was opened with boot 2 here; never put" in halted
+            await cluster.stop("n1")
+        await cluster.start("n1")
+
+
+@in_loop
 async def test_a_log_whose_disk_does_not_give_its_bytes_is_skipped_at_a_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from crc32c import crc32c
 
 from quorate.errors import Damaged, InvalidArgument, WrongDirectory
+from quorate.server import manifest as manifests
 from quorate.server.manifest import ManifestFile, check_log, make_log, remove_log
 from quorate.storage.directory import LOGS, DataDirectory, log_name
 from quorate.storage.layout import encode_vote, vote_place
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from quorate.storage.vfs import Vfs
+
 N1, N2 = NodeId("n1"), NodeId("n2")
 NODES = {N1: "127.0.0.1:7401", N2: "127.0.0.1:7402"}
-ORDERS = LogLife(LogState.MADE, 1_700_000_000_000_000, (N1, N2), "orders")
+ORDERS = LogLife(LogState.MADE, 1_700_000_000_000_000, (N1, N2), "orders", 5)
 
 SHOWN = ((6, 0), (8, 0xABBA))
 TOLD = (Told(NodeId("n3"), 11, 7), Told(NodeId("n4"), 12, 0))
@@ -213,8 +216,54 @@ def test_damage_is_told_from_a_first_start(directory: DataDirectory, file: Manif
         reopened(directory)
 
 
+def test_boots_that_are_noted_together_share_a_save(
+    directory: DataDirectory, file: ManifestFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.open(NODES)
+    file.manifest.logs.update(dict.fromkeys(range(250), ORDERS))
+    saves, replace_file = list[bytes](), manifests.replace_manifest
+
+    def counted(vfs: Vfs, data: bytes) -> None:
+        saves.append(data)
+        replace_file(vfs, data)
+
+    monkeypatch.setattr(manifests, "replace_manifest", counted)
+
+    async def note(log: int) -> int:
+        await file.note_boot(log, 6)
+        return reopened(directory).logs[log].boot
+
+    async def note_all() -> list[int]:
+        return await asyncio.gather(*map(note, range(250)))
+
+    # Durable for each when it goes on.
+    assert asyncio.run(note_all()) == [6] * 250
+    assert len(saves) == 1
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_boot_is_noted_later_if_there_is_no_room(
+    directory: DataDirectory, file: ManifestFile, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    file.open(NODES)
+    file.manifest.logs[7] = ORDERS
+
+    def failing(vfs: Vfs, data: bytes) -> NoReturn:
+        raise OSError(number, "as told")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(manifests, "replace_manifest", failing)
+        if number == errno.EIO:
+            with pytest.raises(OSError, match="as told"):
+                asyncio.run(file.note_boot(7, 6))
+            return
+        asyncio.run(file.note_boot(7, 6))
+    asyncio.run(file.save())
+    assert reopened(directory).logs[7].boot == 6
+
+
 def test_a_log_that_was_made_and_is_gone_is_damage(directory: DataDirectory) -> None:
-    with pytest.raises(Damaged, match=r"log orders was made here and .*c0ffee is missing"):
+    with pytest.raises(Damaged, match=r"log orders was made here and .*c0ffee is missing; never"):
         check_log(directory, 0xC0FFEE, "orders")
     make_log(directory, 0xC0FFEE)
     check_log(directory, 0xC0FFEE, "orders")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from quorate.raft.output import Happening
 from quorate.replica.engine import Engine
 from quorate.storage.recovered import Recovered
-from quorate.storage.recovery import open_log
+from quorate.storage.recovery import check_boot, open_log
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Awaitable, Callable, Generator
 
     from quorate.config import Config
     from quorate.storage.directory import DataDirectory
@@ -33,6 +33,14 @@ class OpenedReplica(NamedTuple):
     log: SegmentLog
     vfs: RealVfs
 
+    async def note_boot(self, note: Callable[[int], Awaitable[None]]) -> None:
+        """Have ``note`` write down the boot of this opening. If it fails the files are closed."""
+        try:
+            await note(self.log.record.boot)
+        except BaseException:
+            self.close()
+            raise
+
     def close(self) -> None:
         """Nobody reads or writes the log any more."""
         self.log.close()
@@ -45,10 +53,15 @@ def plan_opening(
     voters: tuple[NodeId, ...],
     config: Config,
     now_ms: int,
+    boot: int = 0,
 ) -> Generator[str, None, OpenedReplica]:
-    """A plan for a thread: reading what is there and replaying it may take its time."""
+    """A plan for a thread: reading what is there and replaying it may take its time.
+
+    Raises Damaged if the files are older than that ``boot`` of the log.
+    """
     vfs = directory.log_vfs(group.incarnation)
     try:
+        check_boot(vfs, boot)
         log, flusher = yield from open_log(
             vfs,
             directory.log_id(group.incarnation),

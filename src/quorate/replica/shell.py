@@ -129,15 +129,22 @@ class Replica:
         send: Callable[[list[Envelope]], None],
         halted: Callable[[ReplicaHalted], None],
         report: Callable[[Sequence[Event]], None] = lambda _: None,
+        boot: int = 0,
+        note_boot: Callable[[int], Awaitable[None]] | None = None,
     ) -> Replica:
         """Open the log in ``directory``, or make it, and take part.
 
         ``send`` is given the messages of a turn, ``report`` its events; ``halted`` is called once
         if the replica must stop. Raises ReplicaHalted if it cannot even start.
+
+        The log was opened before with ``boot``; ``note_boot`` is given that of this opening, and
+        the replica says nothing before it is done.
         """
         try:
-            plan = plan_opening(directory, group, voters, config, _now_ms())
+            plan = plan_opening(directory, group, voters, config, _now_ms(), boot)
             opened = await writer.carry_out(plan)
+            if note_boot is not None:
+                await opened.note_boot(note_boot)
         except (OSError, Busy) as error:
             node, number = directory.identity.node, group.incarnation
             # What the system refused: whoever waits for room or files looks at that.

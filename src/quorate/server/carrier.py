@@ -88,7 +88,8 @@ class Carrier:
 
     async def open_logs(self) -> None:
         """Open every log that is made, and finish every deletion that was begun."""
-        await asyncio.gather(*map(self._carry_out, self._plan.first_steps()))
+        with self._stored.gathering():
+            await asyncio.gather(*map(self._carry_out, self._plan.first_steps()))
 
     async def run(self) -> None:
         """Carry out step after step, for ever. Raises ReplicaHalted."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from quorate.errors import Damaged, InvalidArgument
+from quorate.storage.damage import WHOLE_ADVICE
 from quorate.storage.directory import LOGS, DataDirectory, log_name
 from quorate.storage.layout import PAGE, SPARE, UNFINISHED, VOTE_COPIES, newest_vote, pages
 from quorate.storage.manifest import MANIFEST, Manifest, Member
@@ -16,7 +18,7 @@ from quorate.storage.vfs import RealVfs
 from quorate.types import Term, VoteRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from quorate.storage.vfs import Vfs
     from quorate.types import NodeId
@@ -35,6 +37,8 @@ log = logging.getLogger(__name__)
 
 # The next manifest, until it is complete.
 ASIDE = MANIFEST + UNFINISHED
+# How long a save waits for more logs that are opened by a start.
+GATHER_S = 0.05
 
 
 class ManifestFile:
@@ -44,6 +48,10 @@ class ManifestFile:
         self._directory = directory
         self._vfs = RealVfs(directory.path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="quorate-manifest")
+        # How many boots of logs were noted, and how many of those are saved.
+        self._noted = self._notes_saved = 0
+        self._saving = asyncio.Lock()
+        self._gather_s = 0.0
         # As it is to be; :meth:`open` finds or makes it.
         self.manifest: Manifest
 
@@ -96,6 +104,38 @@ class ManifestFile:
         await loop.run_in_executor(
             self._thread, replace_manifest, self._vfs, self.manifest.encode()
         )
+
+    async def note_boot(self, incarnation: int, boot: int) -> None:
+        """A log was opened with that boot. Durable when this returns, unless there is no room: then
+        the next save takes it along. Raises OSError.
+
+        Those that come while the manifest is saved share the next save; within :meth:`gathering`
+        a save also waits a moment for more of them.
+        """
+        logs = self.manifest.logs
+        logs[incarnation] = logs[incarnation]._replace(boot=boot)
+        self._noted += 1
+        noted = self._noted
+        async with self._saving:
+            if self._notes_saved >= noted:
+                return
+            await asyncio.sleep(self._gather_s)
+            noted = self._noted
+            try:
+                await self.save()
+            except OSError as error:
+                if error.errno not in PASSING:
+                    raise
+            self._notes_saved = noted
+
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
+        """Within, many logs are opened: a save for each of them would cost more than they do."""
+        self._gather_s = GATHER_S
+        try:
+            yield
+        finally:
+            self._gather_s = 0.0
 
     def save_now(self) -> None:
         """The same for whoever cannot wait otherwise: rare, because everything else waits too."""
@@ -201,10 +241,7 @@ def check_log(directory: DataDirectory, incarnation: int, name: str) -> None:
     votes = [place / copy for copy in VOTE_COPIES]
     if not any(vote.exists() for vote in votes):
         missing = votes[0] if place.is_dir() else place
-        raise Damaged(
-            f"log {name} was made here and {missing} is missing; restore it, or go on with the "
-            f"other nodes, this release cannot replace this one yet"
-        )
+        raise Damaged(f"log {name} was made here and {missing} is missing; {WHOLE_ADVICE}")
 
 
 def make_log(directory: DataDirectory, incarnation: int) -> None:

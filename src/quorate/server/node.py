@@ -164,7 +164,7 @@ class Node:
         self._members = Members(own, settings, self._stored)
         self._links = PeerLinks(self._members.peers, self, settings.network)
         self._replicas = Replicas(
-            self._directory, settings.config, self.metrics,
+            self._directory, self._stored, settings.config, self.metrics,
             send=self._links.send, halted=self.halt,
         )  # fmt: skip
         self._presence = Presence(self._members.peers)

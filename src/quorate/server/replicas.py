@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from quorate.metrics import Metrics
     from quorate.raft.messages import Envelope
+    from quorate.server.manifest import ManifestFile
     from quorate.storage.directory import DataDirectory
 
 __all__ = ["CATALOG", "Down", "Hosted", "Replicas"]
@@ -113,6 +114,7 @@ class Replicas:
     def __init__(
         self,
         directory: DataDirectory,
+        stored: ManifestFile,
         config: Config,
         metrics: Metrics,
         *,
@@ -120,6 +122,7 @@ class Replicas:
         halted: Callable[[ReplicaHalted], None],
     ) -> None:
         self.directory = directory
+        self._stored = stored
         self._config = config
         self._metrics = metrics
         self._send = send
@@ -202,6 +205,8 @@ class Replicas:
             send=self._send,
             halted=partial(self._on_halt, incarnation),
             report=partial(self._report, name),
+            boot=self._stored.manifest.logs[incarnation].boot,
+            note_boot=partial(self._stored.note_boot, incarnation),
         )
         self._hosted[incarnation] = Hosted(name, incarnation, replica)
         early, self._early = self._early, deque(maxlen=EARLY_MAX)

@@ -10,18 +10,20 @@ One file of the data directory, ``manifest``, as text::
     node n2 127.0.0.1:7402 4e03c514dedeeae3ad253841c9ba4ee8 12 5d21dba00000beef 7
     shown n2 11 2fe84ab30000cafe
     told n2 n3 14 6d0f35c10000feed
-    log 00000000000000000000000000c0ffee made 1700000000000000 n1,n2 orders
+    log 00000000000000000000000000c0ffee made 1700000000000000 5 n1,n2 orders
     crc32c 01234567
 
 It is always replaced as a whole. A log that was made here and has no directory any more is damage:
-made anew it would forget what it had promised. A ``start`` line is a start of this node with the
-random number that its process drew. A ``node`` line says of a peer its storage id, the newest start
-that it showed to this node with the random number of that process, and the newest start of this
-node that the peer is known to have written down. The ``shown`` lines of the peer are the earlier
-starts that it told of itself then. A ``told`` line is a start of the peer that a third node was
-shown, here n3, and this node was not. A line ``outdated n2 9 5d21dba00000beef`` after the starts
-says that this directory is an older copy: n2 knows start 9 of this node as that process, and this
-directory does not. No node starts on such a directory. server/roster.py says what they are for.
+made anew it would forget what it had promised. So would an older copy of that directory: a ``log``
+line has the boot that its vote record had when the log was last opened, before its nodes. A
+``start`` line is a start of this node with the random number that its process drew. A ``node`` line
+says of a peer its storage id, the newest start that it showed to this node with the random number
+of that process, and the newest start of this node that the peer is known to have written down. The
+``shown`` lines of the peer are the earlier starts that it told of itself then. A ``told`` line is a
+start of the peer that a third node was shown, here n3, and this node was not. A line ``outdated n2
+9 5d21dba00000beef`` after the starts says that this directory is an older copy: n2 knows start 9 of
+this node as that process, and this directory does not. No node starts on such a directory.
+server/roster.py says what they are for.
 """
 
 from __future__ import annotations
@@ -54,6 +56,9 @@ class LogLife(NamedTuple):
     created_us: int
     nodes: tuple[NodeId, ...]
     name: str
+    # The boot of the log when its replica was last opened here: a vote record with a lower one lies
+    # in an older copy of the log's folder.
+    boot: int = 0
 
 
 class Told(NamedTuple):
@@ -131,9 +136,9 @@ class Manifest:
             lines.append(f"node {node} {address} {disk} {start} {boot:x} {confirmed}")
             lines += ["shown {} {} {:x}".format(node, *row) for row in earlier]
             lines += ["told {} {} {} {:x}".format(node, *row) for row in told]
-        for incarnation, (state, created_us, nodes, name) in self.logs.items():
+        for incarnation, (state, created_us, nodes, name, boot) in self.logs.items():
             where = ",".join(nodes)
-            lines.append(f"log {log_name(incarnation)} {state} {created_us} {where} {name}")
+            lines.append(f"log {log_name(incarnation)} {state} {created_us} {boot} {where} {name}")
         text = "".join(f"{line}\n" for line in lines).encode()
         return text + proof_line(text)
 
@@ -186,9 +191,9 @@ class Manifest:
             peer, start, boot = fields
             self.outdated = Outdated(NodeId(peer), int(start), int(boot, 16))
         elif kind == "log":
-            incarnation, state, created_us, nodes, name = fields
+            incarnation, state, created_us, boot, nodes, name = fields
             where = tuple(NodeId(node) for node in nodes.split(","))
-            life = LogLife(LogState(state), int(created_us), where, name)
+            life = LogLife(LogState(state), int(created_us), where, name, int(boot))
             self.logs[int(incarnation, 16)] = life
         else:
             raise ValueError(kind)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from quorate.errors import Damaged
 from quorate.storage.cutting import end_cut, shorten
-from quorate.storage.damage import UNREADABLE_ADVICE
+from quorate.storage.damage import UNREADABLE_ADVICE, WHOLE_ADVICE
 from quorate.storage.flusher import Flusher
 from quorate.storage.layout import (
     CLEAN,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from quorate.storage.layout import LogId
     from quorate.storage.vfs import Vfs
 
-__all__ = ["open_log"]
+__all__ = ["check_boot", "open_log"]
 
 # What a log begins with.
 NO_RECORD = VoteRecord(0, Term(0), None, 0)
@@ -79,6 +79,21 @@ def open_log(
     yield from flusher.adopt_spare()
     yield from flusher.allocate_ahead()
     return log, flusher
+
+
+def check_boot(vfs: Vfs, least: int) -> None:
+    """Raise Damaged if the vote record is of an earlier boot than one in which the log was opened:
+    what it voted and acknowledged since is not there."""
+    copies = _read_votes(vfs)
+    found = newest_vote(copies.values())
+    if found is None and not never_opened(vfs.names(), copies.get(VOTE_COPIES[0], b"")):
+        return  # the open itself refuses that
+    boot = found.boot if found is not None else 0
+    if boot < least:
+        raise Damaged(
+            f"the folder of this log is an older copy: its vote record is of boot {boot}, and the "
+            f"log was opened with boot {least} here; {WHOLE_ADVICE}"
+        )
 
 
 def _look(vfs: Vfs, identity: LogId) -> tuple[VoteRecord | None, Survey]:

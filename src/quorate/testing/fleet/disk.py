@@ -90,8 +90,10 @@ class Directory:
         self.root = Files(trouble, refusable=True)
         self.logs: dict[int, Files] = {}
         self._durable_logs: dict[int, Files] = {}
-        # Logs whose folder somebody removed.
+        # Logs whose folder somebody removed, or put an older copy in its place.
         self.lost_logs: set[int] = set()
+        # Those of them that have an older folder.
+        self.older_logs: set[int] = set()
 
     # -- what server/manifest.py asks of a data directory --------------------------------------
 
@@ -130,6 +132,8 @@ class Directory:
             self.trouble.meet()
             del self.logs[incarnation]
         self._sync_logs()
+        self.lost_logs.discard(incarnation)
+        self.older_logs.discard(incarnation)
 
     def _sync_logs(self) -> None:
         self.trouble.meet()
@@ -175,12 +179,19 @@ class Directory:
         self.logs.pop(incarnation, None)
         self._durable_logs.pop(incarnation, None)
 
+    def restore_log(self, incarnation: int, older: Files) -> None:
+        """Somebody put an older copy of the folder of a log in its place."""
+        self.lost_logs.add(incarnation)
+        self.older_logs.add(incarnation)
+        self.logs[incarnation] = self._durable_logs[incarnation] = older.twin(self.trouble)
+
     def copy(self, trouble: Trouble | None = None) -> Directory:
         """A backup of all that can be read now, on another disk if one is given."""
         trouble = trouble or self.trouble
         twin = Directory(trouble)
         twin.storage = self.storage
         twin.lost_logs = {*self.lost_logs}
+        twin.older_logs = {*self.older_logs}
         twin.root = self.root.twin(trouble)
         twin.logs = {log: files.twin(trouble) for log, files in self.logs.items()}
         twin._durable_logs = dict(twin.logs)

@@ -1,7 +1,7 @@
 """What happens to the nodes of a fleet, and how much of it a cluster has to stand.
 
-A minority of nodes is ever *spoiled*: wiped, rolled back or robbed of the folder of a log. The
-others only crash.
+A minority of nodes is ever *spoiled*: wiped, rolled back, robbed of the folder of a log or given an
+older copy of one. The others only crash.
 
 Which rollbacks are seen (ADR 20): a peer refuses an older copy if it knows a later start of the
 node than the one in which the copy was made. So a copy is restored here only when every node that
@@ -16,6 +16,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from quorate.errors import Damaged
+from quorate.storage.recovery import check_boot
 from quorate.testing.fleet.plays import FIVE, PLAYS
 from quorate.testing.fleet.shortages import Shortages
 from quorate.testing.fleet.world import ELECTION_MS
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from quorate.testing.fleet.clients import Clients
-    from quorate.testing.fleet.disk import Directory
+    from quorate.testing.fleet.disk import Directory, Files
     from quorate.testing.fleet.node import Node
     from quorate.testing.fleet.plays import Play
     from quorate.testing.fleet.world import World
@@ -38,7 +40,7 @@ STARTS_UNHEARD = (0, 0, 3, 8, 70)
 US = 1000
 FAULTS = (
     "kill", "kill", "power", "power_in_call", "power_in_call", "cut", "no_room", "no_room",
-    "copy", "copy", "roll_back", "roll_back", "wipe", "lose_log",
+    "copy", "copy", "roll_back", "roll_back", "wipe", "lose_log", "lose_log", "restore_log",
     "full_start", "brief_log", "interrupted_deletion",
 )  # fmt: skip
 
@@ -105,6 +107,7 @@ class Faults:
             "kill": self._kill, "power": self._power, "power_in_call": self._power_in_call,
             "cut": self._cut, "no_room": self._no_room, "copy": self._copy_one,
             "roll_back": self._roll_back_one, "wipe": self._wipe_one, "lose_log": self._lose_log,
+            "restore_log": self._restore_log,
             "full_start": lambda: self._shortages.full_start(self._pick()),
             "brief_log": self._shortages.brief_log,
             "interrupted_deletion": lambda: self._shortages.interrupted_deletion(self._pick()),
@@ -243,3 +246,38 @@ class Faults:
                     node.directory.lose_log(lost)
                 self._world.start_later(node)
                 return
+
+    def _restore_log(self) -> None:
+        """The folder of a log is copied, and after another start of the node the copy is put in the
+        place of the folder."""
+        for node in self.spoilable:
+            logs = sorted({*node.directory.logs} - {self._world.catalog} - node.lost_logs)
+            if node.good and node.process is not None and logs:
+                log = self._random.choice(logs)
+                older = node.directory.logs[log].twin(node.trouble)
+                node.kill()
+                node.start()
+                delay_us = self._random.randrange(1, 8 * ELECTION_MS * US)
+                self._world.after(delay_us, self._put_back, node, log, older)
+                return
+
+    def _put_back(self, node: Node, log: int, older: Files) -> None:
+        """Unless no node could see it: the manifest does not know a later boot of the log yet."""
+        manifest = node.directory.durable_manifest
+        if self._world.calm or not node.good or manifest is None:
+            return
+        life = manifest.logs.get(log)
+        there = log in node.directory.logs and log not in node.lost_logs
+        if there and life is not None and _is_older(older, life.boot):
+            node.kill()
+            node.directory.restore_log(log, older)
+            self._world.sometimes["folder of a log restored"] += 1
+            self._world.start_later(node)
+
+
+def _is_older(files: Files, boot: int) -> bool:
+    try:
+        check_boot(files, boot)
+    except Damaged:
+        return True
+    return False

@@ -50,7 +50,7 @@ class Node:
 
     @property
     def lost_logs(self) -> set[int]:
-        """Logs whose folder somebody removed."""
+        """Logs whose folder somebody removed, or put an older copy in its place."""
         return self.directory.lost_logs
 
     @property

@@ -279,6 +279,15 @@ class Process:
                 yield RETRY_US
         yield from self._open(own, nodes)
 
+    def note_boot(self, incarnation: int, boot: int) -> Work:
+        """As server/manifest.py does it."""
+        logs = self.manifest.logs
+        logs[incarnation] = logs[incarnation]._replace(boot=boot)
+        try:
+            yield from self._save()
+        except OSError as error:
+            self._check_passing(error)
+
     def _follow(self) -> Work:
         """Read the catalog, entry after entry."""
         replica = self.replicas[self.world.catalog]
@@ -352,13 +361,18 @@ class Process:
                 try:
                     next(plan)
                 except StopIteration as end:
+                    if incarnation in self.node.lost_logs:
+                        what = f"{self.node.name} opens an older folder of {incarnation:x}"
+                        raise Violation("lost-log", what) from None
                     self.replicas[incarnation] = end.value
                     return
                 yield self.node.disk_us()
         except Damaged as halt:
             if incarnation not in self.node.lost_logs:
                 raise Violation("halt", f"{self.node.name} opens {incarnation:x}: {halt}") from halt
-            self.world.sometimes["lost folder of a log reported"] += 1
+            older = incarnation in self.node.directory.older_logs
+            kind = "older" if older else "lost"
+            self.world.sometimes[f"{kind} folder of a log reported"] += 1
             self.down[incarnation] = halt
 
     def _retire(self, incarnations: tuple[int, ...]) -> Work:
@@ -381,7 +395,6 @@ class Process:
         yield self.node.disk_us()
         self._refuse_files(errno.EMFILE)
         self.node.directory.remove_log(incarnation)
-        self.node.lost_logs.discard(incarnation)
         self.plan.removed(incarnation)
         if known:
             yield from self._record({incarnation: None})

@@ -11,7 +11,7 @@ from quorate.replica.engine import Engine
 from quorate.replica.exchange import Deliver, Flushed, Propose, Read, Room
 from quorate.storage.layout import LogId
 from quorate.storage.recovered import Recovered
-from quorate.storage.recovery import open_log
+from quorate.storage.recovery import check_boot, open_log
 from quorate.types import GroupId, Index, Role
 
 if TYPE_CHECKING:
@@ -46,14 +46,18 @@ def open_replica(
     assert directory.storage is not None  # the node was started
     random = Random(f"{world.seed}/{process.number}/{incarnation}")
     config = world.config
+    files = directory.log_vfs(incarnation)
+    check_boot(files, process.manifest.logs[incarnation].boot)
     log, flusher = yield from open_log(
-        directory.log_vfs(incarnation),
+        files,
         LogId(incarnation, directory.storage),
         config.storage.segment_bytes,
         lambda: random.getrandbits(64),
         least_bytes=config.least_segment_bytes,
         reserve_bytes=config.storage.reserve_bytes,
     )
+    for _ in process.note_boot(incarnation, log.record.boot):
+        yield "save manifest"
     group = GroupId(CLUSTER, incarnation)
     now_ms = world.now // 1000
     engine = Engine(group, node.name, nodes, config, Recovered.of(log), random, now_ms)

@@ -92,6 +92,27 @@ SERVER = (
         "        await asyncio.get_running_loop().run_in_executor(None, act)\n",
     ),
     Mutant(
+        "older-folder-of-a-log-opened",
+        "an older copy of the folder of a log is not opened",
+        "storage/recovery.py",
+        "    if boot < least:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "boot-of-a-log-noted-in-memory",
+        "the boot of a log is durable in the manifest before its replica speaks",
+        "replica/shell.py",
+        "            if note_boot is not None:\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "each-boot-saved-alone",
+        "logs that are opened at once share a save of the manifest",
+        "server/manifest.py",
+        "            if self._notes_saved >= noted:\n",
+        "            if False:\n",
+    ),
+    Mutant(
         "directory-left-amid-a-table",
         "a node leaves its directory when the catalog's table is written",
         "server/carrier.py",
