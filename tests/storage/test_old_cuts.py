@@ -13,7 +13,7 @@ from quorate.raft.messages import PreVote, Vote
 from quorate.replica.exchange import Receipt
 from quorate.storage.audit import audit_log
 from quorate.storage.flusher import Flush
-from quorate.storage.layout import PAGE, segment_name
+from quorate.storage.layout import PAGE, VOTE_COPIES, segment_name
 from quorate.storage.recovered import Recovered
 from quorate.testing.disk.crashes import crash_states, power_cut
 from quorate.testing.disk.simulated import SimulatedDisk
@@ -294,3 +294,19 @@ def test_the_header_of_a_segment_that_was_begun_proves_the_last_block_before_it(
     for crash in crash_states(disk, opening):
         log, _ = open_disk(crash.disk)
         assert (log.last.index, log.record.unsure) == (1, True), crash
+
+
+def test_entries_of_a_segment_that_no_vote_record_names_are_not_removed(tmp_path: Path) -> None:
+    """The newest record rotted in both copies: the one before it does not know the segment."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    flush(flusher, *grow(ORIGIN, 100))
+    older = {name: bytes(disk.files[name].content) for name in VOTE_COPIES}
+    flush(flusher, *grow(log.last, 26_000))
+    assert (log.segments[-1].number, log.last.index) == (2, 2)
+    for name, content in older.items():
+        disk.spoil(name, 0, content)
+    assert [one.file for one in audited(disk, tmp_path).damage] == [SECOND]
+    with pytest.raises(Damaged, match="holds entries, and no readable vote record names it"):
+        open_disk(disk)
+    assert SECOND in disk.files

@@ -37,7 +37,7 @@ from quorate.storage.layout import (
 from quorate.storage.scan import Fault, Proof, scan
 from quorate.storage.segment import Segment
 from quorate.storage.strict import check_blank, check_blocks
-from quorate.storage.survey import proof_of_begun
+from quorate.storage.survey import OLD_RECORD, is_written, proof_of_begun
 from quorate.storage.walk import read_footer
 from quorate.storage.window import Window
 from quorate.types import Index, Position, Term
@@ -186,6 +186,16 @@ class _Audit:
 
     # -- segments ------------------------------------------------------------------------------
 
+    def _check_leftover(self, number: int, header: SegmentHeader | None, what: str) -> None:
+        """A segment that the vote record does not name: no part of the log, unless it holds entries
+        and is not being cut off."""
+        name = segment_name(number)
+        with self._findings.reading(name) as file:
+            if what != UNFINISHED_CUT and is_written(file, header):
+                self._findings.damage(name, OLD_RECORD)
+                return
+        self._findings.leftover(name, what)
+
     def _check_segments(self, numbers: list[int]) -> None:
         report, record = self._report, self._report.record
         headers = {number: self._read_header(number) for number in numbers}
@@ -195,7 +205,7 @@ class _Audit:
         known = record is not None and record.number > 0
         while numbers and numbers[-1] > newest_named and (known or headers[numbers[-1]] is None):
             number = numbers.pop()
-            self._findings.leftover(segment_name(number), what)
+            self._check_leftover(number, headers[number], what)
             self._begun = headers[number] if numbers and numbers[-1] == number - 1 else None
         for place, number in enumerate(numbers):
             following = headers[numbers[place + 1]] if place + 1 < len(numbers) else None

@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from quorate.types import Index  # noqa: TC001  # a field of a NamedTuple
 
-__all__ = ["UNREADABLE_ADVICE", "Damage"]
+__all__ = ["UNREADABLE_ADVICE", "WHOLE_ADVICE", "Damage"]
 
-# Where a disk does not give back what was written.
 # One folder alone would vote without what it had promised since.
 WHOLE_ADVICE = (
     "never put the folder of one log back alone; put the newest copy of the whole data directory "
     "back, which the other nodes refuse if the node was started since it was made, or delete the "
     "log, or go on with the other nodes: this release cannot replace this one yet"
 )
+# Where a disk does not give back what was written.
 UNREADABLE_ADVICE = (
     "check the disk, and start the node again; if it stays so go on with the other nodes, this "
     "release cannot replace this one yet"

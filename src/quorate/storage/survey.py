@@ -6,16 +6,19 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from quorate.errors import WrongDirectory
-from quorate.storage.damage import Damage
+from quorate.errors import Damaged, WrongDirectory
+from quorate.storage.damage import WHOLE_ADVICE, Damage
 from quorate.storage.index import LoadedRows
 from quorate.storage.layout import (
+    BLOCK_BYTES,
     CLEAN,
     OPENING,
     PAGE,
     UNFINISHED,
+    Block,
     CleanMark,
     SegmentHeader,
+    block_seed,
     index_name,
     segment_name,
     segment_number,
@@ -35,7 +38,11 @@ if TYPE_CHECKING:
     from quorate.storage.vfs import File, Vfs
     from quorate.types import VoteRecord
 
-__all__ = ["Survey", "proof_of_begun", "read_mark", "survey"]
+__all__ = ["OLD_RECORD", "Survey", "is_written", "proof_of_begun", "read_mark", "survey"]
+
+# Of a segment behind the one that the newest vote record names. The record names a segment before
+# its first block is written, so a record after this one is lost, and votes with it.
+OLD_RECORD = "holds entries, and no readable vote record names it: the newest one is lost"
 
 
 @dataclass(slots=True)
@@ -78,6 +85,8 @@ def survey(vfs: Vfs, identity: LogId, record: VoteRecord, mark: CleanMark | None
         _refuse_strange(one, identity)
     while found and _is_leftover(found[-1], record):
         begun = found.pop()
+        if not record.cutting and begun.written:
+            raise Damaged(f"{segment_name(begun.number)} {OLD_RECORD}; {WHOLE_ADVICE}")
         seen.leftovers.append(segment_name(begun.number))
         if found and found[-1].number == begun.number - 1:
             found[-1].begun = begun.header
@@ -130,7 +139,7 @@ class _Found:
     It is not kept open: a log may have more of them than a process may have open files.
     """
 
-    __slots__ = ("begun", "footer", "header", "number", "size")
+    __slots__ = ("begun", "footer", "header", "number", "size", "written")
 
     def __init__(self, vfs: Vfs, number: int, record: VoteRecord) -> None:
         self.number = number
@@ -143,6 +152,16 @@ class _Found:
             self.header = header if belongs else None
             # None unless the segment is sealed.
             self.footer = read_footer(file, self.header.nonce) if self.header is not None else None
+            # Whether it holds a block, if the record does not name it.
+            self.written = number > record.segment and is_written(file, self.header)
+
+
+def is_written(file: File, header: SegmentHeader | None) -> bool:
+    """Whether the first block of a segment is there."""
+    if header is None:
+        return False
+    head = file.read(PAGE, BLOCK_BYTES)
+    return Block.decode(head, block_seed(header.nonce, PAGE)) is not None
 
 
 def _sealed(

@@ -88,6 +88,13 @@ OPENING = (
         "(record.cutting > 0 or newest.header is None)",
     ),
     Mutant(
+        "entries-without-a-vote-record-removed",
+        "a segment with entries is removed only if the record says that it is cut off",
+        "storage/survey.py",
+        "        if not record.cutting and begun.written:\n",
+        "        if begun.number == 0:\n",
+    ),
+    Mutant(
         "header-of-a-begun-segment-proves-nothing",
         "the header of a segment that was begun proves the last block before it",
         "storage/survey.py",

@@ -26,8 +26,8 @@ STORAGE = (
         "open-trusts-one-vote-copy",
         "the newest whole record of both copies counts",
         "storage/recovery.py",
-        "    found = newest_vote(copies.values())\n",
-        "    found = newest_vote([*copies.values()][:1])\n",
+        "    found = newest_vote(copies.values())\n    seen",
+        "    found = newest_vote([*copies.values()][:1])\n    seen",
     ),
     Mutant(
         "vote-in-the-place-of-another",
