@@ -99,11 +99,11 @@ SERVER = (
         "    if False:\n",
     ),
     Mutant(
-        "boot-of-a-log-noted-in-memory",
+        "boot-of-a-log-not-noted",
         "the boot of a log is durable in the manifest before its replica speaks",
-        "replica/shell.py",
-        "            if note_boot is not None:\n",
-        "            if False:\n",
+        "server/replicas.py",
+        "            note_boot=partial(self._stored.note_boot, incarnation),\n",
+        "",
     ),
     Mutant(
         "each-boot-saved-alone",
