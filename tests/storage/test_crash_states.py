@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,7 @@ from quorate.storage.layout import (
     VOTE_BYTES,
     VOTE_COPIES,
     encode_vote,
+    newest_vote,
     segment_name,
     vote_place,
 )
@@ -104,11 +106,15 @@ def voting(disk: SimulatedDisk) -> Generator[str, None, Open]:
 
 
 def put_votes(disk: SimulatedDisk, *copies: VoteRecord | None) -> None:
-    """Make these the two copies of the vote record, durably; None for one that is not whole."""
+    """Make these the two copies of the vote record, durably; None for one that is not whole. Those
+    that are name the newest segment, as the copies before did."""
+    before = newest_vote(bytes(disk.files[name].content) for name in VOTE_COPIES)
+    assert before is not None
     for name, copy in zip(VOTE_COPIES, copies, strict=True):
         disk.spoil(name, 0, bytes(VOTE_BYTES))
         if copy is not None:
-            disk.spoil(name, vote_place(copy.number), encode_vote(copy))
+            record = replace(copy, segment=before.segment, nonce=before.nonce)
+            disk.spoil(name, vote_place(copy.number), encode_vote(record))
 
 
 # -- the order of steps ------------------------------------------------------------------------
