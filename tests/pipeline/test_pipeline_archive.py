@@ -42,6 +42,7 @@ def files(dest: Path) -> list[str]:
     return sorted(str(file.relative_to(dest)) for file in dest.rglob("*.parquet"))
 
 
+@pytest.mark.spark_slow
 def test_a_growing_log_in_three_runs(desk: Desk) -> None:
     log = desk.log("in")
     dest = desk.directory / "archive"
@@ -107,6 +108,7 @@ def test_verify_finds_what_was_planted(desk: Desk) -> None:
     assert desk.run("archive", log.name, dest, "--verify").status == 0
 
 
+@pytest.mark.spark_slow
 def test_json_becomes_typed_columns(desk: Desk) -> None:
     log = desk.log("in")
     good = [{"id": n, "key": f"k{n}", "at": f"2026-01-0{n % 3 + 1}T12:00:00Z"} for n in range(30)]
@@ -208,6 +210,7 @@ def test_bad_records_have_a_place_of_their_own(desk: Desk) -> None:
         assert not dest.exists()
 
 
+@pytest.mark.spark_slow
 def test_a_range_is_an_archive_of_its_own(desk: Desk) -> None:
     log = desk.log("in")
     fill(log, 100)
@@ -278,6 +281,7 @@ def test_an_archive_belongs_to_one_life_of_one_log(desk: Desk) -> None:
     assert (ran.status, "LOG_RECREATED" in ran.err) == (1, True)
 
 
+@pytest.mark.spark_slow
 def test_a_checkpoint_that_was_removed_archives_nothing_twice(desk: Desk) -> None:
     log = desk.log("in")
     fill(log, 100)
@@ -290,6 +294,7 @@ def test_a_checkpoint_that_was_removed_archives_nothing_twice(desk: Desk) -> Non
     assert table(dest).column("offset").to_pylist() == list(range(100))
 
 
+@pytest.mark.spark_slow
 def test_files_get_no_larger_than_they_are_to_be(desk: Desk) -> None:
     log = desk.log("in")
     fill(log, 4000)

@@ -72,6 +72,7 @@ def die_at(patch: pytest.MonkeyPatch, name: str, stem: str) -> None:
     patch.setattr(Files, name, act)
 
 
+@pytest.mark.spark_slow
 def test_a_portion_that_is_noted_is_left_as_it_is(
     desk: Desk, begun: tuple[str, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +157,7 @@ def test_where_no_lock_keeps_it_out_another_run_loses_nothing(
         assert (offsets(dest), refused(bad)) == ([1, 2, 4, 5, 7], [0, 3, 6])
 
 
+@pytest.mark.spark_slow
 def test_a_portion_without_a_good_record(desk: Desk) -> None:
     """With folders that need a shuffle, of which nothing is left then."""
     log, dest, bad = desk.log("in"), desk.directory / "archive", desk.directory / "bad"

@@ -147,6 +147,7 @@ def test_verify_finds_files_that_lie_elsewhere(desk: Desk, by: str) -> None:
         copy.unlink()
 
 
+@pytest.mark.spark_slow
 def test_verify_tells_how_many_files_lie_elsewhere(desk: Desk) -> None:
     log, dest = desk.log("in"), desk.directory / "archive"
     log.append(b"one")
@@ -161,6 +162,7 @@ def test_verify_tells_how_many_files_lie_elsewhere(desk: Desk) -> None:
     assert "1 missing in the archive" in ran.err
 
 
+@pytest.mark.spark_slow
 def test_a_log_whose_name_is_hidden_has_files_that_are_not(desk: Desk) -> None:
     """Of files readers pass over such names."""
     log = desk.client.create_log(f"_{desk.name('in')}")

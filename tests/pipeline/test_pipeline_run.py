@@ -130,6 +130,7 @@ checks = {{ "amount is positive" = "amount > 0" }}
     assert [record.key for record in desk.records("out")] == [b"3", b"5"]
 
 
+@pytest.mark.spark_slow
 def test_parquet_has_the_columns_as_they_are(desk: Desk) -> None:
     source = desk.log("in")
     desk.log("dlq")
@@ -301,6 +302,7 @@ def test_functions_of_the_file_run_in_workers(desk: Desk) -> None:
     assert desk.values("out") == [b"aa", b"bb"]
 
 
+@pytest.mark.spark_slow
 def test_a_backfill_is_written_once_and_leaves_the_checkpoint_alone(desk: Desk) -> None:
     source = desk.log("in")
     desk.log("out"), desk.log("dlq")

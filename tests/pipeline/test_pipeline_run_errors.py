@@ -48,6 +48,7 @@ def test_init_writes_a_file_that_runs_as_it_stands(desk: Desk) -> None:
         assert not (desk.directory / f"{name}.py").exists()
 
 
+@pytest.mark.spark_slow
 def test_without_a_dead_letter_log_the_first_bad_record_is_named(desk: Desk) -> None:
     source = desk.log("in")
     desk.log("out"), desk.log("dlq")
@@ -177,6 +178,7 @@ def test_logs_have_to_be_there(desk: Desk) -> None:
     assert "--checkpoint is needed with --master spark://nowhere:7077" in nowhere.err
 
 
+@pytest.mark.spark_slow
 def test_a_checkpoint_belongs_to_one_pipeline(desk: Desk) -> None:
     source = desk.log("in")
     for log in ("out", "out2", "in2"):

@@ -18,6 +18,7 @@ _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ADDRESSES = re.compile(r"127\.0\.0\.1:740\d(,127\.0\.0\.1:740\d)*")
 
 
+@pytest.mark.spark_slow
 @pytest.mark.usefixtures("spark")
 def test_the_examples_run(tmp_path: Path) -> None:
     """The page asks for a session and is given the one that runs."""

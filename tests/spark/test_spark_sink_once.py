@@ -33,6 +33,7 @@ def test_nothing_goes_wrong(pipe: Pipe, spark: SparkSession) -> None:
     pipe.assert_once()
 
 
+@pytest.mark.spark_slow
 def test_a_commit_fails_after_the_publish(pipe: Pipe, spark: SparkSession) -> None:
     for _ in range(2):
         with pytest.raises(Exception, match="after the publish"):

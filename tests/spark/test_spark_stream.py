@@ -67,6 +67,7 @@ def ended(place: Place, log: str, **options: object) -> str:
     return str(caught.value)
 
 
+@pytest.mark.spark_slow
 def test_it_begins_at_the_end_unless_told_otherwise(place: Place) -> None:
     log = place.log(records=10)
     place.available(log.name)
@@ -97,6 +98,7 @@ def first_start(place: Place, log: quorate.Log) -> int:
     return start
 
 
+@pytest.mark.spark_slow
 def test_a_log_that_grows_is_read_from_its_end_on(place: Place) -> None:
     log = place.log(records=10)
     with growing(log):
@@ -119,6 +121,7 @@ def test_a_query_that_runs_begins_where_the_log_ended(place: Place) -> None:
     assert place.rows(log) == list(range(first_start(place, log), log.end_offset()))
 
 
+@pytest.mark.spark_slow
 def test_a_first_portion_that_failed_is_repeated_whatever_the_options_say_now(place: Place) -> None:
     log = place.log(records=10)
     taken: list[int] = []
@@ -143,6 +146,7 @@ def test_a_first_portion_that_failed_is_repeated_whatever_the_options_say_now(pl
     assert taken == list(range(15))
 
 
+@pytest.mark.spark_slow
 def test_a_sink_is_given_the_first_portion_as_it_was(place: Place) -> None:
     source, target = place.log("source", 10), place.log("target")
     checkpoint = place.directory / "copy"
@@ -195,6 +199,7 @@ def test_a_running_query_sees_growth_and_shows_its_lag(place: Place) -> None:
     assert places(query, "latestOffset", log) == [5, 5, 12, 12, 12]
 
 
+@pytest.mark.spark_slow
 def test_a_pattern_takes_in_logs_that_are_made_later(place: Place) -> None:
     one = place.log("a", 10)
     query = place.start(place.stream(f"{place.prefix}-*").load())
