@@ -41,7 +41,7 @@ CEILINGS: dict[str, tuple[float, float]] = {
     "replica": (22.0, 27.0),
     "server": (14.5, 17.0),
     "spark": (3.0, 4.0),
-    "state": (18.0, 22.0),
+    "state": (3.0, 4.0),
     "storage": (16.0, 19.0),
     "testing": (13.5, 20.5),
     "wire": (3.0, 4.0),

@@ -1,1 +1,1 @@
-"""The replicated state: what the log means. Pure: the same entries give the same state anywhere."""
+"""The replicated state of a log. It is pure: the same entries give the same state on any node."""

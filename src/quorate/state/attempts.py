@@ -1,4 +1,4 @@
-"""What is staged and published, as rows of a table: attempts with their chunks, and apps."""
+"""Attempts with their staged chunks, and apps with their last publishes, as rows of a table."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ if TYPE_CHECKING:
 
 __all__ = ["BLOCK", "App", "Attempt", "Key", "attempt_of", "hash_app"]
 
-# What is hashed begins with its sort; the state and producers are 0 and 1.
+# The first byte of a hashed item is its kind; the state and producers have the kinds 0 and 1.
 _ATTEMPT_ITEM, _CHUNK_ITEM, _APP_ITEM = 3, 4, 5
 _ATTEMPT = struct.Struct("<BQQIQ16s16sQ")
 _CHUNK = struct.Struct("<BQQII")
 _APP = struct.Struct("<BQQQQQQ32sB")
 
-# Chunks of an attempt are kept in blocks of so many: one more copies a block, not all of them.
+# An attempt keeps its chunks in blocks of this many: one more chunk copies one block, not all.
 BLOCK = 256
 
-# What names an attempt among those of its app: batch id, partition, attempt.
+# The name of an attempt among the attempts of its app: batch id, partition, attempt id.
 Key = tuple[int, int, bytes]
 
 
 class Attempt(NamedTuple):
-    """What one try to write a partition has staged. Never changed: replaced by what it becomes."""
+    """One try to write a partition, with its chunks. Immutable: a change makes a new one."""
 
     app: str
     run: bytes
     batch_id: int
     partition: int
-    # Drawn by whoever tries.
+    # Random, drawn by the writer for each try.
     id: bytes
-    # The index of its first chunk: its name in entries that drop it.
+    # The index of its first chunk, which names the attempt in entries that drop it.
     first: int
-    # How many chunks it has, at least one: the number of the next.
+    # The number of its chunks, at least one; also the number of the next chunk.
     number: int
-    # Its chunks in the order of their numbers, which is that of the log, packed as in a publish
-    # entry. All blocks but the last have BLOCK of them.
+    # Its chunks in the order of their numbers, which is the order of the log, packed as in a
+    # publish entry. All blocks but the last have BLOCK chunks.
     blocks: tuple[bytes, ...]
-    # How old the log was with the newest chunk.
+    # The age of the log at its newest chunk.
     active_us: int
-    # Of all its chunks together.
+    # The records, and the bytes of the frames, of all its chunks.
     records: int
     size: int
-    # A hash of all its chunks, each with the one of those before it.
+    # A hash chain over all its chunks: each chunk is hashed with the chain before it.
     chain: int
-    # What it adds to the digest, so that dropping many hashes nothing.
+    # Its share of the digest, kept so that dropping many attempts hashes none of them.
     hash: int
 
     @property
     def rows(self) -> bytes:
-        """All its chunks, packed."""
+        """All chunks of the attempt, packed."""
         blocks = self.blocks
         return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
@@ -66,11 +66,11 @@ class Attempt(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """What names it among all attempts of its app, outside of the log."""
+        """The name of the attempt among all attempts of its app, outside of the log."""
         return self.batch_id, self.partition, self.id
 
     def extended(self, chunk: Chunk, active_us: int) -> Attempt:
-        """With one chunk more."""
+        """This attempt with one more chunk."""
         *whole, last = self.blocks
         row = pack_chunks((chunk,))
         added = (last + row,) if len(last) < BLOCK * CHUNK_BYTES else (last, row)
@@ -87,25 +87,25 @@ class Attempt(NamedTuple):
 
 
 class App(NamedTuple):
-    """What an app published last, as its receipt said."""
+    """The last publish of an app, as its receipt said."""
 
     name: str
     batch_id: int
     digest: bytes
     offset: int
-    count: int  # type: ignore[assignment]  # nobody calls tuple's own
-    # Of the publish entry.
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not called
+    # The index of the publish entry.
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
     term: Term
-    # How old the log was with that entry.
+    # The age of the log at that entry.
     active_us: int
-    # Nobody will ever stage for it again, so it is remembered only for as long as that publish may
-    # be repeated.
+    # No chunk will ever be staged for the app again, so it is remembered only for as long as that
+    # publish may be repeated.
     once: bool = False
 
 
 def attempt_of(app: str, key: Key, run: bytes, chunks: Sequence[Chunk], active_us: int) -> Attempt:
-    """With these chunks, at least one."""
+    """An attempt that has these chunks, at least one."""
     rows = pack_chunks(chunks)
     step = BLOCK * CHUNK_BYTES
     attempt = Attempt(
@@ -129,7 +129,7 @@ def _chained(before: int, chunk: Chunk) -> int:
 
 
 def _hashed(attempt: Attempt) -> Attempt:
-    """Its chunks are in the hash with their chain."""
+    """The attempt with its hash, which covers the chunks by their chain."""
     fields = _ATTEMPT.pack(
         _ATTEMPT_ITEM, attempt.first, attempt.batch_id, attempt.partition, attempt.active_us,
         attempt.run, attempt.id, attempt.chain,

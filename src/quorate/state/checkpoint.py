@@ -1,7 +1,7 @@
-"""The bytes of a state, as a checkpoint keeps them: sections, each made and read by itself.
+"""The bytes of a state in a checkpoint: sections, each of them encoded and decoded by itself.
 
-A state may have hundreds of megabytes. Nothing here looks at more than one section at a time, which
-has about SECTION_BYTES and at most SECTION_ITEMS, so that a node does other things in between.
+A state may have hundreds of megabytes. Each step of this module handles one section, which has
+about SECTION_BYTES and at most SECTION_ITEMS, so that a node can do other work between two steps.
 Numbers are little-endian and unsigned. A section begins with 8 bytes, kind u8, version u8, 0 u16,
 items u32, and goes on with its items::
 
@@ -22,8 +22,8 @@ items u32, and goes on with its items::
 
 The fence and the names are padded with zeros to a multiple of 8 bytes. Producers stand in rising
 order of epoch, their runs in rising order of sequence, apps in rising order of index, runs of apps
-and attempts in that of their first chunks; of these four each may have several sections, or none.
-What no log can lead to is refused.
+and attempts in rising order of their first chunks; each of these four kinds may have several
+sections, or none. A state that no log can lead to is refused.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 __all__ = ["SECTION_BYTES", "SECTION_ITEMS", "Contents", "Reading", "encode_sections"]
 
 VERSION = 3
-# A section ends with the item that makes it this long, or after so many items. An item has at most
-# a megabyte of chunks, or 40 KiB of runs, which are copied as they are; so a section takes a few
-# milliseconds, to make and to read.
+# A section ends with the item that makes it this long, or after this many items. An item has at
+# most a megabyte of chunks, or 40 KiB of runs, which are copied as they are; so a section takes a
+# few milliseconds to encode or to decode.
 SECTION_BYTES = 128 * 1024
 SECTION_ITEMS = 256
 
@@ -68,7 +68,7 @@ _DIGEST = struct.Struct("<Q")
 
 
 class Contents(NamedTuple):
-    """All that a state is made of."""
+    """The fields of a state."""
 
     end: int
     append_time: int
@@ -82,7 +82,7 @@ class Contents(NamedTuple):
 
 
 def encode_sections(contents: Contents, digest: Callable[[], int]) -> Iterator[bytes]:
-    """All sections, one after the other, while the contents stay as they are."""
+    """Encode all sections, one after the other. The contents must not change meanwhile."""
     end, append_time, age, fence, producers, staging = contents
     label = (fence or "").encode()
     apps = staging.apps()
@@ -152,24 +152,24 @@ def _padded(label: bytes) -> bytes:
 
 
 class Reading:
-    """What the sections so far say. Every call costs as much as its section is long, and raises
-    InvalidArgument for what no log leads to."""
+    """A decoder of sections, with the contents that it has read so far. The cost of a call grows
+    with its section. A call raises InvalidArgument for contents that no log leads to."""
 
     __slots__ = ("_kind", "_last", "_left", "contents", "digest")
 
     def __init__(self) -> None:
         self.contents = Contents(0, 0, 0, None, Producers(), Staging())
-        # What the last section says of the whole; None until it is read.
+        # The digest of the whole state, from the last section; None until that is read.
         self.digest: int | None = None
-        # Of the section before.
+        # The kind of the section before.
         self._kind = 0
-        # How many producers, apps, runs and attempts are to come, by kind.
+        # The number of producers, apps, runs and attempts that are still to come, by kind.
         self._left: dict[int, int] = {}
-        # The epoch, publish or first chunk of the item before, if it was of the same kind.
+        # The epoch, publish or first chunk of the item before, if that had the same kind; else 0.
         self._last = 0
 
     def take(self, section: bytes) -> None:
-        """Add what the next section holds."""
+        """Add the items of the next section."""
         try:
             kind, version, _, count = _SECTION.unpack_from(section)
             self._check_order(kind, version, count)
@@ -201,7 +201,7 @@ class Reading:
             self._kind, self._last = kind, 0
 
     def _follow(self, what: str, number: int, *, known: bool) -> None:
-        """Items of a kind stand in rising order, each once."""
+        """Check that the items of a kind stand in rising order, each once."""
         if number <= self._last or known:
             raise InvalidArgument(f"state has {what} twice or out of order")
         self._last = number
@@ -267,7 +267,7 @@ class Reading:
         if end > len(data):
             raise InvalidArgument(f"state lacks some of the {count} chunks of app {name!r}")
         chunks = tuple(map(Chunk._make, _CHUNK.iter_unpack(data[start:end])))
-        Label(name, run, batch_id, partition, attempt_id, 0)  # refuses what nobody could ask for
+        Label(name, run, batch_id, partition, attempt_id, 0)  # refuses fields that no request has
         if not chunks:
             raise InvalidArgument(f"state of app {name!r}: an attempt without chunks")
         key = batch_id, partition, attempt_id
@@ -296,15 +296,15 @@ _READERS: dict[int, Callable[[Reading, bytes, int], tuple[bytes, int]]] = {
 
 
 def _read_label(data: bytes, position: int, length: int) -> tuple[str, int]:
-    """The text at ``position``, and where its padding ends."""
+    """The text at ``position``, and the position after its padding."""
     end = position + length
     return data[position:end].decode(), end + -length % 8
 
 
 def _check_producer(producer: Producer, contents: Contents) -> None:
-    """Refuse what no entries lead to."""
+    """Refuse a producer that no entries lead to."""
     name, _, instance, last_sequence, runs, window, expiry_us, active_us = producer
-    OpenProducer(name, instance, window, expiry_us)  # refuses what nobody could ask for
+    OpenProducer(name, instance, window, expiry_us)  # refuses fields that no request has
     if not runs.follow():
         raise InvalidArgument(f"state of producer {name!r}: its runs do not follow each other")
     newest = runs[-1] if len(runs) else None
@@ -320,7 +320,7 @@ def _check_producer(producer: Producer, contents: Contents) -> None:
 
 
 def _check_attempt(attempt: Attempt, chunks: tuple[Chunk, ...], contents: Contents) -> None:
-    """Refuse what no entries lead to."""
+    """Refuse an attempt that no entries lead to."""
     app = attempt.app
     indexes = [chunk.index for chunk in chunks]
     if indexes != sorted(set(indexes)) or not all(chunk.records for chunk in chunks):

@@ -1,12 +1,12 @@
-"""What a leader decides before it logs anything: take it, know it again, or refuse it.
+"""The judges: a leader's verdict on a request before it is logged: log, known repeat, or refusal.
 
-A judge is shown the state that is ahead: what is applied and all that this leader has logged since.
-None means: log it. Whatever else it says rests on that state, which is not committed yet, so the
-caller sees to it that nobody hears of it too early: a refusal that is not retriable, and a place in
-the log, are answers like a read.
+A judge reads the state ahead: the applied entries and all entries that this leader has logged
+since. The verdict None means: log the request. Any other verdict rests on the state ahead, which is
+not committed yet, so the caller must not answer too early: a refusal that is not retriable is
+answered like a read, and a place in the log is answered once its entry is applied.
 
-What no state could accept is refused before a judge is asked: operations are checked when they are
-made, terms of an append by :func:`check_terms`.
+A request that no state could accept is refused before it is judged: operations are checked when
+they are made, and the terms of an append by :func:`check_terms`.
 """
 
 from __future__ import annotations
@@ -57,46 +57,47 @@ __all__ = [
 
 
 class ProducerStamp(NamedTuple):
-    """Who sends a batch, and where it stands among all that the producer sent."""
+    """The producer of a batch, and the place of the batch among all that the producer sent."""
 
     name: str
-    # As the opening answered it.
+    # The epoch that the answer to the opening gave.
     epoch: int
-    # Of the batch's first record; from 1.
+    # The sequence of the batch's first record; sequences begin with 1.
     sequence: int
 
 
 class AppendTerms(NamedTuple):
-    """On what terms a batch may be logged. None asks for nothing."""
+    """The conditions under which a batch may be logged."""
 
+    # None: the batch belongs to no producer.
     producer: ProducerStamp | None = None
-    # None: the log must have none either.
+    # The fence that the log must have; None: the log must have no fence.
     fence: str | None = None
-    # Where the log must end.
+    # The offset at which the log must end; None: any offset.
     expect_offset: int | None = None
 
 
-# On no terms at all.
+# The terms of a batch without producer, fence and expected offset.
 PLAIN = AppendTerms()
 
 
 class Opened(NamedTuple):
-    """The answer to an opening: under what epoch to write, and from where on."""
+    """The answer to an opening: the epoch to write under, and the last sequence in the log."""
 
     epoch: int
     last_sequence: int
 
 
 class Staged(NamedTuple):
-    """The answer to a chunk: the entry that has it, or the one that published its batch."""
+    """The answer to a chunk: the entry that holds it, or the last publish of its app."""
 
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
-    # The batch, or a later one, is visible: nothing was staged.
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
+    # The batch, or a later one, is published already: the chunk was not staged.
     published: bool = False
 
 
 def check_terms(terms: AppendTerms) -> None:
-    """Raise InvalidArgument for terms that no state could accept: answered at once."""
+    """Raise InvalidArgument for terms that no state could accept, so that they need no judge."""
     producer, fence, expect_offset = terms
     if producer is not None:
         check_name("producer name", producer.name)
@@ -112,14 +113,17 @@ def check_terms(terms: AppendTerms) -> None:
 
 
 def is_final(error: QuorateError) -> bool:
-    """Whether a judge's refusal must be answered as a read. The caller will not ask again, so what
-    it rests on must be committed, and must still be the newest that there is."""
+    """True if a judge's refusal must be answered as a read. The client will not ask again, so the
+    state that the refusal rests on must be committed, and must still be the newest one."""
     return not error.retriable
 
 
 def judge_append(state: State, count: int, terms: AppendTerms) -> Run | QuorateError | None:
-    """A run says: it is in the log already, there. The order is part of the contract: what is in
-    the log is known again whatever fence or end came after it."""
+    """Judge a batch of ``count`` records. The verdict is its run if the log has the batch already.
+
+    The order of the checks is part of the contract: a batch that is in the log is known again even
+    if the fence or the end of the log has changed since.
+    """
     stamp, fence, expect_offset = terms
     if stamp is not None:
         verdict = _judge_stamp(state.producers.get(stamp.name), count, stamp)
@@ -156,7 +160,7 @@ def _judge_stamp(
 
 
 def _judge_repeat(producer: Producer, sequence: int, count: int) -> Run | QuorateError:
-    """A batch of which at least the first record is in the log already."""
+    """Judge a batch of which at least the first record is in the log already."""
     name, last_sequence, runs = producer.name, producer.last_sequence, producer.runs
     found = runs.find(sequence)
     if found is not None and found.count == count:
@@ -177,7 +181,7 @@ def _judge_repeat(producer: Producer, sequence: int, count: int) -> Run | Quorat
 def judge_open(
     state: State, operation: OpenProducer, producers_max: int
 ) -> Opened | QuorateError | None:
-    """An opening that is repeated is answered as it was; another one takes the name over."""
+    """Judge an opening. A repeat gets the first answer; a new instance takes the name over."""
     producer = state.producers.get(operation.name)
     if producer is None:
         if len(state.producers) < producers_max:
@@ -203,7 +207,7 @@ def judge_fence(state: State, operation: SetFence) -> QuorateError | None:
 def judge_stage(
     state: State, label: Label, records: int, size: int, limits: Limits
 ) -> Staged | QuorateError | None:
-    """``size`` is that of the batch. STAGE_FULL is the last thing to be found out."""
+    """Judge a chunk whose batch has ``size`` bytes. STAGE_FULL is the last check."""
     staging = state.staging
     published = staging.app(label.app)
     if published is not None and label.batch_id <= published.batch_id:
@@ -235,7 +239,7 @@ def _judge_repeated_chunk(chunk: Chunk, label: Label, records: int) -> Staged | 
 
 
 def _refuse_crowd(state: State, app: str, limits: Limits) -> QuorateError | None:
-    """Whether a log that remembers many apps may remember one more."""
+    """Refuse a new app if the log remembers as many apps as ``limits`` allow."""
     staging = state.staging
     if staging.knows(app) or staging.crowd < limits.apps:
         return None
@@ -243,8 +247,8 @@ def _refuse_crowd(state: State, app: str, limits: Limits) -> QuorateError | None
 
 
 def judge_publish(state: State, operation: Publish, limits: Limits) -> Run | QuorateError | None:
-    """A run says: it is published already, there. What is published is known again whatever came
-    after it."""
+    """Judge a publish. The verdict is its run if the log has the publish already: the last publish
+    of an app is known again even if the fence has changed since."""
     staging, batch_id = state.staging, operation.batch_id
     app = staging.app(operation.app)
     if app is not None and batch_id < app.batch_id:
@@ -279,7 +283,7 @@ def judge_publish(state: State, operation: Publish, limits: Limits) -> Run | Quo
 
 
 def rows_of(state: State, operation: Publish) -> bytes:
-    """The staged chunks of a publish that a judge let pass, in its order, packed."""
+    """The staged chunks of a publish that its judge let pass, packed, in the order of its parts."""
     found = state.staging.named(operation.app, operation.batch_id, operation.parts)
     return b"".join(attempt.rows for attempt in found if attempt is not None)
 

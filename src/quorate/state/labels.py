@@ -1,6 +1,6 @@
-"""What names a chunk, what a publish asks for, and how both stand in entries.
+"""The labels of chunks, the requests to publish and to abort, and their encoding in entries.
 
-Everything here is checked when it is made. Numbers are little-endian and unsigned::
+Labels and requests are checked when they are made. Numbers are little-endian and unsigned::
 
     label           version u8, length of app u8, 0 u16, partition u32, batch id u64, number u32,
                     0 u32, run 16 bytes, attempt 16 bytes, app
@@ -42,17 +42,17 @@ __all__ = [
 ]
 
 VERSION = 1
-# Of a run, and of an attempt.
+# Bytes of the id of a run, and of an attempt.
 ID_BYTES = 16
 DIGEST_BYTES = 32
 BATCH_ID_MAX = 2**63 - 1
 # Chunks that one entry publishes: a megabyte of rows.
 CHUNKS_MAX = 65_536
-# Attempts that they may be of: each is looked up when the publish is judged and when it is applied.
+# Attempts that one entry publishes: each is looked up when the publish is judged and applied.
 PARTS_MAX = 8192
 _NUMBER_MAX = 2**32 - 1
 
-# The only flag of a publication: its app publishes this and never anything again.
+# The only flag of a publication: its app will never publish another batch.
 _ONCE = 1
 
 _LABEL = struct.Struct("<BBHIQII16s16s")
@@ -71,17 +71,17 @@ def _check_batch(app: str, batch_id: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Which chunk of whose batch it is."""
+    """The name of a chunk: its app, run, batch, partition, attempt and number."""
 
-    # The writer that is known again after a restart: batch ids are its own.
+    # The name of the writer, which stays the same after a restart. Each app has its own batch ids.
     app: str
-    # Of the app, from one start to its end. What an older run staged is worth less.
+    # The id of one run of the app, from its start to its end. Older runs are dropped first.
     run: bytes
     batch_id: int
     partition: int
-    # Drawn for each try to write the partition: two tries have nothing in common.
+    # Random, drawn for each try to write the partition: two tries share no chunks.
     attempt: bytes
-    # From 0, in the order in which readers will see the chunks of the attempt.
+    # The number of the chunk within its attempt, from 0, in the order that readers will see.
     number: int
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Label:
 
 
 class Part(NamedTuple):
-    """All that one attempt staged for its partition."""
+    """The chunks that one attempt staged for its partition."""
 
     partition: int
     attempt: bytes
@@ -103,17 +103,18 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Make everything in ``parts`` visible, in this order, or nothing."""
+    """The request to make all of ``parts`` visible, in this order, or none."""
 
     app: str
     batch_id: int
-    # One for each partition that has records.
+    # One part for each partition that has records.
     parts: tuple[Part, ...]
-    # Stands for the records in any order: a replay that differs is known by it.
+    # A digest of the records in any order, by which a replay with other records is recognised.
     digest: bytes
-    # None: the log must have none either.
+    # The fence that the log must have; None: the log must have no fence.
     fence: str | None = None
-    # Nobody will ever stage for the app again: it is remembered only while this may be repeated.
+    # No chunk will ever be staged for the app again: it is remembered only while this publish
+    # may be repeated.
     once: bool = False
 
     def __post_init__(self) -> None:
@@ -151,11 +152,12 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Drop what is staged for a batch, by one attempt or by all. Never undoes a publish."""
+    """The request to drop the chunks that one attempt, or all, staged for a batch. It never undoes
+    a publish."""
 
     app: str
     batch_id: int
-    # None: of all attempts.
+    # None: all attempts.
     attempt: bytes | None = None
 
     def __post_init__(self) -> None:
@@ -165,7 +167,7 @@ class Abort:
 
 
 class Publication(NamedTuple):
-    """What a publish entry says besides its chunks."""
+    """The fields of a publish entry besides its chunks."""
 
     app: str
     batch_id: int
@@ -177,7 +179,7 @@ class Publication(NamedTuple):
 
 
 def encode_stage(label: Label, batch: bytes, records: int) -> tuple[bytes, int]:
-    """The body of the stage entry, and how many rows the label takes."""
+    """The body of the stage entry, and the number of rows that the label takes."""
     app = label.app.encode()
     head = _LABEL.pack(
         VERSION, len(app), 0, label.partition, label.batch_id, label.number, 0, label.run,
@@ -187,7 +189,8 @@ def encode_stage(label: Label, batch: bytes, records: int) -> tuple[bytes, int]:
 
 
 def decode_label(entry: Entry) -> Label:
-    """Of a stage entry. Raises InvalidArgument for what :func:`encode_stage` does not make."""
+    """The label of a stage entry. Raises InvalidArgument for one that :func:`encode_stage` does not
+    make."""
     data = unpack_label(entry)
     try:
         version, length, _, partition, batch_id, number, _, run, attempt = _LABEL.unpack_from(data)
@@ -202,7 +205,7 @@ def decode_label(entry: Entry) -> Label:
 
 
 def encode_publication(publication: Publication, rows: bytes) -> bytes:
-    """The body of the publish entry with these chunks, packed."""
+    """The body of the publish entry; ``rows`` are its packed chunks."""
     app = publication.app.encode()
     flags = _ONCE if publication.once else 0
     head = _PUBLICATION.pack(VERSION, len(app), flags, 0, publication.batch_id, publication.digest)
@@ -210,8 +213,8 @@ def encode_publication(publication: Publication, rows: bytes) -> bytes:
 
 
 def decode_publication(entry: Entry) -> tuple[Publication, bytes]:
-    """What a publish entry says, and its chunks, packed. Raises InvalidArgument for a body that
-    :func:`encode_publication` does not make."""
+    """The publication and the packed chunks of a publish entry. Raises InvalidArgument for a body
+    that :func:`encode_publication` does not make."""
     rows = bytes(chunk_rows(entry))
     data = entry.body[len(rows) :]
     try:

@@ -1,8 +1,8 @@
-"""What control entries ask for, and their bodies.
+"""The operations of control entries, and the encoding of their bodies.
 
-An operation is checked when it is made, so whoever holds one holds a sound one; whether the state
-allows it is another question. Bodies are little-endian and padded with zeros to a multiple of 8
-bytes, so that the batches of the entry behind stay aligned::
+An operation checks its fields when it is made, so every operation is well-formed; the state may
+refuse it all the same. Bodies are little-endian and padded with zeros to a multiple of 8 bytes, so
+that the batches of the next entry stay aligned::
 
     PRODUCER  open      version u8, 1, length of name u8, 0, window u32, expiry u64,
                         instance 16 bytes, name
@@ -11,7 +11,7 @@ bytes, so that the batches of the entry behind stay aligned::
     STAGE     drop      version u8, 1, reason u8, 0, number of attempts u32, attempts u64 each
     STAGE     forget    version u8, 2, 0, 0, number of apps u32, publishes u64 each
 
-A length of 0 says: no fence. Every operation has one body: one that encodes otherwise is refused.
+A length of 0 means: no fence. Every operation has exactly one body; any other body is refused.
 """
 
 from __future__ import annotations
@@ -52,22 +52,24 @@ __all__ = [
 ]
 
 VERSION = 1
-# Of a producer's name, and of a fence.
+# Maximum bytes of the name of a producer or an app, and of a fence.
 NAME_BYTES_MAX = 255
 INSTANCE_BYTES = 16
-# Runs that a producer may ask to be kept.
+# Maximum number of runs that a producer may ask the log to keep.
 WINDOW_MAX = 1024
 EXPIRY_US_MIN = 1_000_000
 EXPIRY_US_MAX = 10 * 365 * 24 * 3600 * 1_000_000
-# Producers that one entry expires, so that applying it takes no long time; more wait for the next.
+# Maximum number of producers that one entry expires, which bounds the time to apply it; more wait
+# for the next entry.
 EPOCHS_MAX = 256
-# Attempts that one entry drops: no leader lets more be staged. And apps that one forgets.
+# Maximum number of attempts that one entry drops, because no leader lets more be staged, and of
+# apps that one entry forgets.
 DROPS_MAX = 65_536
-# Attempts that a leader drops with one entry, so that applying it takes no long time; for more it
-# writes several, in several turns.
+# Maximum number of attempts that a leader drops with one entry, which bounds the time to apply it;
+# for more attempts it writes several entries, in several turns.
 DROPPED_AT_ONCE = 4096
-# What a leader forgets with one entry that nobody asked for: such entries live on the reserve of a
-# disk. More wait for the next.
+# Maximum number of idle attempts or apps that a leader forgets with one entry. No request asked for
+# such an entry, and it uses the reserve of the disk. More attempts or apps wait for the next entry.
 FORGOTTEN_MAX = 256
 
 _OPEN = struct.Struct("<BBBBIQ16s")
@@ -78,7 +80,7 @@ _INDEX_MAX = 2**64 - 1
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse what is too short, too long or not text. ``what`` says whose name it is."""
+    """Refuse a name that is too short, too long or not text. Error texts call it ``what``."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError as odd:
@@ -93,7 +95,7 @@ def check_range(what: str, value: int, low: int, high: int) -> None:
 
 
 def _check_rising(what: str, indexes: tuple[int, ...], most: int) -> None:
-    """Entries that are named: at least one, each once."""
+    """Check indexes that name entries: one to ``most`` of them, in rising order, each once."""
     check_range(f"number of {what}s", len(indexes), 1, most)
     check_range(what, indexes[0], 1, _INDEX_MAX)
     check_range(what, indexes[-1], 1, _INDEX_MAX)
@@ -103,14 +105,14 @@ def _check_rising(what: str, indexes: tuple[int, ...], most: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OpenProducer:
-    """Begin to write under ``name``; whoever wrote under it before is fenced off."""
+    """Open the producer ``name``; the instance that had the name before is fenced off."""
 
     name: str
-    # Random, drawn by whoever opens: a repeat of the same opening is known by it.
+    # Random, drawn by the client that opens: a repeat of the same opening is recognised by it.
     instance: bytes
-    # How many of the newest runs are kept to answer a repeated batch with its offset.
+    # The number of newest runs that are kept to answer a repeated batch with its offset.
     window: int
-    # Forgotten after so much time without a batch, in microseconds of append time.
+    # The producer is forgotten after this time without a batch, in microseconds of log age.
     expiry_us: int
 
     def __post_init__(self) -> None:
@@ -125,9 +127,9 @@ class OpenProducer:
 
 @dataclass(frozen=True, slots=True)
 class ExpireProducers:
-    """Forget producers that were idle for their expiry."""
+    """Forget the producers that were idle for their expiry."""
 
-    # Rising, at least one.
+    # The epochs of these producers, in rising order, at least one.
     epochs: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -148,24 +150,24 @@ class SetFence:
 
 
 class DropReason(IntEnum):
-    """Why staged chunks were dropped. Numbers are part of the format and are never reused."""
+    """The reason to drop staged chunks. Numbers are part of the format and are never reused."""
 
-    # Their writer gave them up.
+    # Their writer aborted them.
     ABORTED = 1
-    # There was no room, and a newer run of the same app needed some.
+    # Staging was full, and a newer run of the same app needed the space.
     REPLACED = 2
-    # Nothing was added to them for too long.
+    # No chunk was added to their attempt for the expiry of staged chunks.
     EXPIRED = 3
-    # The same, for not as long, and somebody else needed the room.
+    # No chunk was added to their attempt for a shorter time, and another run needed space.
     IDLE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class DropStaged:
-    """Forget what some attempts have staged."""
+    """Drop the staged chunks of some attempts."""
 
     reason: DropReason
-    # Each named by the index of its first chunk; rising, at least one.
+    # The index of the first chunk of each attempt, in rising order, at least one.
     attempts: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -174,9 +176,9 @@ class DropStaged:
 
 @dataclass(frozen=True, slots=True)
 class ForgetApps:
-    """Forget what apps published last that have published nothing for long."""
+    """Forget the last publishes of apps that were idle for their expiry."""
 
-    # Each named by the index of its last publish; rising, at least one.
+    # The index of the last publish of each app, in rising order, at least one.
     publishes: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -215,7 +217,7 @@ def _padded(body: bytes) -> bytes:
 
 
 def decode_operation(kind: EntryKind, body: bytes) -> Operation:
-    """What the entry with this body asks for. Raises InvalidArgument for a body that
+    """The operation of the entry with this body. Raises InvalidArgument for a body that
     :func:`encode_operation` does not make."""
     decode = _DECODERS.get((kind, *body[:2]))
     if decode is None:
@@ -267,7 +269,7 @@ def _label(data: bytes) -> str | None:
     return data.decode() if data else None
 
 
-# By kind, version and the number of the operation.
+# The decoders by entry kind, version and code of the operation.
 _DECODERS: dict[tuple[int, ...], Callable[[bytes], Operation]] = {
     (EntryKind.PRODUCER, VERSION, _OPEN_CODE): _decode_open,
     (EntryKind.PRODUCER, VERSION, _EXPIRE_CODE): _decode_expire,

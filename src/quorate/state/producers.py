@@ -1,11 +1,12 @@
-"""What a log remembers of its producers, so that a batch that is sent again is known again.
+"""The producers of a log: the table by which a batch that is sent again is recognised.
 
-A producer numbers its records from 1. The log takes only the next number, and keeps where the
-newest batches went. An epoch, the index of the entry that opened it, tells the one who may write
-under a name from all who wrote under it before.
+A producer numbers its records from 1. The log takes only the next number, and keeps the places of
+the newest batches. The epoch of a producer is the index of the entry that opened it last. It tells
+the instance that may write under a name from all instances that wrote under it before.
 
-The table has a digest: a sum of hashes, one per producer, which stands for its runs as well. A
-change costs what it changed, and the order of changes leaves no trace.
+The table has a digest: a sum of hashes, one per producer, which covers its runs as well. The cost
+of an update is that of the changed producers, and the digest does not depend on the order of
+changes.
 """
 
 from __future__ import annotations
@@ -29,42 +30,43 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer", "Producers", "hash_item"]
 
-# So many changed producers are hashed at once at most, lest asking for the digest takes long.
+# Maximum number of changed producers hashed at once, which bounds the time to make the digest.
 UNHASHED_MAX = 256
 
-# What is hashed begins with its sort, so that no two sorts can be taken for each other.
+# The first byte of a hashed item is its kind, so that items of two kinds never have equal bytes.
 _PRODUCER_ITEM = 1
 _PRODUCER = struct.Struct("<BQQQQIHI16s")
 
 
 def hash_item(item: bytes) -> int:
-    """64 bits, the same on every machine, unlike Python's own hash."""
+    """A hash of 64 bits, the same on every machine, unlike Python's own hash."""
     return int.from_bytes(blake2b(item, digest_size=8).digest(), "little")
 
 
 class Producer(NamedTuple):
-    """One name under which somebody writes. Never changed: replaced by what it becomes."""
+    """A producer: a name under which one instance writes. Immutable: a change makes a new one."""
 
     name: str
-    # The index of the entry that opened it last. Whoever shows a lower one is fenced off.
+    # The index of the entry that opened it last. An append with a lower epoch is fenced off.
     epoch: int
-    # Of whoever opened it last.
+    # The instance that opened it last.
     instance: bytes
-    # Of its newest record in the log; 0 if there is none. Goes on when the name is opened again.
+    # The sequence of its newest record in the log; 0 if there is none. The count goes on when the
+    # name is opened again.
     last_sequence: int
     # The newest batches, oldest first and without a gap, up to last_sequence; at most ``window``.
     runs: Runs
     window: int
     expiry_us: int
-    # How old the log was with its newest batch, or with its opening if that was later.
+    # The age of the log at its newest batch, or at its opening if that was later.
     active_us: int
 
     def idle(self, age: int) -> bool:
-        """Whether it did nothing for its whole expiry."""
+        """True if the producer sent no batch for its whole expiry."""
         return age - self.active_us >= self.expiry_us
 
 
-# Where the epoch is in a packed producer; the expiry and the time of the newest batch come last.
+# The place of the epoch in a packed producer; the expiry and the age at the newest batch are last.
 _EPOCH = 1
 
 
@@ -80,8 +82,8 @@ def _unpack(row: tuple[Any, ...]) -> Producer:
 
 
 def _hash(producer: Producer) -> int:
-    """What a producer adds to the digest. Its runs are in there with their number and their
-    checksum: a thousand cost little more than one."""
+    """The share of a producer in the digest. It covers the runs by their number and their checksum:
+    a thousand runs cost little more than one."""
     name, epoch, instance, last_sequence, runs, window, expiry_us, active_us = producer
     fields = _PRODUCER.pack(
         _PRODUCER_ITEM, epoch, last_sequence, expiry_us, active_us, window, len(runs),
@@ -91,30 +93,31 @@ def _hash(producer: Producer) -> int:
 
 
 class Producers:
-    """All producers of one log. Every change is made as a whole, or raises and changes nothing."""
+    """All producers of one log. A change is made as a whole, or raises and leaves the table
+    as it was."""
 
     __slots__ = ("_by_epoch", "_digest", "_epochs", "_hashes", "_unhashed", "work")
 
     def __init__(self) -> None:
-        # In rising order of epoch: an opening is the newest, and a change keeps its place.
+        # In rising order of epoch: an opening has the highest, and a change keeps its place.
         self._by_epoch = UntrackedDict(_pack, _unpack)
         # The epoch of each name.
         self._epochs: dict[str, int] = {}
-        # What each producer added to the digest when it was hashed last, and the sum of all that.
+        # The share of each producer in the digest when it was hashed last, and the sum of these.
         self._hashes: dict[int, int] = {}
         self._digest = 0
-        # The epochs of producers that came, changed or went since. At most UNHASHED_MAX. A producer
-        # that goes on writing is hashed when somebody asks, not each time.
+        # The epochs of producers that were added, changed or removed since. At most UNHASHED_MAX. A
+        # producer that goes on writing is hashed when the digest is asked for, not at each batch.
         self._unhashed: set[int] = set()
-        # How many producers were looked at one by one, hashed or changed. Not part of the contents:
-        # it says what a turn cost, on any machine.
+        # The number of producers that were examined one by one, hashed or changed. Not part of the
+        # contents: it measures the cost of a turn, in the same way on any machine.
         self.work = 0
 
     def __len__(self) -> int:
         return len(self._by_epoch)
 
     def __iter__(self) -> Iterator[Producer]:
-        """In rising order of epoch."""
+        """All producers, in rising order of epoch."""
         return self._by_epoch.values()
 
     def __eq__(self, other: object) -> bool:
@@ -133,7 +136,7 @@ class Producers:
         return other
 
     def digest(self) -> int:
-        """The sum of the hashes of all producers, whatever led there."""
+        """The sum of the hashes of all producers. It depends on the contents only."""
         self.work += len(self._unhashed)
         for epoch in self._unhashed:
             self._digest -= self._hashes.pop(epoch, 0)
@@ -145,7 +148,7 @@ class Producers:
         return self._digest
 
     def expired(self, age: int) -> tuple[int, ...]:
-        """The epochs of those that were idle for their expiry: as many as one entry takes."""
+        """The epochs of producers that were idle for their expiry: as many as one entry takes."""
         self.work += len(self._by_epoch)
         epochs = (row[_EPOCH] for row in self._by_epoch.rows() if age - row[-1] >= row[-2])
         return tuple(islice(epochs, EPOCHS_MAX))
@@ -153,7 +156,7 @@ class Producers:
     # -- changes -------------------------------------------------------------------------------
 
     def add(self, producer: Producer) -> None:
-        """A producer with an epoch above all others and a name that nobody has."""
+        """Add a producer whose epoch is above all others and whose name no other producer has."""
         self._epochs[producer.name] = producer.epoch
         self._put(producer.epoch, producer)
 
@@ -162,7 +165,7 @@ class Producers:
         self._put(producer.epoch, None)
 
     def _put(self, epoch: int, after: Producer | None) -> None:
-        """The only place where the table changes."""
+        """Set or remove the producer with this epoch. The table changes nowhere else."""
         if len(self._unhashed) == UNHASHED_MAX:
             self.digest()
         self._unhashed.add(epoch)
@@ -173,7 +176,7 @@ class Producers:
             self._by_epoch[epoch] = after
 
     def open(self, operation: OpenProducer, entry: Entry, age: int) -> None:
-        """A new name begins with nothing; one that is there goes on under a new epoch."""
+        """Open a producer. A new name begins without runs; a known one goes on with a new epoch."""
         name, instance, window = operation.name, operation.instance, operation.window
         last_sequence, runs = 0, Runs.of()
         before = self.get(name)
@@ -190,7 +193,7 @@ class Producers:
         self.add(opened)
 
     def expire(self, epochs: tuple[int, ...], entry: Entry, age: int) -> None:
-        """Forget them. Their time is over by the age of the log, not by any clock."""
+        """Forget these producers. They are idle by the age of the log, not by any clock."""
         gone = [self._current(epoch, entry) for epoch in epochs]
         for producer in gone:
             check(
@@ -211,7 +214,7 @@ class Producers:
             self._extend(producer, rows, last_sequence, age)
 
     def _new_runs(self, entry: Entry) -> list[tuple[Producer, bytearray, int]]:
-        """The batches that each producer has in ``entry``, packed, and its last sequence then."""
+        """The packed runs that each producer has in ``entry``, and its last sequence after them."""
         counts = unpack_counts(entry)
         offsets = [*accumulate(counts, initial=entry.base_offset)]
         if offsets[-1] != entry.base_offset + entry.count:
@@ -247,7 +250,7 @@ class Producers:
     def _extend(
         self, producer: Producer, rows: bytes | bytearray, last_sequence: int, active_us: int
     ) -> None:
-        """Keep the newest runs."""
+        """Add packed runs to a producer, which keeps the newest of its runs."""
         name, epoch, instance, _, runs, window, expiry_us, _ = producer
         runs = runs.extended(rows, window)
         after = Producer(name, epoch, instance, last_sequence, runs, window, expiry_us, active_us)

@@ -1,8 +1,8 @@
-"""The newest batches of one producer, packed: 40 bytes each, and no object for each.
+"""The runs of one producer: its newest batches, packed into 40 bytes each, without an object each.
 
-A log may remember ten million of them. As tuples they would take gigabytes, stop the process while
-the garbage collector looks at them, and cost a walk whenever the state is copied or encoded.
-Packed, a copy is a reference and the encoding is a slice.
+A log may remember ten million runs. As tuples they would take gigabytes, stop the process while the
+garbage collector examines them, and need a loop over all of them to copy or encode the state.
+A copy of packed runs is a reference, and their encoding is a slice.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ __all__ = ["ROW_BYTES", "Run", "Runs", "pack_run"]
 
 _ROW = struct.Struct("<QQQQQ")
 ROW_BYTES = _ROW.size
-# Bytes of forgotten runs that a buffer holds before it is replaced, however few it keeps.
+# Bytes of forgotten runs that a buffer may hold before it is replaced, even if it keeps fewer.
 FORGOTTEN_BYTES_MIN = 16 * ROW_BYTES
 
 
 class Run(NamedTuple):
-    """One batch of a producer, and where it is in the log."""
+    """One batch of a producer, and its place in the log."""
 
-    # Of its first record.
+    # The sequence of its first record.
     sequence: int
-    count: int  # type: ignore[assignment]  # nobody calls tuple's own
-    # Of its first record.
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not called
+    # The offset of its first record.
     offset: int
-    # Of the entry that holds it.
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    # The index of the entry that holds it.
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
     term: Term
 
 
-# The fields of a run, in their order, as a row.
+# Packs the fields of a run, in their order, into a row.
 pack_run = _ROW.pack
 
 
 class Runs:
-    """Some runs in rising order of sequence. Never changed: extended into another one.
+    """Runs in rising order of sequence. Immutable: an extension makes a new version.
 
-    What is extended shares its buffer with what it was before. The buffer only grows at its end,
-    behind everything that an earlier version can see, so a version may be read in another thread
-    while a later one is made.
+    A version shares its buffer with the version that it extends. The buffer only grows at its end,
+    after all rows that an earlier version can see, so another thread may read a version while a
+    later one is made.
     """
 
     __slots__ = ("_buffer", "_start", "_stop")
@@ -67,7 +67,7 @@ class Runs:
 
     @staticmethod
     def of_rows(rows: bytes) -> Runs:
-        """The runs that stand packed in ``rows``."""
+        """The runs that ``rows`` holds, packed."""
         return Runs(bytearray(rows), 0, len(rows))
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class Runs:
         return map(Run._make, _ROW.iter_unpack(self.rows))
 
     def __getitem__(self, place: int) -> Run:
-        """A negative place counts from the end."""
+        """The run at ``place``; a negative place counts from the end."""
         at = (self._start if place >= 0 else self._stop) + place * ROW_BYTES
         if not self._start <= at < self._stop:
             raise IndexError(f"run {place} of {len(self)}")
@@ -93,28 +93,28 @@ class Runs:
 
     @property
     def version(self) -> tuple[bytearray, int, int]:
-        """What makes the same runs again."""
+        """The arguments that construct the same runs."""
         return self._buffer, self._start, self._stop
 
     @property
     def rows(self) -> bytearray:
-        """All of them, packed, in bytes of their own. No view: a buffer that somebody looks at
-        through one cannot grow."""
+        """A copy of all runs, packed. It is no view, because a buffer with a view cannot grow."""
         return self._buffer[self._start : self._stop]
 
     def find(self, sequence: int) -> Run | None:
-        """The run that begins with ``sequence``."""
+        """The run that begins with ``sequence``; None if there is none."""
         place = bisect_left(range(len(self)), sequence, key=lambda place: self[place].sequence)
         found = self[place] if place < len(self) else None
         return found if found is not None and found.sequence == sequence else None
 
     def extended(self, added: bytes | bytearray, window: int) -> Runs:
-        """With the packed runs ``added``, and of all of them the newest ``window``.
+        """The newest ``window`` of these runs and the packed runs ``added``.
 
-        Costs what is added, and now and then a copy of what is kept.
+        The cost is a copy of the added rows, and now and then a copy of the kept rows.
         """
         buffer, start, stop = self._buffer, self._start, self._stop
-        # What is forgotten takes more than what is kept, or another version went on from here.
+        # Copy the kept rows if the forgotten ones take more bytes, or if another version has
+        # extended the buffer already.
         if (start > FORGOTTEN_BYTES_MIN and start > stop - start) or len(buffer) != stop:
             buffer = buffer[start:stop]
             start, stop = 0, stop - start
@@ -125,16 +125,17 @@ class Runs:
 
     @property
     def checksum(self) -> int:
-        """Of all of them: what a digest knows of them. In one call, ten microseconds at most."""
+        """The checksum of all runs, by which a digest covers them. It is one call, which takes ten
+        microseconds at most."""
         return crc32c(self.rows)
 
     def newest(self, window: int) -> Runs:
-        """The newest ``window`` of them."""
+        """The newest ``window`` of these runs."""
         return self.extended(b"", window)
 
     def follow(self) -> bool:
-        """Whether each run follows the one before it, as in a log. Column by column: no object is
-        made for each run."""
+        """True if each run follows the one before it, as in a log. The check goes column by column
+        and makes no object for each run."""
         if not len(self):
             return True
         columns = struct.unpack(f"<{5 * len(self)}Q", self.rows)

@@ -1,8 +1,8 @@
-"""What a log remembers of chunks that nobody sees yet, and of what each app published last.
+"""The staging table of a log: chunks that are not published yet, and the last publish of each app.
 
-A stage entry adds a chunk to its attempt, a publish entry gives offsets to whole attempts. Nothing
-is forgotten but by an entry. The table has a digest like that of the producers: a sum of hashes,
-whatever the order of changes was.
+A stage entry adds a chunk to its attempt, a publish entry gives offsets to whole attempts. Chunks
+and publishes are forgotten by entries only. The table has a digest like that of the producers: a
+sum of hashes, which does not depend on the order of changes.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _INDEX = struct.Struct("<Q")
 
 
 class _Table:
-    """What one app has staged: never nothing."""
+    """The staged attempts of one app, at least one."""
 
     __slots__ = ("attempts", "firsts", "runs")
 
     def __init__(self) -> None:
-        # By their first chunks, in rising order: a new attempt is the newest, a change keeps its
-        # place.
+        # The attempts by their first chunks, in rising order: a new attempt is the newest, and a
+        # changed attempt keeps its place.
         self.attempts = UntrackedDict(tuple, Attempt._make)
-        # The first chunk of each, by what names the attempt outside of the log.
+        # The first chunk of each attempt, by the name of the attempt outside of the log.
         self.firsts: dict[Key, int] = {}
-        # The first chunks of the attempts of each run, in rising order. No run has none.
+        # The first chunks of the attempts of each run, in rising order. Every run has at least one.
         self.runs: dict[bytes, dict[int, None]] = {}
 
     def copy(self) -> _Table:
@@ -62,11 +62,11 @@ class _Table:
 
 
 class Staging:
-    """All attempts and apps of one log. Every change is made as a whole, or raises and changes
-    nothing.
+    """All attempts and apps of one log. A change is made as a whole, or raises and leaves the table
+    as it was.
 
-    What a leader asks at the cap, and all that an entry changes, costs as much as it finds or
-    changes, not as much as is staged.
+    The cost of a leader's query when staging is full grows with the attempts that it finds, and the
+    cost of applying an entry with the attempts that it changes, not with all staged attempts.
     """
 
     __slots__ = (
@@ -75,27 +75,27 @@ class Staging:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        # What each app has staged.
+        # The staged attempts of each app.
         self._tables: dict[str, _Table] = {}
-        # The app of each attempt, by its first chunk. The one that nothing was added to for the
-        # longest time comes first.
+        # The app of each attempt, by its first chunk. The attempt that got no chunk for the longest
+        # time comes first.
         self._owners: dict[int, str] = {}
         self._apps: dict[str, App] = {}
-        # Who published last with which entry, in rising order.
+        # The app by the index of its last publish entry, in rising order.
         self._publishers: dict[int, str] = {}
-        # How many apps have staged and not published.
+        # The number of apps that have staged and not published.
         self._newcomers = 0
         # The order in which runs began, of all apps that are known and of one more: the last app
-        # that lost all its chunks to its next run. The first chunk of that run is about to come.
+        # that lost all its chunks to its next run. The first chunk of that run is expected next.
         self.succession = Succession()
         self._vacated: str | None = None
         # The sum of the hashes of all attempts and apps.
         self._digest = 0
-        # Frames of staged chunks, and how many there are.
+        # The bytes of the frames of all staged chunks, and the number of these chunks.
         self.bytes = 0
         self.chunks = 0
-        # How many attempts were looked at one by one, or changed. Not part of the contents: it says
-        # what a turn cost, on any machine.
+        # The number of attempts that were examined one by one, or changed. Not part of the
+        # contents: it measures the cost of a turn, in the same way on any machine.
         self.work = 0
 
     def __eq__(self, other: object) -> bool:
@@ -109,7 +109,7 @@ class Staging:
     __hash__ = None  # type: ignore[assignment]  # as of any table that is compared by contents
 
     def copy(self) -> Staging:
-        """Another table with the same contents; what it shares never changes."""
+        """Another table with the same contents. The objects that both share never change."""
         other = Staging()
         other._tables = {app: table.copy() for app, table in self._tables.items()}
         other._owners, other._newcomers = self._owners.copy(), self._newcomers
@@ -121,23 +121,23 @@ class Staging:
     def digest(self) -> int:
         return self._digest + self.succession.digest
 
-    # -- what is there -------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------
 
     @property
     def count(self) -> int:
-        """How many attempts there are."""
+        """The number of attempts."""
         return len(self._owners)
 
     def attempts(self) -> Iterator[Attempt]:
-        """In the order of their first chunks."""
+        """All attempts, in the order of their first chunks."""
         return (self._tables[self._owners[first]].attempts[first] for first in sorted(self._owners))
 
     def apps(self) -> list[App]:
-        """In the order of their last publishes."""
+        """All apps that are remembered as publishers, in the order of their last publishes."""
         return [self._apps[name] for name in self._publishers.values()]
 
     def app(self, name: str) -> App | None:
-        """What ``name`` published last; None if nothing that is remembered."""
+        """The last publish of the app ``name``; None if none is remembered."""
         return self._apps.get(name)
 
     def attempt(self, app: str, batch_id: int, partition: int, attempt: bytes) -> Attempt | None:
@@ -146,23 +146,23 @@ class Staging:
         return None if table is None or first is None else table.attempts[first]
 
     def named(self, app: str, batch_id: int, parts: Sequence[Part]) -> list[Attempt | None]:
-        """What ``parts`` name, in their order; None where nothing is staged."""
+        """The attempts that ``parts`` name, in their order; None where no chunk is staged."""
         table = self._tables.get(app) or _Table()
         keys = ((batch_id, part.partition, part.attempt) for part in parts)
         self.work += len(parts)
         return [*map(table.attempts.get, map(table.firsts.get, keys, repeat(0)))]
 
     def knows(self, app: str) -> bool:
-        """Whether ``app`` has published or staged something that is remembered."""
+        """True if a publish or a staged chunk of ``app`` is remembered."""
         return app in self._apps or app in self._tables
 
     @property
     def crowd(self) -> int:
-        """How many apps there are that have."""
+        """The number of apps of which a publish or a staged chunk is remembered."""
         return len(self._apps) + self._newcomers
 
     def of_batch(self, app: str, batch_id: int, attempt: bytes | None) -> tuple[int, ...]:
-        """The attempts at a batch, or the one that has this id: as many as go at once."""
+        """The attempts at a batch, or those with this id: as many as are dropped at once."""
         found = (
             one.first
             for one in self._of(app)
@@ -171,8 +171,8 @@ class Staging:
         return tuple(islice(found, DROPPED_AT_ONCE))
 
     def older_runs(self, app: str, run: bytes) -> tuple[int, ...]:
-        """The attempts of runs of ``app`` that began to stage before ``run`` did: as many as go at
-        once. A run that is known keeps its place, also if all its chunks are gone."""
+        """The attempts of runs of ``app`` that began to stage before ``run`` did: as many as are
+        dropped at once. A run that is known keeps its place even if all its chunks are gone."""
         staged = self._staged_runs(app)
         found: list[int] = []
         for older in self.succession.before(app, run):
@@ -194,28 +194,29 @@ class Staging:
             yield attempt
 
     def _idle(self, age: int, idle_us: int) -> Iterator[Attempt]:
-        """The attempts to which nothing was added for ``idle_us``."""
+        """The attempts that got no chunk for ``idle_us``."""
         for first, app in self._owners.items():
             self.work += 1
             attempt = self._tables[app].attempts[first]
             if age - attempt.active_us < idle_us:
-                return  # all that follow are younger
+                return  # all attempts that follow got a chunk later
             yield attempt
 
     def expired(self, age: int, expiry_us: int) -> tuple[int, ...]:
-        """The attempts to which nothing was added for ``expiry_us``: as many as may go at once."""
+        """The attempts that got no chunk for ``expiry_us``: as many as are forgotten at once."""
         found = (one.first for one in self._idle(age, expiry_us))
         return tuple(sorted(islice(found, FORGOTTEN_MAX)))
 
     def idle_others(self, app: str, run: bytes, age: int, idle_us: int) -> tuple[int, ...]:
-        """The same for ``idle_us``, but for those of this very run."""
+        """The attempts of other runs and apps that got no chunk for ``idle_us``: as many as are
+        forgotten at once."""
         found = (one.first for one in self._idle(age, idle_us) if (one.app, one.run) != (app, run))
         return tuple(sorted(islice(found, FORGOTTEN_MAX)))
 
     def idle_apps(self, age: int, expiry_us: int, once_expiry_us: int) -> tuple[int, ...]:
-        """The last publishes of apps that have published nothing for ``expiry_us``, or for
-        ``once_expiry_us`` if that was their only one, and have nothing staged: as many as may go at
-        once."""
+        """The last publishes of apps that have no staged chunks and did not publish for
+        ``expiry_us``, or for ``once_expiry_us`` if they publish only once: as many as are forgotten
+        at once."""
         found = (
             app.index
             for app in self.apps()
@@ -227,7 +228,7 @@ class Staging:
     # -- changes -------------------------------------------------------------------------------
 
     def add(self, attempt: Attempt) -> None:
-        """An attempt that begins after all others, and none was added to later."""
+        """Add an attempt that begins after all others. No other attempt got a chunk later."""
         table = self._tables.get(attempt.app)
         if table is None:
             table = self._tables[attempt.app] = _Table()
@@ -237,7 +238,7 @@ class Staging:
         self._put(attempt)
 
     def _put(self, attempt: Attempt) -> None:
-        """The attempt as it is now: nothing was added to another one later."""
+        """Set an attempt to its new value. No other attempt got a chunk later."""
         attempts = self._tables[attempt.app].attempts
         before = attempts.get(attempt.first)
         if before is not None:
@@ -253,7 +254,7 @@ class Staging:
         self.work += 1
 
     def _remove(self, app: str, gone: Sequence[Attempt]) -> None:
-        """Forget these attempts of ``app``; if they are all, without a look into its table."""
+        """Forget these attempts of ``app``. If they are all, its table is dropped as a whole."""
         table, owners = self._tables[app], self._owners
         digest = size = chunks = 0
         for attempt in gone:
@@ -273,11 +274,12 @@ class Staging:
             table.remove(attempt)
 
     def _trim_runs(self, app: str, *, replaced: bool = False) -> None:
-        """Chunks or a publish of ``app`` are gone: forget the runs that need not be known any more.
+        """Forget the runs of ``app`` that are not needed after chunks or a publish of it are gone.
 
-        An app that is not known takes its runs with it. Only if a newer run dropped all chunks, the
-        runs stay until a chunk of that run comes; without them the next chunk of an older run
-        would count as one of a newer run. One app can wait at a time.
+        The runs of an app that is not known are forgotten with it. There is one exception: if a
+        newer run dropped all chunks, the runs stay until a chunk of that run comes; without them
+        the next chunk of an older run would count as one of a newer run. The runs of only one such
+        app stay at a time.
         """
         if self.knows(app):
             self.succession.trim(app, self._staged_runs(app))
@@ -290,7 +292,7 @@ class Staging:
                 self.succession.forget(before)
 
     def put_app(self, app: App) -> None:
-        """In place of what the app had published before."""
+        """Set the last publish of an app in place of the one before."""
         self._forget_app(app.name)
         self._newcomers -= app.name in self._tables
         self._apps[app.name] = app
@@ -305,9 +307,9 @@ class Staging:
             self._digest -= hash_app(before)
 
     def settle(self) -> None:
-        """What was added came from a checkpoint, in the order of first chunks: put first what
-        nothing was added to for the longest time. Raises InvalidArgument if it has runs that no
-        log leads to."""
+        """Finish a table that was read from a checkpoint. Attempts were added in the order of their
+        first chunks: sort them so that the one that got no chunk for the longest time comes first.
+        Raises InvalidArgument if the table has runs that no log leads to."""
         tables = self._tables.values()
         order = [(one.active_us, one.first) for table in tables for one in table.attempts.values()]
         order.sort()
@@ -321,7 +323,7 @@ class Staging:
         self._vacated = next(iter(vacated), None)
 
     def stage(self, label: Label, records: int, entry: Entry, age: int) -> None:
-        """The next chunk of its attempt."""
+        """Add the next chunk of an attempt."""
         published = self._apps.get(label.app)
         check(
             published is None or published.batch_id < label.batch_id,
@@ -342,7 +344,7 @@ class Staging:
             self._put(known.extended(chunk, age))
 
     def publish(self, publication: Publication, rows: bytes, entry: Entry, age: int) -> None:
-        """Whole attempts at one batch become visible; all others up to that batch are dropped."""
+        """Publish whole attempts at one batch; all other attempts up to that batch are dropped."""
         app, batch_id, digest, once = publication
         before = self._apps.get(app)
         check(
@@ -366,7 +368,7 @@ class Staging:
         self._trim_runs(app)
 
     def _published(self, app: str, batch_id: int, rows: bytes, entry: Entry) -> list[Attempt]:
-        """The attempts whose chunks ``rows`` are, one after the other, each of them whole."""
+        """The attempts whose chunks make up ``rows``, one attempt after the other, each whole."""
         table = self._tables.get(app)
         attempts = (table or _Table()).attempts
         found: list[Attempt] = []
@@ -391,7 +393,7 @@ class Staging:
         return found
 
     def drop(self, reason: DropReason, firsts: tuple[int, ...], entry: Entry) -> None:
-        """Forget what these attempts have staged."""
+        """Drop the staged chunks of these attempts."""
         check(
             self._owners.keys() >= set(firsts),
             f"entry {entry.index} drops an attempt that is not there",
@@ -405,7 +407,7 @@ class Staging:
             self._trim_runs(app, replaced=reason is DropReason.REPLACED)
 
     def forget(self, publishes: tuple[int, ...], entry: Entry) -> None:
-        """Forget the apps that published last with these entries."""
+        """Forget the apps whose last publishes are these entries."""
         check(
             self._publishers.keys() >= set(publishes),
             f"entry {entry.index} forgets an app that is not there",

@@ -1,8 +1,8 @@
-"""The state of one log: what its entries mean, and nothing else.
+"""The state of one log, which is a function of its entries only.
 
-Applying is pure. The same entries give the same state on every replica, and what an entry says
-about itself is checked against what the log led to before it, never against limits, clocks or
-settings: those may differ between nodes, and the leader has asked them already.
+Applying is pure. The same entries give the same state on every replica. The fields of an entry are
+checked against the state before it, never against limits, clocks or settings: those may differ
+between nodes, and the leader has checked them already.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ __all__ = ["AGE_STEP_US", "Restoring", "State"]
 
 _CONTROL = frozenset({EntryKind.NOOP, EntryKind.PRODUCER, EntryKind.FENCE, EntryKind.STAGE})
 
-# What a log ages by from one entry to the next at most: ten minutes. It is part of the format: all
-# replicas count alike.
+# The maximum by which a log ages from one entry to the next: ten minutes. It is part of the format:
+# all replicas must count alike.
 AGE_STEP_US = 600 * 1_000_000
 
-# What is hashed begins with its sort; those of producers and of staging are 1 to 6.
+# The first byte of a hashed item is its kind; producers and staging have the kinds 1 to 6.
 _STATE_ITEM = 0
 _STATE = struct.Struct("<BQQQB")
 _DIGEST_MASK = 2**64 - 1
 
 
 class State:
-    """Everything that the entries up to some index add up to."""
+    """The state of a log after all entries up to some index."""
 
     __slots__ = ("age", "append_time", "end", "fence", "producers", "staging")
 
     def __init__(self) -> None:
         # The offset that the next record takes.
         self.end = 0
-        # Of the last applied entry, in microseconds. Never falls.
+        # The append time of the last applied entry, in microseconds. Never falls.
         self.append_time = 0
-        # How much time has passed in the log, in microseconds: what is idle is idle by it. Never
-        # falls, and is never above the append time.
+        # The time that has passed in the log, in microseconds, by which producers, attempts and
+        # apps become idle. Never falls, and is never above the append time.
         self.age = 0
-        # What every append must show; None: no append may show any.
+        # The fence that every append must show; None: no append may show a fence.
         self.fence: str | None = None
         self.producers = Producers()
         self.staging = Staging()
@@ -74,7 +74,7 @@ class State:
         )
 
     def copy(self) -> State:
-        """Another state with the same contents; what it shares never changes."""
+        """Another state with the same contents. The contents that both share never change."""
         other = State()
         other.end, other.append_time, other.age = self.end, self.append_time, self.age
         other.fence = self.fence
@@ -82,7 +82,8 @@ class State:
         return other
 
     def digest(self) -> int:
-        """64 bits that stand for the contents, whatever entries or checkpoint led to them."""
+        """A digest of 64 bits. It depends on the contents only, not on the entries or the
+        checkpoint that led to them."""
         fence = self.fence or ""
         fields = _STATE.pack(
             _STATE_ITEM, self.end, self.append_time, self.age, self.fence is not None
@@ -95,19 +96,19 @@ class State:
         return self.producers.expired(self.age_at(now_us))
 
     def age_at(self, append_time: int) -> int:
-        """How old the log is with a next entry of this append time. A clock that leaps by years
-        makes nobody idle for more than one step; and so does a time in which nobody could write,
-        because no node was up."""
+        """The age of the log at a next entry with this append time. A clock that leaps by years
+        adds no more than one step to the idle time of a producer, attempt or app; nor does a time
+        in which no client could write because no node was up."""
         return self.age + min(append_time - self.append_time, AGE_STEP_US)
 
     @property
     def work(self) -> int:
-        """How many producers and attempts were looked at one by one, or changed, since
-        :meth:`take_work`: what it cost, counted the same on every machine."""
+        """The number of producers and attempts that were examined one by one, or changed, since
+        :meth:`take_work`. It measures cost in the same way on every machine."""
         return self.producers.work + self.staging.work
 
     def take_work(self) -> int:
-        """The same, and count from 0 again."""
+        """Return :attr:`work`, and count from 0 again."""
         producers, staging = self.producers, self.staging
         work = producers.work + staging.work
         if work:
@@ -116,14 +117,15 @@ class State:
 
     @property
     def remembers(self) -> bool:
-        """Whether anything is in here that may be idle one day."""
+        """True if the state has producers, attempts or apps, which may become idle."""
         return len(self.producers) > 0 or self.staging.crowd > 0
 
     # -- applying ------------------------------------------------------------------------------
 
     def apply(self, entry: Entry) -> None:
-        """Add what ``entry`` means, all of it. If it contradicts the log before it, stop the
-        replica rather than differ from the leader, and change nothing."""
+        """Apply ``entry`` as a whole. An entry that contradicts the log before it raises
+        InvariantBroken and leaves the state as it was. That stops the replica, which must not
+        differ from the leader."""
         if entry.base_offset != self.end:
             raise InvariantBroken(
                 f"entry {entry.index} says that it begins at offset {entry.base_offset}, "
@@ -150,8 +152,8 @@ class State:
     def accept(
         self, count: int, stamp: Stamp | None, index: Index, term: Term, append_time: int
     ) -> Run:
-        """Add one batch of the entry that a leader is about to make: what a judge let pass. When
-        the entry has all its batches, this state is what applying it gives."""
+        """Add one batch, which a judge let pass, of the entry that a leader is about to make. Once
+        all batches of the entry are added, this state equals the state after applying the entry."""
         run = Run(stamp.sequence if stamp is not None else 0, count, self.end, index, term)
         age = self.age_at(append_time)
         if stamp is not None:
@@ -221,13 +223,13 @@ class State:
     # -- checkpoints ---------------------------------------------------------------------------
 
     def sections(self) -> Iterator[bytes]:
-        """The state as a checkpoint keeps it, piece by piece. Nothing may change it meanwhile, so a
-        copy is asked."""
+        """The sections of a checkpoint of this state, one by one. The state must not change
+        meanwhile, so the caller uses a copy."""
         return encode_sections(self._contents(), self.digest)
 
     @staticmethod
     def decode(sections: Iterable[bytes]) -> State:
-        """The state that :meth:`sections` made them of. Raises InvalidArgument for anything else, a
+        """The state whose :meth:`sections` these are. Raises InvalidArgument for any other bytes, a
         single flipped bit included."""
         restored = Restoring()
         for section in sections:
@@ -236,7 +238,7 @@ class State:
 
 
 class Restoring:
-    """A state on its way back from its sections: each call takes as long as one section."""
+    """A state that is restored section by section: the cost of each call is that of one section."""
 
     __slots__ = ("_reading",)
 
@@ -248,7 +250,7 @@ class Restoring:
         self._reading.take(section)
 
     def state(self) -> State:
-        """The whole, after the last section."""
+        """The restored state, after the last section."""
         contents, digest = self._reading.contents, self._reading.digest
         state = State()
         state.end, state.append_time, state.age, state.fence = contents[:4]

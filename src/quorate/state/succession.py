@@ -1,11 +1,11 @@
-"""The order in which the runs of each app began to stage; it outlasts their chunks.
+"""The order in which the runs of each app began to stage. It is kept after their chunks are gone.
 
-At the cap a run takes the place of older runs. A late task of a replaced run must not take that
-place back: a run that is not known counts as the newest. So a run stays known after all its chunks
-are gone.
+When staging is full, a run replaces older runs of its app. A run that is not known
+counts as the newest. A late task of a replaced run must not replace the newer run in turn, so a run
+stays known after all its chunks are gone.
 
-A run is known from its first chunk on: no log hears of the start of a driver. So a late task whose
-run has no chunk in the log yet takes the place of the live run, like a driver that starts anew.
+A run is known from its first chunk on: the start of a driver leaves no entry in a log. So a late
+task whose run has no chunk in the log yet replaces the live run, like a driver that starts anew.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 
 __all__ = ["RUNS_KEPT", "Begun", "Succession"]
 
-# How many runs of an app are remembered although they have no chunk left: the newest. It is part of
-# the format: all replicas forget alike.
+# The number of runs of an app, the newest, that are remembered although they have no chunk left. It
+# is part of the format: all replicas must forget alike.
 RUNS_KEPT = 16
 
-# What is hashed begins with its sort; attempts, chunks and apps are 3 to 5.
+# The first byte of a hashed item is its kind; attempts, chunks and apps have the kinds 3 to 5.
 _RUN_ITEM = 6
 _RUN = struct.Struct("<BQ16s")
 
 
 class Begun(NamedTuple):
-    """A run that has staged a chunk once."""
+    """A run that has staged at least one chunk, which may be gone."""
 
     app: str
     run: bytes
-    # Its share of the digest, so that forgetting many runs hashes nothing.
+    # Its share of the digest, kept so that forgetting many runs hashes none of them.
     hash: int
 
 
 class Succession:
-    """The runs of all apps. An entry costs as much as it changes."""
+    """The runs of all apps. The cost of applying an entry grows with the runs that it changes."""
 
     __slots__ = ("_begun", "_runs", "digest")
 
     def __init__(self) -> None:
-        # By the entry with which each began, in rising order.
+        # The runs by the entry with which each began, in rising order.
         self._begun: dict[int, Begun] = {}
-        # The same by app and run, oldest first. No app has none.
+        # The index of that entry by app and run, oldest first. Each app here has at least one run.
         self._runs: dict[str, dict[bytes, int]] = {}
         # The sum of the hashes of all runs.
         self.digest = 0
@@ -67,12 +67,12 @@ class Succession:
         return len(self._begun)
 
     def __iter__(self) -> Iterator[tuple[int, Begun]]:
-        """All of them and the entries with which they began, in rising order."""
+        """All runs and the entries with which they began, in rising order."""
         return iter(self._begun.items())
 
     @property
     def apps(self) -> dict[str, int]:
-        """How many runs of each app are remembered."""
+        """The number of runs of each app that are remembered."""
         return {app: len(runs) for app, runs in self._runs.items()}
 
     def began(self, app: str, run: bytes) -> int | None:
@@ -90,8 +90,8 @@ class Succession:
     # -- changes -------------------------------------------------------------------------------
 
     def begin(self, app: str, run: bytes, index: int) -> None:
-        """``run`` stages with this entry, which is later than all entries here; maybe not for the
-        first time."""
+        """Note that ``run`` stages with this entry, which is later than all entries noted before. A
+        run that is known stays as it is."""
         runs = self._runs.setdefault(app, {})
         if run in runs:
             return

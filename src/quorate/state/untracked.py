@@ -1,7 +1,7 @@
-"""A dictionary of named tuples that costs the garbage collector nothing.
+"""A dictionary of named tuples whose items the garbage collector does not examine.
 
-A full collection looks at every object that could be part of a cycle, and the process stands still
-meanwhile: 80 ms for a log at its limits. An instance of a named tuple is such an object, a plain
+A full collection examines every object that could be part of a cycle, and the process stands still
+meanwhile: 80 ms for a log at its limits. An instance of a named tuple is such an object; a plain
 tuple of strings, numbers and bytes is not.
 """
 
@@ -19,13 +19,13 @@ Row = tuple[Any, ...]
 
 
 class UntrackedDict(Generic[Item]):
-    """Items by a number, in the order in which their numbers were first set."""
+    """A dictionary of items by number, in the order in which their numbers were first set."""
 
     __slots__ = ("_pack", "_rows", "_unpack")
 
     def __init__(self, pack: Callable[[Item], Row], unpack: Callable[[Row], Item]) -> None:
-        """``pack`` makes a tuple of an item that holds neither containers nor objects with
-        attributes; ``unpack`` makes the item of it."""
+        """Make an empty dictionary. ``pack`` turns an item into a tuple that holds neither
+        containers nor objects with attributes; ``unpack`` turns the tuple back into the item."""
         self._pack = pack
         self._unpack = unpack
         self._rows: dict[int, Row] = {}
@@ -50,7 +50,7 @@ class UntrackedDict(Generic[Item]):
         return map(self._unpack, self._rows.values())
 
     def rows(self) -> Iterable[Row]:
-        """All items, packed: to look for a few among many."""
+        """All items, packed. A search for a few among many need not unpack the others."""
         return self._rows.values()
 
     def copy(self) -> UntrackedDict[Item]:

@@ -243,7 +243,7 @@ STAGING = (
         "walk-over-all-that-is-staged",
         "whoever finds nothing to drop looks at one attempt",
         "state/staging.py",
-        "                return  # all that follow are younger\n",
+        "                return  # all attempts that follow got a chunk later\n",
         "                continue\n",
     ),
     Mutant(
