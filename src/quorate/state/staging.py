@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Staging"]
 
 _INDEX = struct.Struct("<Q")
+# The place of the batch id in a packed attempt.
+_BATCH_ID = Attempt._fields.index("batch_id")
 
 
 class _Table:
@@ -358,8 +360,8 @@ class Staging:
         )
         table = self._tables.get(app)
         if table is not None:
-            gone = [one for one in table.attempts.values() if one.batch_id <= batch_id]
-            self._remove(app, gone)
+            gone = [row for row in table.attempts.rows() if row[_BATCH_ID] <= batch_id]
+            self._remove(app, [*map(Attempt._make, gone)])
         published = App(
             app, batch_id, digest, entry.base_offset, entry.count, entry.index, entry.term, age,
             once,

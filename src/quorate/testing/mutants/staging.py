@@ -141,8 +141,8 @@ STAGING = (
         "losers-stay-staged",
         "a publish drops all that its app staged up to its batch",
         "state/staging.py",
-        "for one in table.attempts.values() if one.batch_id <= batch_id]\n",
-        "for one in table.attempts.values() if one.batch_id < batch_id or one in found]\n",
+        "for row in table.attempts.rows() if row[_BATCH_ID] <= batch_id]\n",
+        "for row in table.attempts.rows() if row[_BATCH_ID] < batch_id or row in found]\n",
     ),
     Mutant(
         "staging-expires-by-the-own-clock",
