@@ -1,1 +1,4 @@
-"""Sockets: whole frames in and out, who is let in, and the links between nodes. asyncio only."""
+"""Connections that carry whole frames, the listener that admits them, and the links between nodes.
+
+The only I/O library here is asyncio.
+"""

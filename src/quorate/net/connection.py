@@ -1,8 +1,8 @@
-"""One socket that carries whole frames.
+"""A connection: one socket that carries whole frames.
 
-A connection knows nothing of what its frames mean: it hands them to its handler, answers PING by
-itself and ends when the other side is silent, never finishes a frame or does not read. While much
-comes in it sends PONG unasked: the PING of the other side may wait behind all of that.
+A connection does not know the meaning of its frames: it passes them to its handler. It answers PING
+by itself, and it ends when the other side is silent, never completes a frame or does not read.
+While many bytes arrive it sends PONG unasked: the PING of the other side may wait behind them.
 """
 
 from __future__ import annotations
@@ -28,42 +28,45 @@ __all__ = ["DEFAULT", "Connection", "Handler", "report_halt"]
 log = logging.getLogger(__name__)
 
 DEFAULT = NetworkLimits()
-# Of a loop's buffer.
+# Size of the read buffer of an event loop.
 READ_BYTES = 256 << 10
-# So many times nothing was heard, and the other side is gone.
+# Consecutive keepalive periods without a sign of life after which the other side counts as dead.
 SILENCE_MAX = 3
-# Whoever sent so much since the last look may have sent more, which is on its way. Far more than
-# signs of life take, so that two idle sides do not answer each other's PONGs for ever.
+# A side that sent this many bytes in one keepalive period may have more bytes under way. The number
+# is far above the size of PINGs and PONGs, so that two idle sides do not answer each other's PONGs
+# for ever.
 MUCH_BYTES = 4096
-# PINGs and PONGs of one read: nobody who only wants to know who is there sends more.
+# Maximum of PINGs and PONGs in one read: a keepalive needs no more.
 SIGNS_MAX = 64
 
 _PING, _PONG = FrameKind.PING, FrameKind.PONG
 _PING_FRAME = [encode_frame(_PING, b"")]
 _PONG_FRAME = [encode_frame(_PONG, b"")]
-# What each loop reads into, whichever connection it is: it is copied out before the loop reads
-# again. Two loops may read at the same time.
+# The read buffer of each event loop, shared by all its connections: the bytes are copied out before
+# the loop reads again. Each loop has its own, because two loops may read at the same time.
 _BUFFERS: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDictionary()
 
 
 class Handler(Protocol):
-    """What becomes of a connection's frames.
+    """Receives the frames of a connection, and its end.
 
-    A QuorateError that it raises is what is wrong with the frame: the connection ends with it. Any
-    other exception is a bug: it is logged, and costs this connection and nothing else.
+    A QuorateError that a handler raises says why the frame is invalid: the connection ends with it.
+    Any other exception is a bug: it is logged, and ends this connection and no other.
     """
 
     def frame_received(self, frame: Frame) -> None: ...
 
     def closed(self, error: Exception | None) -> None:
-        """Called once, last. None if either side closed it between two frames."""
+        """The connection ended. Called once, after all other calls. ``error`` is None if either
+        side closed the connection between two frames."""
 
     def writable(self, yes: bool) -> None:
-        """False: so much is unsent that more should wait. True: it may go on."""
+        """Flow control. False: so many bytes are unsent that the sender should pause. True: the
+        sender may go on."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One socket with whole frames. Made by whoever dials, or by a listener."""
+    """One socket with whole frames. Made by a dialler or by a listener."""
 
     __slots__ = (
         "_begun", "_closing", "_ended", "_error", "_framer", "_handler", "_heard", "_late", "_loop",
@@ -80,43 +83,44 @@ class Connection(asyncio.BufferedProtocol):
         *,
         stranger: bool = False,
     ) -> None:
-        # Of the other side.
+        # Address of the other side.
         self.address = address
-        # Bytes, from the beginning.
+        # Bytes received since the connection was made.
         self.received = 0
         self._handler = handler
         self._network = network
-        # Told after the handler: for whoever keeps count of connections.
+        # Called after the handler's `closed`: a listener counts its connections with it.
         self._ended = ended
-        # Until there is another handler nobody knows who this is: he is owed no answer, and the one
-        # there is gets every frame, PINGs too.
+        # Whether the other side is not identified yet: until the handler is replaced. It gets no
+        # PING and no PONG, and the handler receives every frame, PINGs included.
         self._stranger = stranger
         self._framer = Framer(STRANGER)
         self._begun: Callable[[Frame], None] | None = None
-        # The frame that it was last told of.
+        # The frame that `_begun` was last called with.
         self._told: Frame | None = None
         self._loop: asyncio.AbstractEventLoop
         self._read: memoryview
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle
-        # Whether the loop gave it a transport: a socket that was accepted gets one turns later.
+        # Whether the loop has set the transport: an accepted socket gets it some turns later.
         self._made = False
         self._closing = False
         self._lost = False
-        # Why it ended, if not in good order. The first reason stays.
+        # Why the connection ended, if it did not end in good order. The first reason stays.
         self._error: Exception | None = None
         # Whether the other side is a node.
         self._peer = False
-        # Bytes received when the timer last fired, and whether a frame was complete since.
+        # Bytes received when the timer last fired, and whether a frame was completed since.
         self._heard = 0
         self._whole = False
-        # How many times in a row it fired without a sign of life, and within the same frame.
+        # How many times in a row the timer fired without a sign of life, and without a completed
+        # frame while one was incomplete.
         self._silence = 0
         self._late = 0
-        # Unsent bytes when it fired.
+        # Unsent bytes when the timer last fired.
         self._unsent = 0
 
-    # -- for whoever uses it -------------------------------------------------------------------
+    # -- for its users -------------------------------------------------------------------------
 
     @property
     def handler(self) -> Handler:
@@ -126,12 +130,12 @@ class Connection(asyncio.BufferedProtocol):
     def handler(self, handler: Handler) -> None:
         self._handler = handler
         self._stranger = False
-        if self._lost:  # the one before was told, this one was not
+        if self._lost:  # the handler before was told of the end, this one was not
             self._loop.call_soon(self._guard, handler.closed, self._error)
 
     @property
     def limits(self) -> FrameLimits:
-        """The longest parts of a frame that are taken. A stranger gets little room."""
+        """Maximum sizes of the parts of a received frame. Those of a stranger are small."""
         return self._framer.limits
 
     @limits.setter
@@ -139,22 +143,22 @@ class Connection(asyncio.BufferedProtocol):
         self._framer.limits = limits
 
     def take_short(self, shortcut: Callable[[bytes, int], int]) -> None:
-        """Let ``shortcut`` deal with frames that lie whole in a read; see :class:`Framer`."""
+        """Pass frames that lie whole in a read to ``shortcut``; see :class:`Framer`."""
         self._framer.shortcut = partial(self._guarded, shortcut)
 
     def tell_begun(self, begun: Callable[[Frame], None]) -> None:
-        """Let ``begun`` know of a frame whose bulk part is on its way: it is empty there. Of one
-        that came in one piece it is not told."""
+        """Call ``begun`` with a frame whose bulk part is still arriving: there the bulk part is
+        empty. A frame that arrived in one piece causes no call."""
         self._begun = begun
 
     @property
     def buffered(self) -> int:
-        """Bytes that are queued here because the system did not take them yet."""
+        """Unsent bytes: queued here because the system did not take them yet."""
         return self._transport.get_write_buffer_size()
 
     def treat_as_peer(self) -> None:
-        """The other side is a node: look for signs of life more often from now on, and let a frame
-        take as long as its bytes keep coming. A node that was cut off would only send it again."""
+        """Apply the rules for nodes from now on: a shorter keepalive period, and no time limit for
+        a frame while its bytes keep arriving. A node that was cut off would only send it again."""
         self._peer = True
         self._network = replace(self._network, keepalive_ms=self._network.peer_keepalive_ms)
         self._timer.cancel()
@@ -163,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def descriptor(self) -> int:
-        """The socket's, for whoever asks the system about it; -1 once it is closed."""
+        """The socket's file descriptor, for queries to the system; -1 once the socket is closed."""
         return int(self._transport.get_extra_info("socket").fileno())
 
     @property
@@ -175,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         """Queue whole frames. Never waits; does nothing once closed.
 
         The buffers belong to the connection from now on. A single answer may be larger than the
-        limit on unsent bytes, so what counts is what is left of those before.
+        limit on unsent bytes, so only the bytes that were queued before count.
         """
         if self._closing:
             return
@@ -185,28 +189,29 @@ class Connection(asyncio.BufferedProtocol):
             limit = self._network.write_buffer_bytes
             self.abort(Busy(f"{self.address} does not read: {unsent} bytes wait, limit {limit}"))
         elif not transport.is_closing():
-            # Not an empty one: the loop of Python 3.12 and later would try to send it for ever.
+            # No empty buffers: the loop of Python 3.12 and later would try to send them for ever.
             transport.writelines([buffer for buffer in buffers if len(buffer)])
 
     def close(self) -> None:
-        """Send what is queued, then close. Nothing is received any more."""
+        """Send the queued bytes, then close. No more bytes are received."""
         if not self._closing:
             self._closing = True
             self._transport.close()
 
     def abort(self, error: Exception | None = None) -> None:
-        """Close at once; what is queued is lost. ``error`` is what the handler is told."""
+        """Close at once; the queued bytes are lost. The handler's `closed` gets ``error``."""
         self._closing = True
         if self._error is None:
             self._error = error
-        # One that is to come is ended at once, one that has ended cannot be ended again.
+        # A transport that is still to come is aborted by `connection_made`; a lost one cannot be
+        # aborted again.
         if self._made and not self._lost:
             self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Receive no more for now. Frames of the bytes that are here already still come.
+        """Receive no more bytes for now. Frames of the bytes received already are still delivered.
 
-        The other side's PINGs are not answered meanwhile: it gives up if this takes long.
+        The other side's PINGs are not answered meanwhile: it gives up if the pause is long.
         """
         if not self.closed:
             self._transport.pause_reading()
@@ -231,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: a long bulk part is received where it stays."""
+        """The buffer for the next bytes. A long bulk part is received into its final place."""
         gap = self._framer.gap
         return self._read if gap is None else gap
 
@@ -276,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
                 signs += 1
                 asked = asked or kind is _PING
             else:
-                # They are the one thing that no handler counts.
+                # No handler counts PINGs and PONGs, so they need a limit here.
                 raise InvalidArgument(f"{self.address}: over {SIGNS_MAX} PINGs and PONGs at once")
             if self._closing:
                 break
@@ -298,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
         return len(chunk) if self._closing else shortcut(chunk, start)
 
     def _guard(self, act: Callable[..., None], *arguments: object) -> None:
-        """Run what belongs to the handler: what it raises ends this connection only."""
+        """Run code of the handler: an exception of it ends this connection only."""
         try:
             act(*arguments)
         except QuorateError as error:
@@ -314,8 +319,8 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_later(self._network.keepalive_ms / 1000, self._look)
 
     def _look(self) -> None:
-        """Once per keepalive: is anybody there? Firings are counted, not seconds: a loop that
-        stood still for long has not looked at what arrived meanwhile."""
+        """Check once per keepalive period whether the other side is alive. Firings of the timer are
+        counted, not seconds: a loop that was blocked has not read the bytes that arrived then."""
         self._arm()
         unsent, paused = self.buffered, not self._transport.is_reading()
         heard, begun = self.received - self._heard, bool(self._framer.waiting)
@@ -333,16 +338,16 @@ class Connection(asyncio.BufferedProtocol):
             limit = self._network.frame_ms
             self.abort(Timeout(f"{self.address}: a frame was not complete after {limit} ms"))
         elif self._stranger:
-            pass  # it is owed no answer
+            pass  # a stranger gets no PING and no PONG
         elif self._silence == 1:
             self.send(_PING_FRAME)
         elif heard >= MUCH_BYTES or (heard and begun):
-            # What its system took is not here yet, and its PING comes after that: it cannot tell a
-            # slow line from a dead one by itself.
+            # Bytes that its system took are still under way, and its PING comes after them: it
+            # cannot tell a slow line from a dead one by itself.
             self.send(_PONG_FRAME)
 
 
 def report_halt(halt: ReplicaHalted, where: str) -> None:
-    """Hand a halt to whoever runs the event loop: no connection may keep quiet about it."""
+    """Pass a halt to the exception handler of the event loop: no connection may conceal a halt."""
     context = {"message": f"a replica halted in the {where}", "exception": halt}
     asyncio.get_running_loop().call_exception_handler(context)

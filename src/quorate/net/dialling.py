@@ -1,4 +1,4 @@
-"""Where a node is, and how to get a connection to it: dial, say HELLO, wait for WELCOME."""
+"""Addresses of nodes, and connections to them: dial, say HELLO, wait for WELCOME."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 __all__ = ["dial", "format_address", "parse_address"]
 
 PORT_MAX = 65_535
-# A WELCOME names all nodes with their addresses, and comes from a node that was chosen.
+# Frame limits before WELCOME: it names all nodes with their addresses, so it may be longer than a
+# stranger's frame, and it comes from a node that this side chose to dial.
 GREETING = FrameLimits(control=16 << 10, bulk=0)
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of ``host:port``; an IPv6 address stands in brackets."""
+    """Split ``host:port`` into host and port; an IPv6 address stands in brackets."""
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -44,7 +45,7 @@ def parse_address(address: str) -> tuple[str, int]:
     if not (colon and host and digits and int(port) <= PORT_MAX):
         raise InvalidArgument(f"address {address!r} is not HOST:PORT with a port up to {PORT_MAX}")
     try:
-        host.encode("idna")  # as whoever resolves it will
+        host.encode("idna")  # as the resolver will do
     except UnicodeError:
         raise InvalidArgument(
             f"address {address!r}: {host!a} is not the name of a host: parts of 1 to 63 characters "
@@ -54,7 +55,7 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def format_address(host: str, port: int) -> str:
-    """What :func:`parse_address` takes apart."""
+    """Join host and port to ``host:port``: the inverse of :func:`parse_address`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -68,11 +69,11 @@ async def dial(
     refused: Callable[[Refusal], None] = lambda _: None,
 ) -> tuple[Connection, Welcome]:
     """Connect, say HELLO and wait for WELCOME. The caller sets the handler before it sends.
-    ``refused`` is told what the other side answered instead.
+    ``refused`` is called with a REFUSAL that the other side answered instead.
 
-    Raises what the other side refused with, or why it is not the one who was meant. Raises OSError
-    if it cannot be reached: ConnectionRefusedError if nobody listens there, TimeoutError if the
-    time was up.
+    Raises the error of the REFUSAL, or the reason why the other side is not the node that was
+    meant. Raises OSError if the address cannot be reached: ConnectionRefusedError if no process
+    listens there, TimeoutError if no WELCOME came in time.
     """
     host, port = parse_address(address)
     greeting = _Greeting(address, network, refused)
@@ -87,7 +88,7 @@ async def dial(
 
 
 class _Greeting:
-    """Waits for the first frame of the one who was dialled."""
+    """The handler until WELCOME: waits for the first frame of the node that was dialled."""
 
     def __init__(
         self, address: str, network: NetworkLimits, refused: Callable[[Refusal], None]
@@ -123,15 +124,15 @@ class _Greeting:
         if not self._answer.done():
             ended = f"{self.connection.address} closed before it said WELCOME"
             self._answer.set_exception(error or ConnectionResetError(ended))
-            # Whoever gave up dialling does not ask: it is no loss then.
+            # Marks the exception as retrieved: a caller that gave up dialling does not await it.
             self._answer.exception()
 
     def writable(self, yes: bool) -> None:
-        """A HELLO is too short to fill anything."""
+        """Does nothing: a HELLO is too short to fill the write buffer."""
 
 
 async def _connect(connection: Connection, host: str, port: int) -> None:
-    """Try every address of ``host``. Refused is only what all of them refuse."""
+    """Try every address of ``host``. Raises ConnectionRefusedError only if all of them refuse."""
     loop = asyncio.get_running_loop()
     failed: OSError = ConnectionRefusedError(f"{host} has no address")
     for numeric in await _resolve(host, port):

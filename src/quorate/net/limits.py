@@ -1,4 +1,4 @@
-"""How much and how long a socket may take."""
+"""The limits of connections: counts, bytes and times."""
 
 from __future__ import annotations
 
@@ -13,42 +13,43 @@ __all__ = ["NetworkLimits", "open_files_max"]
 
 
 def open_files_max() -> int:
-    """How many files and sockets the system lets this process have open."""
+    """The number of files and sockets that the system lets this process have open."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return most if most != resource.RLIM_INFINITY else sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkLimits(_Section):
-    """What is bounded about connections, and for how long anybody is waited for."""
+    """The limits of connections, and the times after which the other side is given up."""
 
-    # Clients at once, in all and from one IP address; more are refused with BUSY. Peers are not
-    # counted: each has one link of each purpose, and no crowd of clients takes it away.
+    # Connected clients, in all and from one IP address; more are refused with BUSY. Peers are not
+    # counted: each has one link of each purpose, and no number of clients takes that away.
     connections: int = _bounded(4096, 1, 1_000_000)
     connections_per_address: int = _bounded(1024, 1, 1_000_000)
-    # Connections that have not said who they are; beyond that the one that waited longest goes.
+    # Connections that have not said HELLO; beyond that the one that waited longest is refused.
     strangers: int = _bounded(256, 1, 1_000_000)
-    # Open files that no client gets, and half of them no stranger: a node that cannot open a file
-    # cannot go on. A quarter of what the system allows, if that is less.
+    # Open files that are kept free of clients, and half of them of strangers: a node that cannot
+    # open a file cannot go on. A quarter of the number that the system allows, if that is less.
     spare_files: int = _bounded(256, 0, 1_000_000)
-    # A stranger that has not said HELLO by then is refused.
+    # A stranger that has not said HELLO after this time is refused.
     handshake_ms: int = _bounded(5000, 10, 600_000)
-    # A node that was dialled and has not answered WELCOME by then counts as unreachable.
+    # A node that was dialled and has not answered WELCOME after this time counts as unreachable.
     dial_ms: int = _bounded(2000, 10, 600_000)
-    # Nothing came for this long: PING. Nothing for three times as long: the connection is dead.
+    # After this time without a sign of life a PING is sent; after three times as long the
+    # connection is dead.
     keepalive_ms: int = _bounded(10_000, 10, 600_000)
-    # The same for links between nodes: after a partition heals, a link that still waits for its
-    # retransmission timer is worth less than a new one.
+    # The keepalive period of links between nodes: after a partition heals, a link that still waits
+    # for its retransmission timer is worth less than a new one.
     peer_keepalive_ms: int = _bounded(1000, 10, 600_000)
-    # A frame that a client began must be complete by then, however its bytes trickle in: clients
-    # are many, and each could hold memory for nothing. A peer has two links, and what is cut off
-    # it sends again: for its frames only silence counts.
+    # A frame that a client began must be complete after this time, even if its bytes keep arriving:
+    # clients are many, and each could hold memory for nothing. A peer has two links, and it sends a
+    # frame again that was cut off: for its frames only silence counts.
     frame_ms: int = _bounded(30_000, 10, 600_000)
-    # Unsent bytes at which the one who sends is told to pause.
+    # Unsent bytes at which the sender is told to pause.
     write_pause_bytes: int = _bounded(1 * MIB, 1, 1024 * MIB)
-    # Unsent bytes at which a connection takes no more and ends: the other side does not read.
+    # Unsent bytes above which the next send ends the connection: the other side does not read.
     write_buffer_bytes: int = _bounded(128 * MIB, 64 * KIB, 64 * 1024 * MIB)
-    # Unsent bytes at which messages to a peer are dropped, as a network would.
+    # Unsent bytes above which messages to a peer are dropped, as a network would.
     peer_buffer_bytes: int = _bounded(64 * MIB, 64 * KIB, 64 * 1024 * MIB)
     # Bytes of entries at which the next message to a peer begins another frame. One message may
     # be larger.
@@ -57,11 +58,12 @@ class NetworkLimits(_Section):
     # second, less a random part.
     redial_min_ms: int = _bounded(10, 1, 600_000)
     redial_max_ms: int = _bounded(1000, 1, 600_000)
-    # A peer that must not be talked to, such as one of another cluster, is tried again this late.
+    # A peer is dialled again after this time if the error is not retriable: it is a node of another
+    # cluster, for example.
     redial_refused_ms: int = _bounded(10_000, 1, 600_000)
-    # The system has no more sockets: the next connection is taken after this long.
+    # When the system has no more sockets, the next connection is accepted after this time.
     accept_retry_ms: int = _bounded(100, 1, 60_000)
-    # What is queued when a node stops has this long to leave.
+    # When a node stops, its queued bytes are sent for this time at most.
     close_ms: int = _bounded(1000, 1, 600_000)
 
     def __post_init__(self) -> None:

@@ -1,9 +1,9 @@
-"""The links to the other nodes: two to each, dialled from here, kept up for as long as we run.
+"""The links to the other nodes: two to each, dialled by this node and redialled until it stops.
 
 Entries go over the bulk link, and so does the question whether they arrived: on a slow line it
-must not overtake them, or they are sent again while they are on their way. Everything else goes
-over the control link: a heartbeat never waits behind a megabyte. What cannot be sent is dropped, as
-a network would: consensus repeats what matters.
+must not overtake them, or they are sent again while they are under way. All other messages go over
+the control link: a heartbeat never waits behind a megabyte. A message that cannot be sent is
+dropped, as a network would: consensus repeats the messages that it needs.
 """
 
 from __future__ import annotations
@@ -35,36 +35,38 @@ __all__ = ["LinkEvents", "PeerLinks"]
 
 log = logging.getLogger(__name__)
 
-# What a peer may answer: results of calls.
+# Frame limits for the answers of a peer, which are results of calls.
 ANSWERS = FrameLimits(control=1 << 20, bulk=0)
-# Messages at which the next one begins another frame.
+# Maximum of messages in one frame.
 MESSAGES_PER_FRAME = 1024
 REQUEST_MAX = 0xFFFF_FFFF
 
 
 class LinkEvents(Protocol):
-    """What the node learns from its links."""
+    """Callbacks by which the links report to their node, and ask it for HELLO and a verdict."""
 
     def hello(self, purpose: Literal["control", "bulk"], peer: NodeId) -> Hello:
-        """What to say to ``peer``, each time that it is dialled."""
+        """The HELLO for ``peer``. Called each time that ``peer`` is dialled."""
 
     def welcomed(self, peer: NodeId, welcome: Welcome) -> QuorateError | None:
-        """Each link asks before it is used. An error closes it: it is tried again much later."""
+        """Judge the WELCOME of ``peer``. Called for each link before its use. An error closes the
+        link; if the error is not retriable, the next try comes much later."""
 
     def refused_by(self, peer: NodeId, refusal: Refusal) -> None:
-        """``peer`` answered this instead of WELCOME."""
+        """``peer`` answered ``refusal`` instead of WELCOME."""
 
     def unreachable(self, peer: NodeId) -> None:
         """``peer`` was dialled and gave no answer."""
 
     def link_opened(self, peer: NodeId) -> None:
-        """The control link to ``peer`` is up: it can be heard, and hear."""
+        """The control link to ``peer`` is up: messages can be exchanged with ``peer``."""
 
     def link_closed(self, peer: NodeId) -> None:
         """The control link to ``peer`` was up and ended."""
 
     def link_refused(self, peer: NodeId) -> None:
-        """Since then nobody listens there: a host that is there, a process that is not."""
+        """The control link to ``peer`` ended, and no process listens at its address since: the host
+        is up, the process is not."""
 
 
 class PeerLinks:
@@ -83,7 +85,7 @@ class PeerLinks:
         self._bulk = {
             peer: _Link(peer, "bulk", address, events, network) for peer, address in peers.items()
         }
-        # Messages to nodes that are no peers of this one.
+        # Dropped messages to nodes that are not peers of this node.
         self._strays = 0
 
     def start(self) -> None:
@@ -91,21 +93,21 @@ class PeerLinks:
             link.start()
 
     async def close(self) -> None:
-        """End every link. Nobody is told: it is this node that goes."""
+        """End every link. No event is reported, since it is this node that stops."""
         await asyncio.gather(*(link.close() for link in self._all()))
 
     def abort(self) -> None:
-        """End every link at once, with all that is queued for it; none is dialled again."""
+        """End every link at once and drop its queued bytes; no link is dialled again."""
         for link in self._all():
             link.abort()
 
     def redial(self, peer: NodeId) -> None:
-        """``peer`` was just heard from: dial it now if a link to it waits for its next try."""
+        """Dial ``peer`` now if a link to it waits for its next try: ``peer`` was just heard."""
         self._control[peer].hurry()
         self._bulk[peer].hurry()
 
     def drop(self, peer: NodeId) -> None:
-        """End both links to ``peer``; they are dialled again, and it is judged again."""
+        """End both links to ``peer``; they are dialled again, and ``peer`` is judged again."""
         for link in (self._control[peer], self._bulk[peer]):
             if link.connection is not None:
                 link.connection.abort()
@@ -121,11 +123,11 @@ class PeerLinks:
 
     @property
     def dropped(self) -> int:
-        """Messages that were not sent because there was no link, or it was down or full."""
+        """The number of messages that were not sent: there was no link, or it was down or full."""
         return self._strays + sum(link.dropped for link in self._all())
 
     def send(self, envelopes: Sequence[Envelope]) -> None:
-        """Each link gets its messages with one write, in order. Never waits."""
+        """Send messages: each link gets its own with one write, in order. Never waits."""
         queues: dict[_Link, list[Envelope]] = {}
         for envelope in envelopes:
             links = self._bulk if keeps_order(envelope.message) else self._control
@@ -138,9 +140,10 @@ class PeerLinks:
             link.send(queue)
 
     async def call(self, peer: NodeId, call: Call[ResultT], timeout: float) -> ResultT:  # noqa: ASYNC109  # as in dial
-        """Ask ``peer``. Raises what it fails with, TimeoutError, or ConnectionError without a link.
+        """Call ``peer``. Raises the error that ``peer`` answers, TimeoutError if no answer comes in
+        time, or ConnectionError if there is no link or it ends.
 
-        After the latter two it may or may not have been done.
+        After the latter two ``peer`` may or may not have carried out the call.
         """
         return await self._control[peer].call(call, timeout)
 
@@ -164,18 +167,19 @@ class _Link:
         self._address = address
         self._events = events
         self._network = network
-        # None while it is down.
+        # None while the link is down.
         self.connection: Connection | None = None
         self.dropped = 0
         self._task: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
-        # Ends the wait before the next try.
+        # Set to end the wait before the next try.
         self._wake = asyncio.Event()
-        # Tries since the link was last up for good; the first one after that comes at once.
+        # Tries since the link was last up for as long as `redial_max_ms`; the first one after that
+        # comes at once.
         self._tries = 1
-        # It was up and ended, and no try since was refused.
+        # Whether the link was up and ended, and no try since was refused.
         self._lost = False
-        # What was last logged about why it is down: said once, not at every try.
+        # The last logged reason why the link is down: a reason is logged once, not at every try.
         self._reason = ""
         self._request = 0
         self._calls: dict[int, tuple[Call[Any], asyncio.Future[Any]]] = {}
@@ -225,14 +229,14 @@ class _Link:
                     await self._wake.wait()
 
     async def _try(self) -> float:
-        """Dial, and stay until the link ends. How long to wait before the next try."""
+        """Dial, and wait until the link ends. Returns the seconds to wait before the next try."""
         loop = asyncio.get_running_loop()
         try:
             await self._dial()
             began = loop.time()
             await self._ended.wait()
             if loop.time() - began >= self._network.redial_max_ms / 1000:
-                self._tries = 0  # it was no flapping link
+                self._tries = 0  # the link did not flap
         except QuorateError as error:
             self._explain(logging.WARNING, error)
             if not error.retriable:
@@ -273,8 +277,8 @@ class _Link:
             self._events.link_opened(self._peer)
 
     def _back_off(self) -> float:
-        """Doubles with every try, less a random part: nodes that lost each other at the same time
-        do not come back at the same time."""
+        """The seconds to wait before the next try. They double with every try, less a random part:
+        nodes that lost each other at the same time do not dial each other at the same time."""
         tries, self._tries = self._tries, self._tries + 1
         if tries == 0:
             return 0.0
@@ -319,12 +323,12 @@ class _Link:
     # -- the connection's handler --------------------------------------------------------------
 
     def frame_received(self, frame: Frame) -> None:
-        """The answer to a call; nothing else comes this way."""
+        """Take the answer to a call; a peer sends no other frames over this connection."""
         if frame.kind not in (FrameKind.RESULT, FrameKind.FAILURE):
             raise InvalidArgument(f"{self._peer} answered with {frame.kind.name}")
         waiting = self._calls.get(request_of(frame))
         if waiting is None or waiting[1].done():
-            return  # nobody does any more
+            return  # the call was given up
         call, answer = waiting
         try:
             if frame.kind is FrameKind.FAILURE:
@@ -340,7 +344,7 @@ class _Link:
             if not answer.done():
                 answer.set_exception(ConnectionError(f"the link to {self._peer} ended"))
         if self._task is None:
-            return  # this node ended it
+            return  # this node closed the link
         reason = error or "closed by the peer"
         log.info("link closed peer=%s purpose=%s: %s", self._peer, self._purpose, reason)
         if self._purpose == "control":
@@ -348,11 +352,11 @@ class _Link:
             self._events.link_closed(self._peer)
 
     def writable(self, yes: bool) -> None:
-        """Nobody waits: what does not fit is dropped."""
+        """Does nothing: senders do not wait, and messages that do not fit are dropped."""
 
 
 def _parts(envelopes: Sequence[Envelope], bytes_max: int) -> Iterator[Sequence[Envelope]]:
-    """What each frame holds: one of them for all, unless they are many or large."""
+    """Divide messages among frames: one frame holds them all, unless they are many or large."""
     start = size = 0
     for position, envelope in enumerate(envelopes):
         message = envelope.message

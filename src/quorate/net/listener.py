@@ -1,8 +1,8 @@
-"""Lets connections in: who says HELLO in time, is judged well and finds a slot.
+"""The listener: admits connections that say HELLO in time, pass the node's check and find a slot.
 
-Before HELLO nobody is anybody: strangers share a small number of places, and the one that waited
-longest makes room for the next. Clients have slots, in all and per IP address. A peer has one link
-of each purpose, apart from the clients' slots; a new one replaces the old.
+Before HELLO a connection is a stranger. Strangers share a small number of slots, and the one that
+waited longest makes room for the next. Clients have slots, in all and per IP address. A peer has
+one link of each purpose, apart from the clients' slots; a new link replaces the old one.
 """
 
 from __future__ import annotations
@@ -29,61 +29,62 @@ __all__ = ["Accept", "Listener"]
 
 log = logging.getLogger(__name__)
 
-# Connections that wait in the system until they are accepted.
+# Maximum of connections that wait in the system until they are accepted.
 BACKLOG = 1024
-# Connections that are accepted before others get their turn.
+# Maximum of connections accepted in one turn of the event loop.
 ACCEPTS_PER_TURN = 16
-# Peers of which it is remembered that their refusal was told.
+# Maximum of peers whose last logged refusal is remembered.
 REFUSED_MAX = 64
 
 _OUT_OF_SOCKETS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Accept(Protocol):
-    """Who is let in, and what becomes of them."""
+    """Callbacks of a listener to its node: they judge each HELLO and serve admitted connections."""
 
     def judge(self, hello: Hello, address: str) -> Welcome | QuorateError:
-        """The answer to ``hello``: WELCOME, or why not."""
+        """Judge ``hello``. Returns WELCOME, or the error to refuse with."""
 
     def known(self, hello: Hello) -> tuple[Seen | None, bool]:
-        """What a peer that is refused is told: what is known of it here, and whether an earlier
-        process of it has a link."""
+        """The facts for the REFUSAL to a peer: the disk and the starts of the peer that this node
+        knows, and whether an earlier process of the peer has a link."""
 
     def serve(self, hello: Hello, welcome: Welcome, connection: Connection) -> None:
-        """WELCOME is on its way. Sets the connection's handler and limits."""
+        """Serve an admitted connection: set its handler and limits. WELCOME is sent already."""
 
 
 class Listener:
-    """One listening socket and every connection that came through it."""
+    """One listening socket and every connection that was accepted from it."""
 
     def __init__(self, accept: Accept, network: NetworkLimits = DEFAULT) -> None:
         self.accept = accept
         self.network = network
-        # Where it listens: with the port that the system chose if the one given was 0.
+        # The address of the listening socket, with the port that the system chose if port 0 was
+        # given.
         self.address = ""
         self._socket: socket.socket | None = None
-        # Set while no sockets are left.
+        # The timer of the next try to accept, made when no sockets are left.
         self._retry: asyncio.TimerHandle | None = None
-        # Whether that was logged, and nobody was accepted since.
+        # Whether the lack of sockets was logged, and no connection left files to spare since.
         self._starved = False
-        # Sockets that become connections: it takes a few turns of the loop.
+        # Tasks that turn accepted sockets into connections: each takes a few turns of the loop.
         self._opening: set[asyncio.Task[None]] = set()
-        # Every guest whose connection has not ended, refused and replaced ones too.
+        # Every guest whose connection has not ended, refused and replaced ones included.
         self._guests: set[_Guest] = set()
-        # Those who have not said HELLO, in the order in which they came.
+        # Guests that have not said HELLO, in the order of their arrival.
         self._strangers: dict[_Guest, None] = {}
         self.clients = 0
         self._clients_at: Counter[str] = Counter()
-        # (node, purpose) -> its link.
+        # (node, purpose) -> the link of that node.
         self._peers: dict[tuple[str | None, str], _Guest] = {}
-        # Peers that were refused, and why: it was told.
+        # Peers that were refused, and the reason that was logged.
         self._refused: dict[str | None, str] = {}
-        # Set by `abort`: a socket that was accepted before becomes no connection any more.
+        # Set by `abort`: a socket that was accepted before does not become a connection any more.
         self._aborted = False
         self._empty = asyncio.Event()
 
     async def start(self, address: str) -> None:
-        """Listen at ``host:port``. Raises OSError that names the address if that cannot be."""
+        """Listen at ``host:port``. Raises an OSError that names the address on failure."""
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
         try:
@@ -95,7 +96,7 @@ class Listener:
         loop.add_reader(self._socket, self._take_waiting, self._socket)
 
     def stop_accepting(self) -> None:
-        """Take nobody new. Who is in stays."""
+        """Accept no more connections. The accepted ones stay."""
         if self._retry is not None:
             self._retry.cancel()
         if self._socket is not None:
@@ -104,7 +105,7 @@ class Listener:
             self._socket = None
 
     async def close(self) -> None:
-        """Take nobody new and close every connection, after what is queued for it."""
+        """Accept no more connections, send the queued bytes of each, and close them all."""
         self.stop_accepting()
         if self._opening:
             await asyncio.wait(self._opening)
@@ -113,12 +114,12 @@ class Listener:
         for guest in self._guests:
             guest.connection.close()
         hurry = asyncio.get_running_loop().call_later(self.network.close_ms / 1000, self.abort)
-        self._empty.clear()  # it was so before, between two guests
+        self._empty.clear()  # it was set whenever the last guest of that time had left
         await self._empty.wait()
         hurry.cancel()
 
     def abort(self) -> None:
-        """Accept no connection any more and end all at once, with the bytes queued for them."""
+        """Accept no more connections, and end all at once; their queued bytes are lost."""
         self._aborted = True
         self.stop_accepting()
         for guest in self._guests:
@@ -127,7 +128,7 @@ class Listener:
     # -- accepting -----------------------------------------------------------------------------
 
     def _take_waiting(self, listening: socket.socket) -> None:
-        """The system has connections for us."""
+        """Accept connections that wait in the system, up to the number for one turn."""
         for _ in range(ACCEPTS_PER_TURN):
             try:
                 accepted, source = listening.accept()
@@ -137,12 +138,12 @@ class Listener:
                 if error.errno in _OUT_OF_SOCKETS:
                     self._back_off(listening, error)
                     return
-                continue  # that one went away again
+                continue  # the other side closed that connection already
             accepted.setblocking(False)
             task = asyncio.get_running_loop().create_task(self._let_in(accepted, source))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
-            # The lowest number that is free is given: a high one means that few are left.
+            # The system gives the lowest free descriptor: a high one means that few are left.
             if self._files_left(accepted.fileno()) < self._spare_files // 2:
                 self._back_off(listening, OSError(errno.EMFILE, "the last files are kept"))
                 return
@@ -156,7 +157,7 @@ class Listener:
         return open_files_max() - 1 - descriptor
 
     def _back_off(self, listening: socket.socket, error: OSError) -> None:
-        """No sockets are left: a stranger gives its own back, and the next try comes later."""
+        """Pause accepting, since no sockets are left, and refuse a stranger to free its socket."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(listening)
         self._retry = loop.call_later(
@@ -178,7 +179,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(lambda: guest.connection, accepted)
-        except OSError:  # it went away again
+        except OSError:  # the other side closed it already
             accepted.close()
             self.forget(guest)
             return
@@ -222,7 +223,8 @@ class Listener:
         if isinstance(verdict, Welcome):
             link = hello.node, hello.purpose
             if (older := self._peers.get(link)) is not None:
-                # Whoever dials again has given it up, and its end may never have got here.
+                # A peer that dials again has given up its older link, whose end may never have
+                # arrived here.
                 older.connection.abort(ConnectionAbortedError("replaced by a newer link"))
             self._peers[link] = guest
             guest.hello = hello
@@ -232,11 +234,11 @@ class Listener:
         return verdict
 
     def _tell_refused(self, guest: _Guest, hello: Hello, error: QuorateError) -> None:
-        """A peer that is refused dials again and again: each reason is told once."""
+        """Log the refusal of a peer. It dials again and again, so a reason is logged once."""
         reason = f"{error.code}: {error}"
         if self._refused.get(hello.node) == reason:
             return
-        if len(self._refused) >= REFUSED_MAX:  # names that no node has, one after the other
+        if len(self._refused) >= REFUSED_MAX:  # made-up names, one after the other
             self._refused.clear()
         self._refused[hello.node] = reason
         log.warning(
@@ -249,13 +251,13 @@ class Listener:
         return any(peer == node for peer, _ in self._peers)
 
     def drop_peer(self, node: str) -> None:
-        """End the links that ``node`` dialled: it may dial again, and is judged again."""
+        """End the links that ``node`` dialled: ``node`` may dial again, and is judged again."""
         for (peer, _), guest in [*self._peers.items()]:
             if peer == node:
                 guest.connection.abort(ConnectionAbortedError("a later start of the peer is known"))
 
     def forget(self, guest: _Guest) -> None:
-        """Its connection ended: whatever it held is free again."""
+        """Free the slot of a guest whose connection ended."""
         self._guests.discard(guest)
         self._strangers.pop(guest, None)
         hello = guest.hello
@@ -274,14 +276,14 @@ class Listener:
 
 
 class _Guest:
-    """One connection: its handler until it is served, and what it holds until it ends."""
+    """An accepted connection: its handler until it is served, and the record of its slot."""
 
     def __init__(self, listener: Listener, host: str, address: str, descriptor: int) -> None:
         self.host = host
-        # The number of its socket.
+        # File descriptor of the socket.
         self.descriptor = descriptor
         self.connection = Connection(address, self, listener.network, self._ended, stranger=True)
-        # What it was admitted with.
+        # The HELLO that was admitted; None until then.
         self.hello: Hello | None = None
         self._listener = listener
         self._deadline: asyncio.TimerHandle | None = None
@@ -322,7 +324,7 @@ class _Guest:
         self._calm()
 
     def writable(self, yes: bool) -> None:
-        """What is said to a stranger is too short to fill anything."""
+        """Does nothing: WELCOME and REFUSAL are too short to fill the write buffer."""
 
     def _calm(self) -> None:
         if self._deadline is not None:
@@ -338,7 +340,7 @@ def _listen(
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setblocking(False)
-        # A node that restarts must not wait for what its last run left behind in TIME_WAIT.
+        # A node that restarts must not wait for sockets of its last run in TIME_WAIT.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(BACKLOG)

@@ -1,4 +1,4 @@
-"""The event loop that everything runs on: uvloop where there is one."""
+"""The event loop of servers and load generators: uvloop where it is installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ResultT = TypeVar("ResultT")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    if importlib.util.find_spec("uvloop") is None:  # it is not made for every system
+    if importlib.util.find_spec("uvloop") is None:  # uvloop does not exist for every system
         return asyncio.new_event_loop()
     import uvloop
 
@@ -23,6 +23,6 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(main: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Run ``main`` to its end on a loop of its own."""
+    """Run ``main`` to its end on an event loop of its own, and return its result."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)

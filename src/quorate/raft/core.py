@@ -1,9 +1,9 @@
-"""The consensus core: takes inputs one by one, gives one output per turn.
+"""The consensus core: takes inputs one by one and gives one output per turn.
 
-It is driven by the replica's engine: any number of :meth:`Core.step`, :meth:`Core.tick`,
+The replica's engine drives it: any number of :meth:`Core.step`, :meth:`Core.tick`,
 :meth:`Core.append`, :meth:`Core.read`, :meth:`Core.persisted` and link inputs, then one
-:meth:`Core.finish`. It knows nothing of disks and sockets; the engine holds messages back until
-what they depend on is durable.
+:meth:`Core.finish`. The core does not use disks or sockets; the engine holds messages back until
+the state that they depend on is durable.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["VOTERS_MAX", "Core"]
 
 VOTERS_MAX = 7
 
-# What an unsure node tells; and what it tells besides where no leader is elected without its vote.
+# The report of an unsure node; and the addition where no leader is elected without its vote.
 LOST_END = (
     "entries after this index were durable here and are lost; this node gives no vote until it has "
     "all that is committed"
@@ -58,16 +58,16 @@ NO_LEADER = (
 )
 NEEDED_BY_ALL_MAX = 2
 
-# Answers count only from those who were asked, and reads are asked by followers. Requests for
-# votes and a leader's messages are judged by group, term and log, never by the receiver's own idea
-# of the membership (Raft § 6).
+# Messages that count only from voters: answers, since only voters are asked, followers' questions
+# for reads, and digests. Requests for votes and a leader's messages are judged by group, term and
+# log, never by the receiver's own view of the membership (Raft § 6).
 FROM_VOTERS = frozenset(
     {PreVoteReply, VoteReply, Ack, Mismatch, HeartbeatReply, ReadIndex, ReadIndexReply, StateHash}
 )
 
 
 class Core:
-    """One replica's consensus, without anything that waits."""
+    """The consensus of one replica. None of its methods waits."""
 
     __slots__ = (
         "_boots", "_doubt", "_election", "_follower", "_from_leader", "_reads", "_requests",
@@ -100,16 +100,17 @@ class Core:
         self.standing.sure = sure
         self.standing.commit(committed)
         self.standing.hollow = set(hollow)
-        # What was committed after an unsure node asked; None until it was told.
+        # An index that was committed after this node, being unsure, asked for it; None until the
+        # answer came.
         self._doubt: Index | None = None
         if not sure:
             detail = LOST_END if len(voters) > NEEDED_BY_ALL_MAX else f"{LOST_END}; {NO_LEADER}"
             self.standing.report(Happening.UNSURE, index=log.last_index, detail=detail)
         self._follower = Follower(self.standing)
         self._reads = Reads(self.standing)
-        # The leadership at hand; None unless this node leads.
+        # The current leadership; None unless this node leads.
         self.leader: Leader | None = None
-        # The newest boot of each voter that was heard: earlier ones are not listened to.
+        # The newest boot of each voter that was heard: messages of earlier boots are refused.
         self._boots: dict[NodeId, BootId] = {}
         self._requests: dict[type[Message], Callable[[NodeId, Any], None]] = {
             PreVote: self._election.on_pre_vote,
@@ -133,7 +134,7 @@ class Core:
     # -- inputs --------------------------------------------------------------------------------
 
     def step(self, source: NodeId, boot: BootId, message: Message) -> None:
-        """A message came in. Its shape was checked; whether it may count is decided here."""
+        """Take a message. The caller has checked its shape; this decides whether it may count."""
         standing = self.standing
         kind = type(message)
         if not self.admits(source, boot, kind):
@@ -151,8 +152,8 @@ class Core:
         self._settle()
 
     def tick(self, missed: int = 0) -> None:
-        """One tick of time has passed. ``missed`` more went by in truth: they count only for what
-        others wait for, and nobody is judged by them."""
+        """Count one tick of time. ``missed`` more passed in real time: they only make heartbeats
+        due earlier, since followers wait for these, and no peer is judged by them."""
         standing = self.standing
         standing.clock += 1
         if self.leader is None:
@@ -165,8 +166,8 @@ class Core:
         self._settle()
 
     def _consider_handover(self, leader: Leader) -> None:
-        """Leave leading to others that can do what this node cannot; less and less often if they
-        do not take it on: they may not be able to lead."""
+        """Step down if other nodes can do work that this leader cannot; less and less often if no
+        other node leads then: they may not be able to lead."""
         standing, handover, election = self.standing, leader.handover, self._election
         if handover.disk_too_slow() and election.patience.ends():
             standing.report(Happening.SLOW_DISK, index=standing.persisted)
@@ -177,7 +178,7 @@ class Core:
         elif handover.others_can_begin() and election.patience.ends():
             self._hand_over("a majority has no room for what this node logged, and needs none")
         elif (lost := handover.others_can_feed()) and election.damage_patience.ends():
-            # Longer than any node that gave up before waits for its campaign.
+            # Longer than the wait for a campaign of any node that stepped down before.
             self._hand_over(f"a peer cannot be fed entry {lost} from this disk", elections=3)
         elif handover.others_can_serve() and election.damage_patience.ends():
             self._hand_over(f"entry {standing.lost} is damaged, others have all", elections=3)
@@ -189,17 +190,17 @@ class Core:
     def append(
         self, kind: EntryKind, body: bytes, count: int = 0, runs: int = 0, stamps: int = 0
     ) -> Entry:
-        """Add an entry as leader. It is sent and flushed with the rest of the turn."""
+        """Add an entry as leader. It is sent and flushed with the other entries of the turn."""
         check(self.leader is not None, "only a leader appends")
         assert self.leader is not None  # for the type checker
         return self.leader.append(kind, body, count, runs, stamps)
 
     def read(self, token: int) -> None:
-        """A linearizable read: its token comes back with an index, or refused."""
+        """Begin a linearizable read: the output returns its token with an index, or as refused."""
         self._reads.read(token)
 
     def persisted(self, index: Index, term: Term) -> None:
-        """The log up to ``index`` and the vote record of ``term`` are on this node's disk."""
+        """Note that the log up to ``index`` and the vote record of ``term`` are on this disk."""
         standing = self.standing
         check(index <= standing.log.last_index, "only what is in the log is persisted")
         if index > standing.persisted and self.leader is not None:
@@ -210,15 +211,15 @@ class Core:
         self._settle()
 
     def link_closed(self, peer: NodeId) -> None:
-        """The connection to ``peer`` ended."""
+        """Note that the connection to ``peer`` ended."""
         self._election.link_closed(peer)
 
     def link_refused(self, peer: NodeId) -> None:
-        """A new connection to ``peer`` was refused: nobody listens there."""
+        """Note that a new connection to ``peer`` was refused: no process listens there."""
         self._election.link_refused(peer)
 
     def finish(self) -> Output:
-        """End the turn: what to send, to write and to tell."""
+        """End the turn. Returns the messages, reads and events of the turn."""
         standing = self.standing
         leader = self.leader
         if leader is not None:
@@ -234,9 +235,9 @@ class Core:
         return output
 
     def _ask_in_doubt(self) -> None:
-        """A node that may have lost what it acknowledged asks for an index that was committed
-        after it came back: once its log reaches that, nothing can be missing that counted on it.
-        """
+        """Ask for an index that was committed after this node restarted, as it may have lost
+        entries that it acknowledged. Once its log reaches that index, it lacks no entry whose
+        commit counted on its copy."""
         if self._doubt is None and not self._reads.doubting:
             self._reads.read(DOUBT)
 
@@ -251,14 +252,14 @@ class Core:
             standing.sure = out.sure = True
             standing.report(Happening.SURE_AGAIN, index=self._doubt)
 
-    # -- what may count ------------------------------------------------------------------------
+    # -- messages that may count ---------------------------------------------------------------
 
     @property
     def reads_waiting(self) -> int:
         return self._reads.waiting
 
     def admits(self, source: NodeId, boot: BootId, kind: type[Message]) -> bool:
-        """Whether a message of that kind may count, as far as its sender goes."""
+        """Whether a message of that kind from ``source`` in ``boot`` may count."""
         if source in self.standing.voters:
             return self._boot_counts(source, boot)
         if kind in FROM_VOTERS:
@@ -267,7 +268,7 @@ class Core:
         return True
 
     def _boot_counts(self, source: NodeId, boot: BootId) -> bool:
-        """Whether the sender's boot is the newest heard; a newer one voids what was acked."""
+        """Whether ``boot`` is the newest heard of the sender; a newer one voids its acks."""
         known = self._boots.get(source)
         if known == boot:
             return True
@@ -281,15 +282,15 @@ class Core:
         return True
 
     def _step_from_leader(self, source: NodeId, message: Message) -> None:
-        """Every message of a leader passes here: an old leader's changes nothing."""
+        """Take a message of a leader. All of them pass here; one of an old leader is refused."""
         standing = self.standing
         if message.term < standing.term:
             standing.refuse(Refusal.STALE_TERM)
-            # Tells the sender that its time is over.
+            # Tells the sender that its leadership is over.
             standing.send(source, HeartbeatReply(standing.term, 0))
             return
         if standing.leader not in (None, source):
-            # Two leaders in one term cannot be. If they are, neither stays.
+            # Raft excludes two leaders in one term. If there are two all the same, neither stays.
             standing.report(Happening.SPLIT_LEADERS, source)
             standing.follow(Term(standing.term + 1), None, "two leaders in one term")
             standing.send(source, HeartbeatReply(standing.term, 0))
@@ -309,7 +310,7 @@ class Core:
             self._to_leader[type(message)](self.leader, source, message)
 
     def _settle(self) -> None:
-        """Bring the leadership in line with the role."""
+        """Begin or end the leadership as the role demands."""
         standing = self.standing
         leads = standing.role is Role.LEADER
         if self.leader is not None and not (leads and self.leader.term == standing.term):
@@ -318,7 +319,8 @@ class Core:
             self._election.led()
         if leads and self.leader is None:
             self._reads.role_changed()
-            # The last pages of full disks are for what cannot be done without them.
+            # The last pages of full disks are kept for entries that are necessary. A noop is not
+            # if all of the log is committed.
             told = self._election.told_room
             scarce = standing.full or standing.cramped or any(full for _, full in told.values())
             self.leader = Leader(standing, told, noop=not (scarce and standing.all_committed))

@@ -1,8 +1,8 @@
-"""Finding a leader: pre-vote, vote, stickiness and the closed-link hint.
+"""The election of a leader: pre-vote, vote, stickiness and the closed-link hint.
 
-A node that hears its leader helps nobody to replace it (stickiness). A node that does not asks
-first whether it could win (pre-vote) and only then raises its term: one that cannot reach a
-majority, or lacks entries, disturbs nobody.
+A node that hears its leader helps no candidate to replace it (stickiness). A node that does not
+hear a leader asks first whether it could win (pre-vote) and only then raises its term: a node that
+cannot reach a majority, or lacks entries, does not disturb the others.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Election"]
 
-# So long without a leader, in election timeouts, a node that cannot serve waits for one that can.
+# Election timeouts without a leader before a node that cannot serve campaigns all the same.
 LAST_RESORT_ELECTIONS = 6
-# And so much longer if it led not long ago.
+# Additional election timeouts for a node that stepped down for a damaged entry not long ago.
 TURN_ELECTIONS = 3
 
 
 class Election:
-    """The part of the core that acts while nobody, or somebody else, leads."""
+    """The part of the core that answers candidates, and that acts while this node does not lead."""
 
     __slots__ = (
         "_barred_until", "_deadline", "_granted", "_heard_at", "_hint_at", "_hint_refused",
@@ -36,58 +36,59 @@ class Election:
 
     def __init__(self, standing: Standing, *, first_to_campaign: bool) -> None:
         self._standing = standing
-        # The clock at which this node starts looking for votes.
+        # The clock at which this node begins to campaign.
         self._deadline = 0
         # The clock at which a leader was last heard, or this node last led; stickiness counts from
         # here.
         self._heard_at = 0
-        # Who granted the round at hand; and of those who gave their vote what they told with it:
-        # the room on their disks, and whether that is too little.
+        # The nodes that granted the current pre-vote or vote; and of those that gave their vote,
+        # the room on their disks and whether it is too little.
         self._granted: set[NodeId] = set()
         self.told_room: dict[NodeId, tuple[int, bool]] = {}
         # The newest pre-vote round of this boot.
         self._request = 0
-        # The leader's link closed: the clock at which that is settled, and whether a reconnect
-        # was refused since.
+        # After the leader's link closed: the clock at which the hint is settled, and whether a
+        # reconnect was refused since.
         self._hint_at: int | None = None
         self._hint_refused = False
-        # The last term that had its hint: there is at most one per term.
+        # The last term that had a hint: there is at most one per term.
         self._hint_term = -1
-        # There is no leader for sure: until then, a round that failed is soon tried again.
+        # The clock until which a failed round is soon repeated: it is certain that no node leads.
         self._hurry_until = 0
-        # No campaign before this: others were found fitter to lead.
+        # The clock before which this node does not campaign: others were found fitter to lead.
         self._barred_until = 0
-        # Before this node gives up leading again: for a damaged entry, whoever led since, because
-        # nodes that lack different entries take turns; for another reason, if none of the others,
-        # which seemed fitter, could lead.
+        # The waits before this node steps down again. If the reason is a damaged entry, the wait
+        # holds even if another node led since, because nodes that lack different entries take
+        # turns. If it is another one, it holds only if none of the others, which seemed fitter,
+        # could lead.
         self.damage_patience = Patience(standing)
         self.patience = Patience(standing)
         self.postpone()
         if first_to_campaign:
             self._deadline = 1
-            # The others may still be making their replicas.
+            # The other nodes may still be creating their replicas.
             self._hurry_until = standing.election_ticks
 
     def postpone(self) -> None:
         """Wait one to two election timeouts from now before campaigning; one more after this node
-        gave up leading for a damaged entry, so that those who did not come first."""
+        stepped down for a damaged entry, so that nodes that did not step down come first."""
         clock = self._standing.clock
         timeout = self._standing.election_ticks
         least = 2 * timeout if self.damage_patience.waits else timeout
         self._deadline = clock + least + self._standing.random.randrange(timeout)
 
     def led(self) -> None:
-        """The own leadership has ended."""
+        """Note that the own leadership has ended."""
         self._heard_at = self._standing.clock
         self.postpone()
 
     def bar(self, elections: int) -> None:
-        """Leave leading to others for so many election timeouts."""
+        """Do not campaign for ``elections`` election timeouts: other nodes shall lead."""
         timeout = self._standing.election_ticks
         self._barred_until = self._standing.clock + elections * timeout
 
     def leader_heard(self) -> None:
-        """Any message of the current leader renews it and settles a hint against it."""
+        """Note a message of the current leader: it renews the leader and cancels a hint."""
         self._heard_at = self._standing.clock
         self.patience.forget()
         if self._hint_at is not None:
@@ -100,14 +101,14 @@ class Election:
         """Whether there is a leader that this node must not help to replace."""
         standing = self._standing
         if standing.role is Role.LEADER:
-            return True  # check-quorum ends a leadership that deserves it
+            return True  # check-quorum ends a leadership without a majority
         timeout = standing.election_ticks
         return standing.leader is not None and standing.clock - self._heard_at < timeout
 
     # -- the closed-link hint ------------------------------------------------------------------
 
     def link_closed(self, peer: NodeId) -> None:
-        """The leader's link closed: its process may be gone, or the link only flapped."""
+        """Start a hint if it is the leader's link: the process may be gone, or the link flaps."""
         standing = self._standing
         if peer != standing.leader or self._hint_term == standing.term:
             return
@@ -117,7 +118,7 @@ class Election:
         standing.report(Happening.HINT_STARTED, peer)
 
     def link_refused(self, peer: NodeId) -> None:
-        """Nobody listens at the peer's address: a host that is there, a process that is not."""
+        """Note that no process listens at the peer's address, although the host is up."""
         if self._hint_at is not None and peer == self._standing.leader:
             self._hint_refused = True
 
@@ -130,9 +131,9 @@ class Election:
         standing = self._standing
         self._hint_at = None
         if standing.role is not Role.FOLLOWER or self._hint_term != standing.term:
-            return  # it was about somebody who leads no more
+            return  # the hint was about a node that leads no more
         if not self._hint_refused:
-            return  # a link that can be had again deposes nobody
+            return  # a link that can be opened again deposes no leader
         standing.report(Happening.HINT_ENDED_STICKINESS, standing.leader)
         standing.lose_leader()
         self._deadline = standing.clock
@@ -141,7 +142,7 @@ class Election:
     # -- campaigning ---------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Time passes for a node that does not lead."""
+        """Count a tick of a node that does not lead: settle a hint, or begin a campaign."""
         standing = self._standing
         if self._hint_at is not None and standing.clock >= self._hint_at:
             self._settle_hint()
@@ -153,24 +154,25 @@ class Election:
 
     @property
     def _may_campaign(self) -> bool:
-        """A node that cannot serve leads as a last resort, to feed those that lack entries: until
-        then each of those that can had the time to win. Such nodes take turns."""
+        """Whether this node may campaign. A node that cannot serve leads as a last resort, to feed
+        peers that lack entries: by then each node that can serve had the time to win. Nodes that
+        cannot serve take turns."""
         standing = self._standing
         turn = TURN_ELECTIONS if self.damage_patience.waits else 0
         patience = (LAST_RESORT_ELECTIONS + turn) * standing.election_ticks
         patient = standing.clock - self._heard_at >= patience
-        # Alone it has no node to feed.
+        # Without peers there is no node to feed.
         return standing.may_lead or (standing.may_feed and patient and bool(standing.peers))
 
     def _pre_campaign(self) -> None:
-        """Raft thesis § 9.6. A candidate whose votes did not come starts over here, too."""
+        """Begin a pre-vote (Raft thesis § 9.6). A candidate without a majority comes here, too."""
         standing = self._standing
         standing.pre_campaign()
         self._hint_at = None
         self._request += 1
         self._granted = {standing.node}
         if standing.clock < self._hurry_until:
-            # The others wait out their own hints and refuse until then: not for a whole timeout.
+            # The others refuse until their own hints are settled: that takes no whole timeout.
             self._deadline = standing.clock + self._hint_wait()
         else:
             self.postpone()
@@ -182,7 +184,7 @@ class Election:
             standing.send(peer, PreVote(standing.term, request, standing.log.last))
 
     def _campaign(self) -> None:
-        """Raft § 5.2. The requests leave when term and vote are on disk: the engine sees to it."""
+        """Campaign (Raft § 5.2). The engine sends the requests when term and vote are on disk."""
         standing = self._standing
         standing.campaign()
         self._granted = set()
@@ -192,7 +194,7 @@ class Election:
             standing.send(peer, Vote(standing.term, standing.log.last))
 
     def vote_persisted(self) -> None:
-        """The own vote counts once it is on disk, like everybody else's.
+        """Count the own vote, which counts once it is on disk, like the votes of the others.
 
         The requests leave only now, so the time to answer them begins now: a slow disk must not
         make every campaign too late.
@@ -211,7 +213,7 @@ class Election:
     # -- answering -----------------------------------------------------------------------------
 
     def _up_to_date(self, last: Position) -> bool:
-        """Raft § 5.4.1: the candidate's log ends no earlier than this one."""
+        """Whether the candidate's log ends no earlier than this one (Raft § 5.4.1)."""
         own = self._standing.log.last
         return (last.term, last.index) >= (own.term, own.index)
 

@@ -1,7 +1,7 @@
-"""What a replica does with the leader's messages: compare, append, follow the commit.
+"""The follower: takes the leader's messages. It compares logs, appends, and follows the commit.
 
-Term and leader were checked by the core for every message that arrives here (there is no control
-message that skips the check), and the shape and chain of entries by the engine's admission.
+The core has checked term and leader of every message that arrives here (no control message skips
+the check), and the engine's admission has checked the shape and the chain of entries.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Follower:
             self._ack(leader, ask.number, ask.prev.index)
 
     def on_append(self, leader: NodeId, message: Append) -> None:
-        """Raft § 5.3. The acks leave when what they name is on disk: the engine sees to it."""
+        """Append entries (Raft § 5.3). The engine sends the ack when its entries are on disk."""
         standing = self._standing
         if not self._agrees(leader, message.number, message.prev):
             return
@@ -46,7 +46,8 @@ class Follower:
         self._ack(leader, message.number, proved)
 
     def on_heartbeat(self, leader: NodeId, message: Heartbeat) -> None:
-        """The committed position proves itself: whoever holds it holds all up to it."""
+        """Follow the leader's commit. The committed position proves itself: a log that holds it
+        holds all entries up to it."""
         standing = self._standing
         if standing.log.holds(message.committed):
             standing.commit(message.committed.index)
@@ -56,7 +57,8 @@ class Follower:
         standing.send(leader, answer)
 
     def _ack(self, leader: NodeId, number: int, proved: Index) -> None:
-        """What is committed here the leader has as well, so it counts as proved."""
+        """Acknowledge entries up to ``proved``, or up to the committed index if that is higher: the
+        leader has all entries that are committed here, so they count as proved."""
         standing = self._standing
         standing.send(leader, Ack(standing.term, number, max(proved, standing.committed)))
 
@@ -72,7 +74,7 @@ class Follower:
             hint_index, hint_term = Index(log.last_index + 1), Term(0)
         else:
             hint_term = log.term_at(prev.index)
-            # What is committed here is never in doubt: the leader need not look below it.
+            # The leader has the entries that are committed here: it need not compare below them.
             hint_index = max(log.first_index_of_term_at(prev.index), Index(standing.committed + 1))
         standing.send(leader, Mismatch(standing.term, number, prev.index, hint_index, hint_term))
         return False
@@ -85,7 +87,8 @@ class Follower:
         return next(entry.index for entry in message.entries if not log.holds(entry.position))
 
     def _truncate(self, first: Index) -> None:
-        """Only a real mismatch comes here: mere overlap would drop acknowledged entries."""
+        """Drop the entries from ``first``. Called for a real mismatch only: to truncate at a mere
+        overlap would drop acknowledged entries."""
         standing = self._standing
         if first <= standing.committed:
             raise self._damaged(standing.log.position(first))

@@ -1,6 +1,6 @@
-"""When a leader should leave leading to others: they are there, and can do what it cannot.
+"""The reasons for which a leader steps down: other nodes are alive and can do work that it cannot.
 
-Whoever gives up leading for one of these reasons bars itself from the next campaign.
+A leader that steps down for one of these reasons bars itself from the next campaign.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Handover"]
 
-# A leader waits for a commit for so many election timeouts before it leaves it to others.
+# Election timeouts without a commit before a leader steps down for a majority without room.
 BEGIN_ELECTIONS = 3
-# A peer that answered one of so many heartbeats is there.
+# A peer that was heard within this many heartbeat intervals is alive.
 ALIVE_HEARTBEATS = 3
 
 
 class Handover:
-    """Of one leadership."""
+    """Decides whether one leadership should end in favour of other nodes."""
 
     __slots__ = (
         "_began_at", "_committed", "_committed_at", "_moved_at", "_progress", "_roomy_at",
@@ -34,16 +34,16 @@ class Handover:
         self._standing = standing
         self._progress = progress
         self._began_at = standing.clock
-        # What was committed when that last rose or was all of the log, and the clock then.
+        # The committed index when it last rose or was the end of the log, and the clock then.
         self._committed = standing.committed
         self._committed_at = standing.clock
-        # When the own disk last had room.
+        # The clock when the own disk last had room.
         self._roomy_at = standing.clock
-        # When the own disk last moved or had nothing to do.
+        # The clock when the own disk last completed a write or had none to do.
         self._moved_at = standing.clock
 
     def disk_too_slow(self) -> bool:
-        """The own oldest write is stuck while a majority of others has synced past it."""
+        """Whether the own oldest write is stuck while a majority of others has synced past it."""
         standing = self._standing
         if standing.persisted == standing.log.last_index:
             self._moved_at = standing.clock
@@ -53,10 +53,10 @@ class Handover:
         return standing.clock - self._moved_at > limit and ahead >= standing.quorum
 
     def others_have_room(self) -> bool:
-        """The own disk is full for good, or has no room for a client's request, and a majority of
-        others has it.
+        """Whether the own disk is full for good, or has no room for a client's request, and a
+        majority of others has that room.
 
-        For an election timeout: what is allocated ahead may run short for a moment.
+        This must last for an election timeout: space allocated ahead may run short for a moment.
         """
         standing = self._standing
         since = standing.clock - standing.election_ticks
@@ -64,17 +64,17 @@ class Handover:
             self._roomy_at = standing.clock
         if self._roomy_at >= since:
             return False
-        # A full disk takes nothing at all: then those are better that take anything.
+        # A full disk takes no entry at all: then any disk that takes one is better.
         needs = 0 if standing.full else standing.lacking
         heard = [peer for peer in self._progress.values() if peer.heard_at >= since]
         roomy = sum(peer.full is False and peer.room >= needs for peer in heard)
         return roomy >= standing.quorum
 
     def others_can_begin(self) -> bool:
-        """A majority of others has no room for an entry of this log that is not committed. So this
-        leadership commits nothing any more, and one of theirs would: another entry takes the place,
-        a noop or one that fits. Or they have no room for that either, and need none: all that they
-        have is committed.
+        """Whether a majority of others has no room for an entry of this log that is not committed.
+        Then this leadership commits no more entries, and one of theirs would: another entry takes
+        the place, a noop or one that fits. Or they have no room for a noop either, and need none:
+        all of their entries are committed.
 
         If that entry is committed after all, some of them have it, and this is no majority.
         """
@@ -93,10 +93,11 @@ class Handover:
 
     def others_can_feed(self) -> Index | None:
         """The damaged entry for which another node should lead: a live peer needs it, and another
-        live one has all that is committed, so it can win and may have that entry whole.
+        live peer has all committed entries, so it can win and may have that entry undamaged.
 
-        After an election timeout, and if both answered the last heartbeats: whoever hands over to a
-        node that is gone ends the reads that it could have answered.
+        The need must last for an election timeout, and both peers must have answered recent
+        heartbeats: a leader that hands over to a dead node ends the reads that it could have
+        answered.
         """
         standing = self._standing
         timing = standing.config.timing
@@ -109,7 +110,8 @@ class Handover:
         return min(peer.lacks for peer in blocked)
 
     def others_can_serve(self) -> bool:
-        """This node cannot apply an entry, and a live peer has the whole log: that one may."""
+        """Whether this node cannot apply an entry, and a live peer has the whole log: that peer may
+        be able to."""
         standing = self._standing
         timing = standing.config.timing
         heard = standing.clock - standing.ticks(ALIVE_HEARTBEATS * timing.heartbeat_ms)

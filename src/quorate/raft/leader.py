@@ -1,8 +1,8 @@
-"""Leading: one object per leadership, made when a term is won and dropped when it ends.
+"""The leader: one object per leadership, made when a term is won and dropped when it ends.
 
-Each peer is fed on its own: nothing here waits for anybody, so a hung peer costs the others
-nothing. Commit follows Raft § 5.4.2: only entries of the own term are counted, those before them
-come along.
+Each peer is fed on its own: no method waits for a peer, so a hung peer does not delay the others.
+Commit follows Raft § 5.4.2: only entries of the own term are counted, and entries before them are
+committed with them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SECOND_MS = 1000
 
 
 class Leader:
-    """One leadership."""
+    """One leadership: it appends entries, sends them to the peers, and advances the commit."""
 
     __slots__ = (
         "_beat_at", "_quota_at", "_standing", "_timed_at", "_timed_us", "handover", "progress",
@@ -48,12 +48,13 @@ class Leader:
     def __init__(
         self, standing: Standing, told_room: Mapping[NodeId, tuple[int, bool]], *, noop: bool = True
     ) -> None:
-        """``told_room`` is what voters told of their disks. Without ``noop`` only if all of the log
-        is known to be committed."""
+        """Begin a leadership. ``told_room``: the room on the voters' disks and whether it is too
+        little, as told with their votes. ``noop`` may be False only if all of the log is known to
+        be committed."""
         self._standing = standing
         self.term: Term = standing.term
-        # The newest read round. Rounds are counted within the term, so an answer of another
-        # leadership cannot be taken for one of this.
+        # The newest read round. Rounds are counted within the term, so an answer to another
+        # leadership cannot be taken for an answer to this one.
         self.round = 0
         following = Index(standing.log.last_index + 1)
         self.progress = {peer: Progress(peer, following, standing.clock) for peer in standing.peers}
@@ -63,23 +64,24 @@ class Leader:
         self.uncommitted_bytes = standing.log.bytes_after(standing.committed)
         self._beat_at = standing.clock
         self._quota_at = standing.clock
-        # The last time that the wall clock gave, or the latest of all when this leadership began;
-        # and the clock then.
+        # The last append time that was the wall clock's; at first the later of the wall clock and
+        # the log's last append time. And the clock in ticks then.
         self._timed_us = max(standing.wall_time, standing.log.last_append_time)
         self._timed_at = standing.clock
-        # The noop: entries of earlier terms commit only along with one of this term, and reads
-        # wait for it (Raft § 5.4.2, § 8).
+        # The noop: entries of earlier terms are committed only with an entry of this term, and
+        # reads wait for it (Raft § 5.4.2, § 8).
         self.start = self.append(EntryKind.NOOP).index if noop else standing.log.last_index
 
     # -- the log -------------------------------------------------------------------------------
 
     @property
     def append_time(self) -> int:
-        """What the next entry gets: this node's clock. If that went back, or another one was ahead,
-        the time before and what has passed since: a log never stops growing older.
+        """The append time of the next entry: this node's wall clock. If that clock went back, or an
+        earlier leader's was ahead: the time before plus the ticks that passed since, so that append
+        times never stop advancing.
 
-        Less than that, by up to a tick: so a clock that is right is never overtaken, and two
-        entries have one time only if it has shown them the same.
+        The sum is up to a tick less than the time that passed: so a correct clock is never
+        overtaken, and gives two entries the same time only if it showed the same time for both.
         """
         standing = self._standing
         passed = max(0, standing.clock - self._timed_at - 1)
@@ -89,7 +91,7 @@ class Leader:
     def append(
         self, kind: EntryKind, body: bytes = b"", count: int = 0, runs: int = 0, stamps: int = 0
     ) -> Entry:
-        """Add an entry. It leaves for disk and peers with the rest of the turn."""
+        """Add an entry. It goes to disk and peers with the other entries of the turn."""
         standing = self._standing
         log = standing.log
         entry = make_entry(
@@ -111,14 +113,15 @@ class Leader:
 
     @property
     def ready(self) -> bool:
-        """Whether an entry of this term is committed, or was not needed: only then is committed up
-        to date."""
+        """Whether an entry of this term is committed, or was not needed: only then the committed
+        index is up to date."""
         return self._standing.committed >= self.start
 
     def synced(self, index: Index) -> int:
-        """How many replicas have ``index`` on disk, as far as is known here.
+        """The number of replicas that are known to have ``index`` on disk.
 
-        A peer that restarted has yet to say what it has; but what is committed was on a majority.
+        A peer that restarted has yet to acknowledge its entries; but a committed entry was on a
+        majority.
         """
         standing = self._standing
         have = sum(peer.match >= index for peer in self.progress.values())
@@ -126,7 +129,8 @@ class Leader:
         return max(known, standing.quorum) if index <= standing.committed else known
 
     def advance_commit(self) -> None:
-        """Raft § 5.3, § 5.4.2. The own copy counts only as far as it is on disk."""
+        """Commit the entries that a majority has on disk (Raft § 5.3, § 5.4.2). The own copy counts
+        only as far as it is on disk."""
         standing = self._standing
         copies = [peer.match for peer in self.progress.values()]
         copies.append(standing.persisted)
@@ -142,7 +146,7 @@ class Leader:
         self.progress[peer].heard_at = self._standing.clock
 
     def peer_restarted(self, peer: NodeId) -> None:
-        """Another boot: what the peer had acked before says nothing about it now."""
+        """Start over with a peer in a new boot: the acks of its earlier boot are void."""
         standing = self._standing
         following = Index(standing.log.last_index + 1)
         before = self.progress[peer]
@@ -166,8 +170,8 @@ class Leader:
             standing.report(Happening.PEER_STREAMS, source, ack.match)
 
     def on_mismatch(self, source: NodeId, reply: Mismatch) -> None:
-        """One round trip per conflicting term, not per entry: of the terms that the peer has if
-        they are older than what is in memory here."""
+        """Compare the logs further below: one round trip per conflicting term, not per entry. Below
+        the entries in memory here, the terms that count are those of the peer's log."""
         standing = self._standing
         log = standing.log
         peer = self.progress[source]
@@ -180,7 +184,7 @@ class Leader:
         following = reply.hint_index
         in_memory = reply.prev >= log.first_in_memory
         if in_memory and 0 < reply.hint_term < log.term_at(reply.prev):
-            # Above its own last entry of the peer's term or an earlier one, nothing can agree.
+            # Above the own last entry of the peer's term or an earlier term, no entry can agree.
             own = log.last_index_up_to_term(reply.hint_term)
             if own is None:
                 following = min(following, Index(log.first_in_memory - 1))
@@ -188,8 +192,8 @@ class Leader:
                 following = Index(own + 1)
             else:
                 following = min(following, Index(own + 1))
-        # An ack may have overtaken this answer. What it refused is lost all the same: the
-        # stream starts over above match.
+        # An ack may have overtaken this answer. The entries that the peer refused are lost all the
+        # same: the stream starts over above match.
         peer.compare(min(following, reply.prev))
         standing.report(Happening.PEER_COMPARES, source, peer.next)
 
@@ -204,10 +208,10 @@ class Leader:
         if peer.state is ProgressState.COMPARE and self._overdue(
             peer, standing.config.timing.heartbeat_ms
         ):
-            peer.sent_at = None  # the question or its answer was lost and the peer is there: ask
+            peer.sent_at = None  # the question or its answer was lost, the peer is alive: ask again
 
     def confirmed_round(self) -> int:
-        """The newest round that a majority, this node included, vouched for."""
+        """The newest read round that a majority, this node included, has confirmed."""
         rounds = [peer.round for peer in self.progress.values()]
         rounds.append(self.round)
         return reached_by_majority(rounds)
@@ -215,7 +219,7 @@ class Leader:
     # -- time ----------------------------------------------------------------------------------
 
     def tick(self, missed: int) -> bool:
-        """Do what is due. Returns False if this leadership should end."""
+        """Send the messages that are due. Returns False if this leadership should end."""
         standing = self._standing
         timing = standing.config.timing
         if standing.clock >= self._quota_at:
@@ -227,17 +231,17 @@ class Leader:
             if self._overdue(peer, timing.resend_ms):
                 self._resend(peer)
             self._watch(peer)
-        # A slow node is not a dead one: its followers count real time.
+        # A slow node must not seem dead: its followers count real time.
         self._beat_at -= missed
         if standing.clock >= self._beat_at:
             self.beat()
         for peer in self.progress.values():
             if peer.commit_sent < standing.committed:
-                self._beat(peer)  # nothing else carried the commit for a tick: push it alone
+                self._beat(peer)  # no other message carried the commit for a tick
         return self._quorum_heard()
 
     def beat(self) -> None:
-        """Tell everybody who leads and what is committed."""
+        """Send every peer a heartbeat, with the committed position and the newest read round."""
         standing = self._standing
         self._beat_at = standing.clock + standing.ticks(standing.config.timing.heartbeat_ms)
         for peer in self.progress.values():
@@ -250,23 +254,26 @@ class Leader:
         peer.commit_sent = standing.committed
 
     def _quorum_heard(self) -> bool:
-        """Check-quorum: a leader that a majority has not answered for a timeout leads nobody."""
+        """Check-quorum: whether a majority, this node included, was heard within an election
+        timeout. A leader without that majority steps down."""
         heard = sum(self.hears(peer) for peer in self.progress.values())
         return heard + 1 >= self._standing.quorum
 
     def hears(self, peer: Progress) -> bool:
-        """Whether ``peer`` said anything within an election timeout."""
+        """Whether a message of ``peer`` came within an election timeout."""
         standing = self._standing
         return standing.clock - peer.heard_at <= standing.election_ticks
 
     def has_room(self, size: int = 0) -> bool:
-        """Whether this node and a majority have room for what clients append; of peers so many
-        bytes of it. A peer that is not heard has none; one that has not told yet may have some."""
+        """Whether this node and enough peers for a majority have room for clients' appends, each
+        peer for ``size`` bytes. A peer that is not heard has no room; one that has not told its
+        room yet may have some."""
         return self._majority_takes(lambda peer: size <= peer.room)
 
     def has_room_now(self, size: int) -> bool:
-        """The same, beside all that is on its way, and only by peers that have told. An entry that
-        no majority can take would be in the way of all that come after it."""
+        """As :meth:`has_room`, besides all bytes that are not committed or are under way to the
+        peer, and counting only peers that have told their room. An entry that no majority can take
+        would block all entries after it."""
         size += self.uncommitted_bytes
         return self._majority_takes(
             lambda peer: peer.full is not None and size + peer.since_told <= peer.room
@@ -284,8 +291,9 @@ class Leader:
         return standing.clock - peer.sent_at >= standing.ticks(milliseconds)
 
     def _resend(self, peer: Progress) -> None:
-        """No answer in time. Ask at the end of what was sent: if only the acks were lost nothing
-        needs to go twice, otherwise the answer names the first entry that does."""
+        """Ask a peer that gave no answer in time. The question is about the last entry sent: if
+        only the acks were lost, no entry is sent twice; otherwise the answer names the first entry
+        to send again."""
         if peer.state is ProgressState.COMPARE:
             peer.sent_at = None  # the same question again: an answer to either copy counts
             return
@@ -293,10 +301,10 @@ class Leader:
         self._standing.report(Happening.PEER_RESENT, peer.node, peer.next)
 
     def _watch(self, peer: Progress) -> None:
-        """Notice a peer that answers heartbeats and still does not move.
+        """Notice a peer that answers heartbeats and still acknowledges no further entries.
 
-        Its line or its disk may be slow: what it was sent is still under way then, and so is a
-        question. So nothing is asked below that, and no question is taken back.
+        Its line or its disk may be slow: then the entries sent are still under way, and so is a
+        question. So no question is asked about earlier entries, and none is given up.
         """
         standing = self._standing
         timing = standing.config.timing
@@ -312,9 +320,9 @@ class Leader:
     # -- sending -------------------------------------------------------------------------------
 
     def feed(self) -> None:
-        """Send each peer what its state allows: called once at the end of a turn."""
+        """Send each peer the messages that its state allows: called once at the end of a turn."""
         for peer in self.progress.values():
-            # What cannot be read from the disk right now is read in a later turn.
+            # Entries that cannot be read from the disk right now are read in a later turn.
             with suppress(Busy):
                 if peer.state is ProgressState.APPEND:
                     self._stream(peer)
@@ -329,8 +337,8 @@ class Leader:
             standing.send(peer.node, Compare(self.term, peer.number, prev))
 
     def _before_next(self, peer: Progress) -> Position | None:
-        """Where the log stands before the next entry for ``peer``. If that is lost on this disk,
-        nothing can be asked or sent from there on."""
+        """The position before the next entry for ``peer``. None if it is lost on this disk: then no
+        question and no entry can be sent from there on, and ``peer`` is blocked."""
         try:
             return self._standing.log.position(Index(peer.next - 1))
         except Corrupt:
@@ -338,12 +346,12 @@ class Leader:
             return None
 
     def _stream(self, peer: Progress) -> None:
-        """Fill the window; of what has to be read from disk one message, the rest in other turns:
-        a turn holds up all logs of the node."""
+        """Fill the peer's window. Of entries that have to be read from disk one message is sent,
+        the others in later turns: a turn delays all logs of the node."""
         standing = self._standing
         limits = standing.config.limits
         log = standing.log
-        # A peer without room drops what it is sent: one message shows when it has some again.
+        # A peer without room drops entries: one message shows when it has room again.
         messages_max = 1 if peer.full else limits.window_messages
         fetched = False
         while (
@@ -374,8 +382,9 @@ class Leader:
             peer.quota -= size
 
     def _block(self, peer: Progress, lost: Index) -> None:
-        """``lost``, which ``peer`` cannot go on without, is damaged on this disk: others are fed as
-        before, and so is this node: what is only on disk is applied, or never will be."""
+        """Block ``peer``: the entry ``lost``, which it needs, is damaged on this disk. The other
+        peers are fed as before, and so is this node's state: an entry that is only on disk is
+        applied already, or never will be."""
         standing = self._standing
         standing.hollow.add(lost)
         if peer.lacks != peer.next:
@@ -383,9 +392,10 @@ class Leader:
         peer.block(standing.clock)
 
     def _over_quota(self, peer: Progress) -> bool:
-        """A peer far behind gets a share of the bandwidth, so that catching up hurts nobody.
+        """Whether ``peer`` is far behind and has used up its share of the bandwidth: a peer that
+        catches up must not slow down the others.
 
-        Far behind what is committed: entries above that may need this very peer for their commit.
+        Far behind the committed index: entries above it may need this very peer for their commit.
         """
         standing = self._standing
         lag = standing.committed - peer.next

@@ -1,8 +1,8 @@
-"""The log as the core sees it: its newest entries in memory, older ones in an archive, and what
-changed since it was last asked.
+"""The log as the core sees it: the newest entries in memory, older ones in an archive, and the
+changes that are not flushed yet.
 
-Knows nothing of leaders or disks. What is on disk is the engine's business: it takes the changes,
-turns them into a flush, and lets go of entries that nobody is likely to ask for again.
+The log does not depend on leaders or disks. The engine writes the disk: it takes the changes, turns
+them into a flush, and drops entries from memory that are not likely to be read again.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 __all__ = ["BEGINNING", "Archive", "Log", "LogChange", "LogStart"]
 
-# How much is read from the archive in one go.
+# Maximum bytes of one read of the archive by `Log.walk`.
 PIECE_BYTES = 1 << 20
 
 
 class Archive(Protocol):
     """Entries that are no longer in memory: committed and on disk, so they never change.
 
-    An entry that the disk spoiled comes without its body. Raises Corrupt if not even its header can
-    be read, and Busy if nothing can right now.
+    A damaged entry comes without its body. Raises Corrupt if not even its header can be read, and
+    Busy if no entry can be read right now.
     """
 
     def position(self, index: Index) -> Position:
-        """Where the log stands at ``index``."""
+        """The position of the entry at ``index``."""
 
     def entries(self, start: Index, stop: Index, bytes_max: int) -> list[Entry]:
-        """Entries start..stop-1, up to ``bytes_max`` and at least one."""
+        """Entries start..stop-1, as many as fit ``bytes_max`` and at least one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogStart:
-    """Where the part of a log begins that is in memory, and who has the rest."""
+    """The start of the part of a log that is in memory, and the archive of the entries before."""
 
     before: Position = ORIGIN
     # The offset of the next record, and the append time of the entry at ``before``.
@@ -58,14 +58,14 @@ BEGINNING = LogStart()
 
 @dataclass(slots=True)
 class LogChange:
-    """What a disk must do to hold the same log: truncate first, then write."""
+    """The change that makes the disk hold the same log: truncate first, then write."""
 
     truncate_from: Index | None
     entries: tuple[Entry, ...]
 
 
 class Log:
-    """Entries 1..last, contiguous, terms never decreasing."""
+    """The log of one replica: entries 1..last without gaps, with terms that never decrease."""
 
     __slots__ = (
         "_append_time", "_archive", "_before", "_changed_from", "_entries", "_next_offset",
@@ -74,26 +74,26 @@ class Log:
 
     def __init__(self, entries: Iterable[Entry] = (), start: LogStart = BEGINNING) -> None:
         self._archive = start.archive
-        # The window: entries above ``before``. Entry i stands at place i - shift.
+        # The window: entries above ``before``, in memory. Entry i stands at place i - shift.
         self._before = start.before
         self._next_offset, self._append_time = start.next_offset, start.append_time
         self._shift = start.before.index + 1
         self._entries: list[Entry] = []
         # Bytes of the frames in the window.
         self.window_bytes = 0
-        # The distinct terms in the window, rising, and the index at which each begins: conflicts
-        # are found a term at a time, not an entry at a time.
+        # The distinct terms in the window, rising, and the first index of each: conflicts are found
+        # one term at a time, not one entry at a time.
         self._terms: list[Term] = []
         self._term_starts: list[Index] = []
         self.append(tuple(entries))
         # Lowest index whose disk copy is out of date; last + 1 when none is.
         self._changed_from = Index(self.last_index + 1)
-        # Lowest index that a disk may hold and that is no longer in the log.
+        # Lowest index that the disk may hold and that is no longer in the log.
         self._truncated_from: Index | None = None
 
     @property
     def first_in_memory(self) -> Index:
-        """The first entry of the window; last + 1 if it is empty."""
+        """The index of the first entry of the window; last + 1 if the window is empty."""
         return Index(self._shift)
 
     @property
@@ -139,10 +139,10 @@ class Log:
         return self.position(index).term
 
     def holds(self, position: Position) -> bool:
-        """Whether this log is the same as that of the leader, which has ``position``, up to there.
+        """Whether this log is the same as the leader's up to ``position``, which the leader has.
 
-        An entry that the archive lost is committed, so every leader has the same. Where its log and
-        that of a leader part is seen above it: where the window begins is always known.
+        An entry that the archive lost is committed, so every leader has the same. A difference from
+        a leader's log shows above it: the position before the window is always known.
         """
         index = position.index
         if index > self.last_index:
@@ -157,7 +157,7 @@ class Log:
         return list(self.walk(start, stop))
 
     def walk(self, start: Index, stop: Index) -> Iterator[Entry]:
-        """Entries start..stop-1; those that are not in memory are read a piece at a time.
+        """Entries start..stop-1; those that are not in memory are read from the archive in pieces.
 
         Raises Corrupt after the last entry before one that the archive lost.
         """
@@ -168,14 +168,14 @@ class Log:
         yield from self._entries[start - self._shift : stop - self._shift]
 
     def walk_whole(self, start: Index, stop: Index) -> Iterator[Entry]:
-        """The same, up to the first one that is damaged or lost."""
+        """Entries start..stop-1, up to the first one that is damaged or lost."""
         with suppress(Corrupt):
             yield from takewhile(attrgetter("whole"), self.walk(start, stop))
 
     def slice(self, start: Index, entries_max: int, bytes_max: int) -> tuple[Entry, ...]:
         """Entries from ``start``, as many as fit both limits and at least one.
 
-        None at all if the first one is damaged or lost: what is not whole is not sent.
+        No entries if the first one is damaged or lost: a damaged entry is not sent.
         """
         if start < self._shift:
             stop = min(Index(start + entries_max), Index(self._shift))
@@ -198,14 +198,14 @@ class Log:
         return sum(entry.size for entry in self._entries[index + 1 - self._shift :])
 
     def first_index_of_term_at(self, index: Index) -> Index:
-        """Where the run of entries that share the term of ``index`` begins in the window."""
+        """The first index in the window of the run of entries that share the term of ``index``."""
         return self._term_starts[bisect_right(self._term_starts, index) - 1]
 
     def last_index_up_to_term(self, term: Term) -> Index | None:
-        """The last entry whose term is at most ``term``; 0 if there is none.
+        """The index of the last entry whose term is at most ``term``; 0 if there is none.
 
-        None if it is further below the window than the entry before that: to look for it would
-        take several reads of the archive, and a turn has time for one.
+        None if that entry lies below the one directly before the window: the search would take
+        several reads of the archive, and a turn has time for one.
         """
         run = bisect_right(self._terms, term)
         if not run and self._before.term > term:
@@ -224,7 +224,7 @@ class Log:
             self.window_bytes += entry.size
 
     def truncate(self, first: Index) -> None:
-        """Drop ``first`` and everything after it. All of it is in the window."""
+        """Drop the entry ``first`` and all entries after it. All of them are in the window."""
         check(self._shift <= first <= self.last_index, "a truncation drops something in memory")
         place = first - self._shift
         self.window_bytes -= sum(entry.size for entry in self._entries[place:])
@@ -237,7 +237,8 @@ class Log:
             self._truncated_from = first
 
     def forget(self, last: Index, bytes_max: int) -> None:
-        """Leave entries up to ``last`` to the archive until the window fits ``bytes_max``."""
+        """Drop the oldest entries from memory until the window fits ``bytes_max``, none above
+        ``last``. The archive has them."""
         check(self._archive is not None, "only what an archive has is forgotten")
         dropped = 0
         for entry in self._entries:
@@ -254,12 +255,12 @@ class Log:
         del self._entries[:dropped]
         gone = bisect_left(self._term_starts, self._shift)
         if gone and self._entries and self._entries[0].term == self._terms[gone - 1]:
-            gone -= 1  # a run of which the end is still here
+            gone -= 1  # the end of this run is still in the window
             self._term_starts[gone] = Index(self._shift)
         del self._term_starts[:gone], self._terms[:gone]
 
     def take_change(self) -> LogChange | None:
-        """What changed since the last call; None if nothing did."""
+        """The changes since the last call; None if there are none."""
         last = self.last_index
         if self._truncated_from is None and self._changed_from > last:
             return None

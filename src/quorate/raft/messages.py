@@ -1,7 +1,7 @@
-"""What replicas say to each other. One class per message, never changed once sent.
+"""The messages between replicas. One class per message; an object is never changed once sent.
 
-Every message carries its sender's term. :class:`Envelope` adds who speaks to whom, in which group
-and in which boot of the sender.
+Every message carries its sender's term. :class:`Envelope` adds the group, the sender, the receiver
+and the boot of the sender.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ __all__ = [
     "keeps_order",
 ]
 
-# A term this far above the own one is a lie: nobody missed so many elections, and whoever adopts
-# the highest number of all leaves no room to elect anybody again.
+# A term this far above the own one is a lie: no node missed so many elections, and a node that
+# adopts the highest number of all leaves no term in which a leader could be elected again.
 TERM_LEAP_MAX = 1 << 32
 
 # The number of a leadership's first stream to a peer.
 FIRST_STREAM = 1
-# More can be allocated on a disk than anybody asked for.
+# The room on a disk on which more space can be allocated.
 ROOM_UNBOUNDED = (1 << 64) - 1
 
 
 class MessageKind(IntEnum):
-    """The number of each message on the wire. Fixed for ever; later kinds have theirs reserved."""
+    """The number of each message on the wire. Fixed for ever; some are reserved for later kinds."""
 
     PRE_VOTE = 1
     PRE_VOTE_REPLY = 2
@@ -73,7 +73,8 @@ class MessageKind(IntEnum):
 class RequestId(NamedTuple):
     """Names a question so that its answer cannot be taken for the answer to another one.
 
-    The boot counter belongs to it: numbers start again after a restart, late answers do not stop.
+    The boot counter is part of it: after a restart numbers begin again, and late answers still
+    arrive.
     """
 
     boot: int
@@ -82,7 +83,7 @@ class RequestId(NamedTuple):
 
 @dataclass(slots=True)
 class PreVote:
-    """Would you vote for me in term + 1? Nobody's term changes by asking."""
+    """Would you vote for me in term + 1? The question changes no term."""
 
     term: Term
     request: RequestId
@@ -106,8 +107,8 @@ class Vote:
 
 @dataclass(slots=True)
 class VoteReply:
-    """``room`` and ``full`` are what a heartbeat reply tells: a new leader is to know it before it
-    logs anything."""
+    """You have my vote, or not. ``room`` and ``full`` are those of a heartbeat reply: a new leader
+    must know them before it logs an entry."""
 
     term: Term
     granted: bool
@@ -166,9 +167,9 @@ class Mismatch:
 
 @dataclass(slots=True)
 class Heartbeat:
-    """I lead. ``committed`` proves itself: it holds for whoever has that very position.
+    """I lead. ``committed`` proves itself: it holds for every log that has that very position.
 
-    ``round`` is the newest read round: the reply vouches for all rounds up to it.
+    ``round`` is the newest read round: the reply confirms all rounds up to it.
     """
 
     term: Term
@@ -178,9 +179,9 @@ class Heartbeat:
 
 @dataclass(slots=True)
 class HeartbeatReply:
-    """``room`` are the bytes of entries that the sender's disk takes at most, or ROOM_UNBOUNDED
-    while more can be allocated. ``full``: that is too little for what clients append, or for the
-    entry that the leader sent last."""
+    """I heard you, and confirm the read rounds up to ``round``. ``room`` is the maximum of bytes of
+    entries that my disk takes, or ROOM_UNBOUNDED while more can be allocated. ``full``: that is too
+    little for clients' appends, or for the entry that you sent last."""
 
     term: Term
     round: int
@@ -190,7 +191,7 @@ class HeartbeatReply:
 
 @dataclass(slots=True)
 class ReadIndex:
-    """From a follower: what must I have applied to answer a linearizable read?"""
+    """Which index must I have applied to answer a linearizable read? Asked by a follower."""
 
     term: Term
     request: RequestId
@@ -198,7 +199,7 @@ class ReadIndex:
 
 @dataclass(slots=True)
 class ReadIndexReply:
-    """``index`` is None if the leader cannot say now."""
+    """You must have applied ``index``. It is None if I cannot say now."""
 
     term: Term
     request: RequestId
@@ -207,8 +208,8 @@ class ReadIndexReply:
 
 @dataclass(slots=True)
 class StateHash:
-    """The sender's state after ``index`` has this digest; every replica's must. ``asks``: the
-    sender is in doubt and wants the receiver's digest. An answer asks nothing, so that it ends."""
+    """My state after ``index`` has this digest; every replica's must. ``asks``: I am in doubt and
+    want your digest. An answer does not ask, so that the exchange ends."""
 
     term: Term
     index: Index
@@ -234,17 +235,18 @@ Message = (
 
 
 def keeps_order(message: Message) -> bool:
-    """Whether a link must deliver it behind all that it was given before: entries, and the question
-    whether they arrived. If that overtakes them they are sent again while they are on their way.
+    """Whether a link must deliver ``message`` behind all that it was given before: an Append, and
+    the question whether entries arrived. If the question overtakes the entries, they are sent again
+    while they are under way.
 
-    A leader's first question need not wait: nothing that was sent before it is of its term.
+    A leader's first question need not wait: no entries that were sent before it are of its term.
     """
     return type(message) is Append or (type(message) is Compare and message.number > FIRST_STREAM)
 
 
 @dataclass(slots=True)
 class Envelope:
-    """A message with the identities that every receiver checks before it looks inside."""
+    """A message with the identities that every receiver checks before it reads the message."""
 
     group: GroupId
     source: NodeId

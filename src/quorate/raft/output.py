@@ -1,4 +1,4 @@
-"""What the core asks of its surroundings after a turn, and what it has to tell."""
+"""The output of the core after a turn: messages to send, answers to reads, and events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Event", "Happening", "Output", "Refusal"]
 
 
 class Refusal(StrEnum):
-    """Why a message was put aside. Each is counted; none changes any other state."""
+    """The reason for refusing a message. Refusals are counted, and change no other state."""
 
     OTHER_CLUSTER = "other-cluster"
     OTHER_INCARNATION = "other-incarnation"
@@ -36,7 +36,7 @@ class Refusal(StrEnum):
 
 
 class Happening(StrEnum):
-    """What the core reports: state changes and the rare paths worth counting."""
+    """The kind of an event: a state change, or a rare path that is worth counting."""
 
     FOLLOWS = "follows"
     PRE_CAMPAIGNS = "pre-campaigns"
@@ -65,28 +65,29 @@ class Happening(StrEnum):
 
 
 class Event(NamedTuple):
-    """One report. ``peer``, ``index`` and ``detail`` are filled where they say something."""
+    """One event. ``peer``, ``index`` and ``detail`` are set where the kind has them."""
 
     happening: Happening
     term: Term
     peer: NodeId | None = None
-    index: Index | None = None  # type: ignore[assignment]  # nobody calls tuple's own
+    index: Index | None = None  # type: ignore[assignment]  # hides tuple.index, which is not called
     detail: str = ""
 
 
 @dataclass(slots=True)
 class Output:
-    """All of one turn. Messages may wait for the flush that holds what they depend on."""
+    """The output of one turn. A message may wait for the flush of the state it depends on."""
 
     messages: list[tuple[NodeId, Message]] = field(default_factory=list)
     # (token, index) of reads that may be answered: the index is committed here.
     reads_confirmed: list[tuple[int, Index]] = field(default_factory=list)
-    # Reads that got no confirmation; nothing happened.
+    # Tokens of reads that got no confirmation; they had no effect.
     reads_refused: list[int] = field(default_factory=list)
-    # This node has everything again that it may have lost: it may vote, and its disk may say so.
+    # Whether this node became sure: it has all entries again that it may have lost. It may vote,
+    # and its disk may record that.
     sure: bool = False
-    # Entries that were read from disk for peers; and whether some that could be sent were left for
-    # another turn.
+    # The number of entries that were read from disk for peers; and whether some entries that could
+    # be sent were left for another turn.
     fetched: int = 0
     more: bool = False
     events: list[Event] = field(default_factory=list)

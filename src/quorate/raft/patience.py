@@ -1,7 +1,7 @@
-"""How long a leader that left leading to others waits before it does so again.
+"""The wait of a node that stepped down in favour of others, before it does so again.
 
-Every change of leaders is some time without one. So a node that gives up and soon leads again
-waits, twice as long each time, and never stops trying.
+Every change of leaders takes some time without a leader. So a node that steps down and soon leads
+again waits, twice as long each time, and never stops trying.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ HANDOVER_ELECTIONS_MAX = 160
 
 
 class Patience:
-    """With one kind of reason to give up."""
+    """The wait between two times that this node steps down for one kind of reason."""
 
     __slots__ = ("_length", "_standing", "_until")
 
     def __init__(self, standing: Standing) -> None:
         self._standing = standing
-        # The clock before which this node does not give up again, and how long it waits for that.
+        # The clock before which this node does not step down again, and the length of that wait.
         self._until = 0
         self._length = 0
 
@@ -34,8 +34,8 @@ class Patience:
         return self._standing.clock < self._until
 
     def ends(self) -> bool:
-        """Whether to give up now: at once for the first time, and after the wait. The next one
-        begins."""
+        """Whether to step down now: the first time at once, later after the wait. If so, the next
+        wait begins."""
         if self.waits:
             return False
         clock = self._standing.clock
@@ -47,5 +47,5 @@ class Patience:
         return True
 
     def forget(self) -> None:
-        """What this node gave up was taken on: it may give up at once again."""
+        """Reset the wait, since another node leads: this node may step down at once again."""
         self._until = self._length = 0

@@ -1,4 +1,4 @@
-"""What the leader knows of one peer, and the window of what is on its way there.
+"""The progress of one peer as its leader knows it, and the window of entries under way to the peer.
 
 ::
 
@@ -8,9 +8,9 @@
              damaged                    after a while
     APPEND ──────────▶ BLOCKED      BLOCKED ──────────▶ COMPARE
 
-In COMPARE one small question is out at a time; in APPEND entries stream ahead of their acks. A peer
-is BLOCKED while the next entry that it needs is damaged on the leader's disk.
-FILL, for a peer whose entries are gone, comes with trimming.
+In COMPARE one small question is open at a time; in APPEND entries stream ahead of their acks. A
+peer is BLOCKED while the next entry that it needs is damaged on the leader's disk.
+FILL, for a peer that needs entries that are gone, comes with trimming.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from quorate.types import Index, NodeId
 
 __all__ = ["PADDING_BYTES", "Progress", "ProgressState"]
 
-# What an append takes of a disk at most, besides its entries: two pages that it does not fill.
+# Maximum bytes of disk that an append takes besides its entries: two pages that it does not fill.
 PADDING_BYTES = 8192
 
 
@@ -34,7 +34,8 @@ class ProgressState(StrEnum):
 
 
 class Progress:
-    """Belongs to one leadership and to one boot of the peer; forgotten with either."""
+    """The progress of one peer. It belongs to one leadership and one boot of the peer, and is
+    dropped with either."""
 
     __slots__ = (
         "commit_sent", "full", "heard_at", "inflight", "inflight_bytes", "lacks",
@@ -47,42 +48,43 @@ class Progress:
     ) -> None:
         self.node = node
         self.state = ProgressState.COMPARE
-        # The peer has the leader's log up to here, on its disk. Never goes back.
+        # The peer has the leader's log up to this index, on its disk. Never goes back.
         self.match = Index(0)
-        # The first entry not sent yet; above match.
+        # The index of the first entry not sent yet; above match.
         self.next = next_index
-        # The stream: carried by a question, its repetitions and the appends that follow its
-        # answer. An answer that names another number belongs to a stream that was given up.
+        # The number of the stream: carried by a question, its repetitions and the appends that
+        # follow its answer. An answer with another number belongs to a stream that was given up.
         self.number = number
-        # The clock at which the open question, or the oldest unacked append, was sent; None if
-        # nothing is out.
+        # The clock at which the open question was sent, or the oldest unacked append, or at which
+        # the last ack before that came in; None if no question or append is open.
         self.sent_at: int | None = None
         # (last index, bytes) of each unacked append, oldest first.
         self.inflight: deque[tuple[Index, int]] = deque()
         self.inflight_bytes = 0
-        # The newest read round that the peer vouched for.
+        # The newest read round that the peer has confirmed.
         self.round = 0
         # The committed index that the newest message to the peer can prove to it.
         self.commit_sent = Index(0)
-        # Bytes that the peer's disk takes at most, and whether that is too little, by what it said
-        # last; None until it said so.
+        # Maximum bytes that the peer's disk takes, and whether that is too little, as the peer told
+        # last; None until it told.
         self.room = ROOM_UNBOUNDED
         self.full: bool | None = None
-        # What it was sent since then, or had not acknowledged then, takes of that at most.
+        # Maximum bytes of that room for appends that were sent since then or were unacked then.
         self.since_told = 0
-        # The entry that was last found damaged when the peer needed it, and since when; it still
-        # does while that is above match.
+        # The entry that was last found damaged when the peer needed it, and the clock when that
+        # began; the peer still needs it while it is above match.
         self.lacks = Index(0)
         self.lacks_since = clock
-        # When any message of the peer came in; when match last rose or had nothing to rise to.
+        # The clock when the last message of the peer arrived; and when match last rose or could not
+        # be expected to rise.
         self.heard_at = clock
         self.moved_at = clock
-        # Bytes that may still go to the peer in this second while it catches up.
+        # Bytes that may still be sent to the peer in this second while it catches up.
         self.quota = 0
         self.throttled = False
 
     def compare(self, next_index: Index) -> None:
-        """Give the stream up and ask where the logs agree, beginning below ``next_index``."""
+        """Give up the stream and ask where the logs agree, beginning below ``next_index``."""
         self.state = ProgressState.COMPARE
         self.number += 1
         self.next = max(next_index, Index(self.match + 1))
@@ -91,19 +93,19 @@ class Progress:
         self.inflight_bytes = 0
 
     def block(self, clock: int) -> None:
-        """The next entry cannot be sent: nothing is, until the logs are compared again."""
+        """Send no entries until the logs are compared again: the next entry cannot be sent."""
         if self.lacks != self.next:
             self.lacks, self.lacks_since = self.next, clock
         self.compare(self.next)
         self.state = ProgressState.BLOCKED
 
     def stream(self) -> None:
-        """The logs agree up to match: send what follows."""
+        """Send the entries after match: the logs agree up to there."""
         self.state = ProgressState.APPEND
         self.sent_at = None
 
     def sent(self, last: Index, size: int, clock: int) -> None:
-        """An append up to ``last`` is on its way."""
+        """Note that an append with entries up to ``last`` was sent."""
         self.inflight.append((last, size))
         self.inflight_bytes += size
         self.since_told += size + PADDING_BYTES
@@ -112,12 +114,12 @@ class Progress:
             self.sent_at = clock
 
     def tells_room(self, room: int, *, full: bool) -> None:
-        """The peer's disk takes ``room`` bytes besides what it has acknowledged."""
+        """Note that the peer's disk takes ``room`` bytes besides the acknowledged entries."""
         self.room, self.full = room, full
         self.since_told = self.inflight_bytes + PADDING_BYTES * len(self.inflight)
 
     def acked(self, match: Index, clock: int) -> bool:
-        """The peer has everything up to ``match`` on disk. Whether that is news."""
+        """Note that the peer has all entries up to ``match`` on disk. Returns whether it is new."""
         if match <= self.match:
             return False
         self.match = match

@@ -1,4 +1,4 @@
-"""Counting: what a majority of voters has reached."""
+"""Majorities of voters, and the values that a majority has reached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["majority", "reached_by_majority"]
 
 
 def majority(voters: int) -> int:
-    """The smallest number of voters such that any two such sets share one."""
+    """The smallest number such that any two sets of that many voters share one."""
     return voters // 2 + 1
 
 

@@ -1,9 +1,9 @@
 """Linearizable reads without a clock: ReadIndex (Raft § 8, thesis § 6.4).
 
-The leader vouches for its committed index by hearing a majority after the read arrived; a read
-joins only a round that began after it. Followers ask the leader and then answer from their own
-copy. Every read ends: confirmed once this node has committed what it must show, or refused at its
-deadline.
+The leader confirms its committed index by hearing a majority after the read arrived; a read joins
+only a round that began after it. Followers ask the leader and then answer from their own copy.
+Every read ends: it is confirmed once the entries that it must show are committed on this node, or
+refused at its deadline.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["DOUBT", "Reads"]
 
 
-# The token of a node's own question: what was committed after it came back with a loss?
+# The token of a node's own read: it asks for an index that was committed after the node restarted
+# with a loss.
 DOUBT = -1
 
 
 class _PeerAsks(NamedTuple):
-    """A question of a follower: it keeps the deadline, and asks again if need be."""
+    """A question of a follower. The follower keeps the deadline, and asks again if need be."""
 
     peer: NodeId
     request: RequestId
@@ -47,7 +48,8 @@ class _Round(NamedTuple):
 
 
 class Reads:
-    """Both sides: what waits for a round here, and what waits for the leader's answer."""
+    """Linearizable reads on both sides: as leader they wait for a round, as follower for the
+    leader's answer."""
 
     __slots__ = (
         "_arrived", "_asked", "_asked_at", "_confirmed", "_deadlines", "_peers", "_request",
@@ -58,12 +60,12 @@ class Reads:
         self._standing = standing
         # The clock at which each read of this node is given up, by token.
         self._deadlines: dict[int, int] = {}
-        # Whoever no round and no question covers yet.
+        # Reads and followers' questions that no round and no question covers yet.
         self._arrived: list[_Asker] = []
-        # As leader: rounds that are out, oldest first.
+        # As leader: rounds that are not confirmed yet, oldest first.
         self._rounds: deque[_Round] = deque()
-        # As leader: the question of each follower that waits for its answer, so that one that is
-        # repeated meanwhile takes no second place.
+        # As leader: the question of each follower that waits for its answer, so that a repetition
+        # of the question takes no second place.
         self._peers: dict[NodeId, RequestId] = {}
         # As follower: the reads that the question numbered ``_request`` covers. It is repeated
         # under its number until it is answered, so that a slow link's answer still counts.
@@ -75,16 +77,16 @@ class Reads:
 
     @property
     def waiting(self) -> int:
-        """How many reads of this node's clients have no answer yet."""
+        """The number of reads of this node's clients that have no answer yet."""
         return len(self._deadlines) - (DOUBT in self._deadlines)
 
     @property
     def doubting(self) -> bool:
-        """Whether the node's own question is out."""
+        """Whether the node's own read waits for its answer."""
         return DOUBT in self._deadlines
 
     def read(self, token: int) -> None:
-        """A read of this node: confirmed or refused later, by its token."""
+        """Begin a read of this node: it is confirmed or refused later, by its token."""
         standing = self._standing
         deadline = standing.clock + standing.ticks(standing.config.timing.read_ms)
         self._deadlines[token] = deadline
@@ -102,7 +104,7 @@ class Reads:
             self._arrived.append(_PeerAsks(source, ask.request))
 
     def on_read_index_reply(self, source: NodeId, reply: ReadIndexReply) -> None:
-        """An answer counts for the very question that is out: same boot, same number."""
+        """Take an answer. It counts only for the open question: same boot, same number."""
         if reply.request != RequestId(self._standing.boot, self._request) or not self._asked:
             self._standing.refuse(Refusal.NOT_ASKED)
         elif reply.index is not None:
@@ -110,7 +112,8 @@ class Reads:
             self._confirmed.extend((token, reply.index) for token in asked)
 
     def role_changed(self) -> None:
-        """Leading ended or began: rounds are void, own reads start over, followers ask again."""
+        """Start over after leading ended or began: rounds are void, own reads begin again, and
+        followers ask again."""
         orphans = [asker for item in self._rounds for asker in item.askers]
         self._rounds.clear()
         self._peers.clear()
@@ -119,9 +122,9 @@ class Reads:
         self._arrived = [asker for asker in waiting if isinstance(asker, int)]
 
     def tick(self) -> None:
-        """Give up what waited too long; repeat the question that has no answer."""
+        """Refuse reads past their deadline; repeat the question that has no answer."""
         standing = self._standing
-        # Deadlines stand in their order: each read was given the same time.
+        # The deadlines are in rising order: each read was given the same time.
         due = takewhile(lambda item: standing.clock >= item[1], self._deadlines.items())
         expired = [token for token, _ in due]
         if expired:
@@ -144,7 +147,7 @@ class Reads:
         return [one for one in askers if isinstance(one, _PeerAsks) or one in self._deadlines]
 
     def proceed(self, leader: Leader | None) -> None:
-        """Move every read as far as it goes: called once at the end of a turn."""
+        """Advance every read as far as possible: called once at the end of a turn."""
         if leader is None:
             self._ask_leader()
         else:
@@ -170,7 +173,8 @@ class Reads:
             standing.send(standing.leader, ReadIndex(standing.term, request))
 
     def _begin_round(self, leader: Leader) -> None:
-        """Only a leader that has committed in its own term knows what is committed at all."""
+        """Begin a round for the reads that arrived. Only a leader with a commit in its own term, or
+        without need for one, knows which entries are committed."""
         if self._arrived and leader.ready:
             leader.round += 1
             askers = tuple(self._arrived)
@@ -191,7 +195,7 @@ class Reads:
                     self._confirmed.append((asker, done.committed))
 
     def _release(self) -> None:
-        """Let go the reads whose index is committed here: the engine applies that in this turn."""
+        """Confirm the reads whose index is committed here: the engine applies it in this turn."""
         committed = self._standing.committed
         for token, index in self._confirmed:
             if index <= committed:

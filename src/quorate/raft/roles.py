@@ -1,4 +1,4 @@
-"""Who this replica is in its group right now, and the transitions between roles.
+"""The state of this replica's consensus, and the transitions between its roles.
 
 ::
 
@@ -8,7 +8,7 @@
         └─────────────────────┴──────────────────┴──────────────────┘
            a leader of this term or a higher term is seen; no quorum
 
-Only this file sets term, vote, role and leader. It does not decide when.
+Only this file sets term, vote, role and leader. The other files of the core decide when.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Standing"]
 
 
 class Standing:
-    """Shared by the parts of one core; each part says which of it it changes."""
+    """The mutable consensus state that election, follower, leader and reads of one core share."""
 
     __slots__ = (
         "applied", "boot", "clock", "committed", "config", "cramped", "election_ticks", "full",
@@ -63,36 +63,38 @@ class Standing:
         self.boot = boot
         # Ticks since this boot.
         self.clock = 0
-        # Microseconds, for append times only: nothing is decided by it.
+        # Wall clock in microseconds, for append times only: no decision depends on it.
         self.wall_time = 0
-        # Never goes back, not even over a crash; at least the term of the last entry.
+        # Never goes back, not even in a crash; at least the term of the last entry.
         self.term = term
         # Set at most once per term; None until then.
         self.vote = vote
-        # Term or vote changed since the engine last took them to its disk.
+        # Whether term or vote changed since the engine last took them for its disk.
         self.vote_changed = False
         self.role = Role.FOLLOWER
-        # The one leader of this term, once it is known.
+        # The only leader of this term, once it is known.
         self.leader: NodeId | None = None
         self.log = log
-        # What is known to be on a majority for ever. Never goes back within a boot.
+        # The last index that is known to be on a majority for ever. Never goes back within a boot.
         self.committed = Index(0)
-        # Everything up to here is in the state. Never goes back; at most committed.
+        # The last index that is applied to the state. Never goes back; at most committed.
         self.applied = Index(0)
-        # What of the log is on this node's disk. Falls only by truncation.
+        # The last index that is on this node's disk. Falls only by truncation.
         self.persisted = log.last_index
-        # Whether the log has all that this node ever acknowledged. Without that its vote could
-        # elect somebody who lacks a committed entry.
+        # Whether the log has all entries that this node ever acknowledged. If it has not, this
+        # node's vote could elect a leader that lacks a committed entry.
         self.sure = True
-        # Bytes of entries that this node's disk takes at most.
+        # Maximum bytes of entries that this node's disk takes.
         self.room = ROOM_UNBOUNDED
-        # Whether that is too little for what clients append, or for what the leader sent last.
+        # Whether that is too little for clients' appends, or for the entry that the leader sent
+        # last.
         self.full = False
-        # Bytes of a client's request for which it has no room while this node leads; 0 if none.
+        # Bytes of a client's request for which the disk has no room while this node leads; 0 if
+        # there is no such request.
         self.lacking = 0
-        # Whether it has not even room for an entry of its own.
+        # Whether the disk has no room even for this node's first entry as a leader.
         self.cramped = False
-        # Entries whose bodies this disk lost: never applied, served or sent.
+        # Entries whose bodies this disk lost: they are never applied, served or sent.
         self.hollow: set[Index] = set()
         # The term whose record (with its vote) is on this node's disk.
         self.persisted_term = term
@@ -116,27 +118,28 @@ class Standing:
 
     @property
     def lost(self) -> Index | None:
-        """The first entry that this disk lost before the state had it."""
+        """The first entry that this disk lost before it was applied; None if there is none."""
         ahead = [index for index in self.hollow if index > self.applied] if self.hollow else None
         return min(ahead) if ahead else None
 
     @property
     def may_lead(self) -> bool:
-        """A damaged entry that is applied bars nobody: only a peer that lacks it needs its body.
-        Nor does a disk without any room, if a leadership can begin without an entry."""
+        """Whether this node may lead and serve. A damaged entry that is applied does not prevent
+        it: only a peer that lacks the entry needs its body. Nor does a disk without any room, if a
+        leadership can begin without an entry."""
         return self.may_feed and self.lost is None
 
     @property
     def may_feed(self) -> bool:
-        """Whether this node may lead for others, without serving, if no better node leads: where
-        its log stands is known entry by entry, whatever it cannot apply."""
+        """Whether this node may lead to feed its peers, without serving, if no better node leads:
+        the position of each entry is known, even of those that it cannot apply."""
         roomy = not self.cramped or self.all_committed
         return self.sure and roomy
 
     @property
     def all_committed(self) -> bool:
-        """Whether the whole log is known to be committed. A leader that knows this need not log
-        an entry to find out what is (Raft § 8): everything that ever was committed is in its log.
+        """Whether the whole log is known to be committed. A leader that knows this need not log an
+        entry to find out which entries are committed (Raft § 8): all that ever were are in its log.
         """
         return self.committed == self.log.last_index
 
@@ -144,7 +147,7 @@ class Standing:
         return self.config.timing.ticks(milliseconds)
 
     def follow(self, term: Term, leader: NodeId | None, why: str) -> None:
-        """Be a follower in ``term``: of ``leader``, or of whoever turns up."""
+        """Become a follower in ``term``: of ``leader``, or of a leader that is not known yet."""
         check(term >= self.term, "a term never goes back")
         if term > self.term:
             self.term = term
@@ -159,17 +162,17 @@ class Standing:
         self.report(Happening.FOLLOWS, leader, detail=why)
 
     def lose_leader(self) -> None:
-        """Follow nobody in this term any more, and say so to nobody."""
+        """Forget the leader of this term, without an event."""
         self.leader = None
 
     def pre_campaign(self) -> None:
-        """Ask around without raising the term."""
+        """Become a pre-candidate: ask for pre-votes without raising the term."""
         self.role = Role.PRE_CANDIDATE
         self.leader = None
         self.report(Happening.PRE_CAMPAIGNS)
 
     def campaign(self) -> None:
-        """Stand for election in the next term, which this node has never stood in before."""
+        """Become a candidate in the next term, in which this node was never a candidate before."""
         self.term = Term(self.term + 1)
         self.vote = self.node
         self.vote_changed = True
@@ -189,7 +192,7 @@ class Standing:
         self.report(Happening.LEADS)
 
     def commit(self, index: Index) -> None:
-        """Everything up to ``index`` is committed, as far as this node knew less."""
+        """Note that all entries up to ``index`` are committed. A lower index has no effect."""
         if index > self.committed:
             check(index <= self.log.last_index, "only what is in the log is committed")
             self.committed = index
