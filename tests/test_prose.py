@@ -42,7 +42,7 @@ CEILINGS: dict[str, tuple[float, float]] = {
     "server": (14.5, 17.0),
     "spark": (3.0, 4.0),
     "state": (3.0, 4.0),
-    "storage": (16.0, 19.0),
+    "storage": (3.0, 4.0),
     "testing": (13.5, 20.5),
     "wire": (3.0, 4.0),
 }

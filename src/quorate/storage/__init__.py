@@ -1,1 +1,1 @@
-"""Disks: what a replica must find again after a crash, and the steps that get it there."""
+"""Storage: the files of a log that survive a crash, and the steps that write and open them."""

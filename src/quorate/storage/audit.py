@@ -1,8 +1,8 @@
-"""One log on disk, offline: every file of it, and every byte of every file.
+"""The audit of one log, offline: it checks every byte of every file in the log's directory.
 
-A log that was closed in order holds nothing that a crash could explain: whatever is not exactly as
-it was written is damage. Without the mark of a clean stop, what nothing proves to have been durable
-is a warning: the next open cuts it off, or makes it again.
+In a log that was closed in order no fault can be explained by a crash: every byte that is not as it
+was written is damage. Without the mark of a clean stop, a fault in bytes that no proof shows to
+have been durable is a warning: the next open cuts them off, or makes them again.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ UNFINISHED_CUT = "a cut was begun and not finished"
 
 
 class _End(NamedTuple):
-    """How a segment ended, for the header of the next one."""
+    """The end of a segment, to be compared with the header of the next one."""
 
     number: int
     last: Position
-    # Next offset, append time of the last entry, end of the blocks; None if some are not known.
+    # Next offset, append time of the last entry, end of the blocks; None unless all are known.
     details: tuple[int, int, int] | None
 
 
 def audit_log(path: Path, incarnation: int, storage: bytes | None, progress: Progress) -> LogReport:
-    """Look at everything in ``path``, the directory of one log; nothing is changed.
+    """Check every file in ``path``, the directory of one log, without changing any.
 
-    ``storage`` is the id that every segment must name; None if it is not known.
+    ``storage`` is the storage id that every segment must name; None if it is not known.
     """
     findings = Findings(path, incarnation, progress)
     try:
@@ -90,9 +90,9 @@ class _Audit:
         self._report = findings.report
         self._storage = storage
         self._mark: CleanMark | None = None
-        # How the segment before the one that is looked at ended.
+        # The end of the segment before the one that is being checked.
         self._end: _End | None = None
-        # The header of a segment behind the newest one that the vote record does not name yet.
+        # Header of the segment after the newest one, if the vote record does not name it yet.
         self._begun: SegmentHeader | None = None
 
     def run(self) -> None:
@@ -117,7 +117,8 @@ class _Audit:
     # -- small files ---------------------------------------------------------------------------
 
     def _check_mark(self) -> None:
-        """Under either name it says how the log ended; under CLEAN, that nothing changed since."""
+        """Check the mark of a clean stop. Under either name it says how the log ended; under CLEAN
+        also that the log has not changed since."""
         name = CLEAN if self._report.clean else OPENING
         if name not in self._findings.sizes:
             return
@@ -143,14 +144,15 @@ class _Audit:
             self._findings.damage(VOTE_COPIES[0], "no copy of the vote record can be read")
 
     def _check_vote(self, name: str, copy: bytes, others: dict[int, VoteRecord]) -> None:
-        """A copy holds the newest record and the one before, each on its own page, as all copies
-        do; ``others`` are those that were seen."""
+        """Check one copy of the vote record. It holds the newest record and the one before, each on
+        its own page, and both copies hold the same; ``others`` are the records seen so far, by
+        number."""
         newest = self._report.record
         left, more = set(), False
         for place, record in zip(range(0, VOTE_BYTES, PAGE), decode_votes(copy), strict=True):
             page = copy[place : place + PAGE]
             if record is None or newest is None:
-                # The first record of a log has none before it.
+                # The first record of a log has no record before it.
                 if any(page) or newest is None or newest.number > 1:
                     left.add("this copy of the vote record is bad")
             elif record.number != newest.number - (place != vote_place(newest.number)):
@@ -187,8 +189,8 @@ class _Audit:
     # -- segments ------------------------------------------------------------------------------
 
     def _check_leftover(self, number: int, header: SegmentHeader | None, what: str) -> None:
-        """A segment that the vote record does not name: no part of the log, unless it holds entries
-        and is not being cut off."""
+        """Report a segment that the vote record does not name. It is no part of the log, unless it
+        holds entries and is not being cut off: then the newest vote record is lost."""
         name = segment_name(number)
         with self._findings.reading(name) as file:
             if what != UNFINISHED_CUT and is_written(file, header):
@@ -217,7 +219,8 @@ class _Audit:
                 else:
                     self._check_segment(file, header, following, newest=newest)
             if self._end is None or self._end.number != number:
-                # It could not be read to its end; the next one says where that was.
+                # The segment could not be read to its end; the header of the next one says where
+                # that was.
                 last = following.before if following is not None else report.last
                 self._end = _End(number, last, None)
         report.segments = len(numbers)
@@ -233,7 +236,7 @@ class _Audit:
                 self._findings.leftover(name, "an index file without its segment")
 
     def _cut_of(self, number: int) -> int:
-        """From which byte on the segment was to be cut off; 0 if it was not."""
+        """The byte at which the segment was to be cut; 0 if no cut of it was begun."""
         record = self._report.record
         return record.cutting if record is not None and record.segment == number else 0
 
@@ -275,7 +278,8 @@ class _Audit:
     def _proof(
         self, number: int, footer: Footer | None, following: SegmentHeader | None
     ) -> Proof | None:
-        """What says how the segment ended: itself, the next one, a clean stop or a cut."""
+        """The proof of the segment's end: its footer, the header of the next segment, the mark of a
+        clean stop, or a cut in the vote record."""
         if footer is not None:
             return Proof(footer.end, footer.last)
         if following is not None:
@@ -315,12 +319,13 @@ class _Audit:
             self._findings.add(name, [Fault(0, PAGE, first, last, what)], [])
 
     def _check_headless(self, number: int, file: RealFile, following: SegmentHeader | None) -> None:
-        """Without its header a segment holds what continues the one before, and no more."""
+        """Check a segment whose header is bad: only frames that continue the segment before it
+        count as its entries."""
         report, name = self._report, segment_name(number)
         if self._end is not None:
             before = self._end.last
         else:
-            # Of what was trimmed only the index is known.
+            # Of the last trimmed entry only the index is known.
             first = report.record.first if report.record is not None else Index(1)
             before = report.before = Position(Index(first - 1), Term(0), 0)
         data = Window(file, self._cut_of(number) or file.size())
@@ -341,7 +346,7 @@ class _Audit:
     ) -> None:
         report, name = self._report, segment_name(header.number)
         report.sealed += 1
-        # Only what is committed is sealed.
+        # Only committed entries are sealed.
         report.committed = max(report.committed, footer.last.index)
         same = (footer.next_offset, footer.append_time) == (
             contents.next_offset,
@@ -351,7 +356,7 @@ class _Audit:
         if page != footer.encode(header.number, header.nonce):
             what = "the footer page holds more than it should"
             self._findings.add(name, [_page(what, footer.end)], [])
-        # The newest block may have been truncated; its number was used all the same.
+        # The newest block may have been truncated; its write number was used all the same.
         elif not contents.damage and not (same and contents.write_number <= footer.write_number):
             self._findings.add(name, [_page("the footer contradicts the blocks", footer.end)], [])
         self._findings.progress(2 * PAGE)
@@ -383,11 +388,12 @@ class _Audit:
         *,
         newest: bool,
     ) -> None:
-        """What follows the blocks of a segment that is not sealed: room, and nothing in it."""
+        """Check the bytes after the blocks of a segment that is not sealed: allocated room, all
+        zeros."""
         name, clean = segment_name(header.number), self._report.clean
         cut = self._cut_of(header.number)
         if cut and not clean:
-            # It is over if no room was left to make the file long again.
+            # The cut is complete if the disk had no room to give the file its old length again.
             if self._findings.sizes[name] != cut:
                 self._findings.leftover(name, UNFINISHED_CUT)
             return
@@ -401,7 +407,7 @@ class _Audit:
             faults and faults[0].start == end and faults[-1].stop <= end + PAGE
         )
         if not newest and index_name(header.number) in self._findings.sizes:
-            # The index file is made when the footer is durable.
+            # The index file is made only when the footer is durable, so there was a footer.
             self._findings.add(name, [footer], [])
         elif begun and not newest and not clean:
             what = "a seal was begun and not finished"
@@ -412,7 +418,8 @@ class _Audit:
 
     def _check_size(self, name: str, header: SegmentHeader, end: int, *, newest: bool) -> None:
         size, unknown = self._findings.sizes[name], newest and self._report.record is None
-        # A segment that was cut stays as long as that if no room was left to make it long again.
+        # A cut segment keeps the length of the cut if the disk had no room to allocate the rest
+        # again.
         expected = self._cut_of(header.number) or header.capacity
         if size == expected or (pages(size) == end and (unknown or not newest)):
             return
@@ -424,5 +431,5 @@ class _Audit:
 
 
 def _page(what: str, start: int = 0) -> Fault:
-    """A page that is bad and holds no entry."""
+    """A fault of one page that holds no entry."""
     return Fault(start, start + PAGE, Index(1), Index(0), what)

@@ -1,8 +1,9 @@
 """A checkpoint: a log's applied state in a file of its own, so that a start replays little.
 
-What the state holds is nobody's business here. The file is written aside, synced and renamed, so it
-is whole or the one before; and it can be made again from the log, so one that is bad is as good as
-none. A state may be large: it comes in sections, is written one by one, and read one by one::
+This module does not interpret the state. The file is written under another name, synced and
+renamed, so it is always a whole checkpoint, the new one or the one before. It can be made again
+from the log, so a bad checkpoint counts as none. A state may be large: it is written and read
+section by section::
 
     offset  size  field
          0     4  magic     "QRCP"
@@ -50,10 +51,11 @@ HEAD_BYTES = _HEAD.size + _NUMBER.size
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The state after the entry at ``position``."""
+    """The applied state of a log after the entry at ``position``."""
 
     position: Position
-    # None of them is empty. They may be made while they are asked for: once.
+    # The sections of the state; none is empty. A checkpoint to be written may produce them lazily,
+    # so they are iterated only once.
     sections: Iterable[bytes]
 
     def pieces(self) -> Iterator[bytes]:
@@ -68,7 +70,7 @@ class Checkpoint:
 
     @staticmethod
     def read(file: File) -> Checkpoint | None:
-        """What ``file`` says; None if a bit of it is not as it was written."""
+        """The checkpoint in ``file``; None if a bit of it is not as it was written."""
         head = file.read(0, HEAD_BYTES)
         if len(head) < HEAD_BYTES:
             return None
@@ -87,7 +89,8 @@ def _proof(section: bytes, before: int) -> int:
 
 
 def _read_sections(file: File, proof: int) -> list[bytes] | None:
-    """One read for each section: whoever else wants the interpreter gets it in between."""
+    """The sections in ``file``; None unless all are whole. Each section is one read, so that other
+    threads get the interpreter in between."""
     position, size = HEAD_BYTES, file.size()
     sections: list[bytes] = []
     while size - position >= _SECTION.size:

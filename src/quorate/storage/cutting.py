@@ -1,15 +1,15 @@
-"""Making a log shorter: at its end, where a leader has other entries, and at its front.
+"""Shortening a log: at its end, where a leader has other entries, and at its front.
 
-Zeros are written over what a running log drops, and an open cuts the file. A power cut may leave a
-part of either, and a page of zeros in the middle of a log looks like damage. So the vote record
-names the place first. Until it says that the cut is done, every open cuts there again, and whatever
-stands behind it counts for nothing.
+A running log overwrites dropped entries with zeros, and an open truncates the file. A power cut may
+leave a part of either, and a page of zeros in the middle of a log looks like damage. So the vote
+record names the place of the cut first. Until a record says that the cut is done, every open cuts
+there again, and the bytes behind the cut do not count.
 
 A cut may fall into the middle of a page with durable frames, and a disk may tear all of that page.
-The record proves what stood before the cut, so that is found as a loss (docs/adr/0010).
+The record proves which entry stood before the cut, so such a loss is noticed (docs/adr/0010).
 
-A running log keeps the room of what it drops: entries were accepted into it, and given back for a
-moment it might be somebody else's.
+A running log keeps the disk space of dropped entries: it accepted new entries on the strength of
+that space, and another file could take it if it were given back even for a moment.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ if TYPE_CHECKING:
 
 __all__ = ["end_cut", "shorten", "trim", "truncate"]
 
-# How much is written over at a time.
+# Bytes of zeros that one step writes.
 ERASED_BYTES = 1 << 20
 
 
 def truncate(log: SegmentLog, first: Index, spare_bytes: int) -> Generator[str, None, int]:
-    """Drop ``first`` and all after it: later segments whole, then the end of the one that has it.
+    """Drop entry ``first`` and all after it: later segments whole, then the end of its own segment.
 
-    All of it is durable before anything is written over it. The cut ends with the next block
-    (:func:`end_cut`). Gives the size of the spare segment, which was ``spare_bytes`` before.
+    The zeros and the dropped files are durable before a new block is written in their place. The
+    cut ends with the next block (:func:`end_cut`). Returns the size of the spare segment, which was
+    ``spare_bytes`` before.
     """
     kept = max(n for n, segment in enumerate(log.segments) if segment.first <= first)
     target = log.segments[kept]
     check(target.footer is None, "a sealed segment is never truncated")
     rows, before = target.rows, _end_before(target, first)
     check(first <= rows.last, "only what is there is truncated")
-    # Right behind the last frame that stays.
+    # The byte right behind the last frame that stays.
     position = rows.frame(before.index)[1] if before.index >= rows.first else PAGE
     yield from plan_record(
         log, segment=target.number, nonce=target.header.nonce, cutting=position, before=before
@@ -68,8 +69,8 @@ def truncate(log: SegmentLog, first: Index, spare_bytes: int) -> Generator[str, 
 
 
 def _end_before(segment: Segment, first: Index) -> Position:
-    """Where the log stands before ``first``. What is wrong with that entry is wrong with this log
-    and no other: nothing was written yet."""
+    """The position of the entry before ``first``. Raises Damaged if it cannot be read: that stops
+    this log alone, because no step of the cut has been written yet."""
     try:
         return segment.position(Index(first - 1))
     except Corrupt as error:
@@ -80,9 +81,10 @@ def _end_before(segment: Segment, first: Index) -> Position:
 
 
 def _drop_segments(log: SegmentLog, kept: int, spare_bytes: int) -> Generator[str, None, int]:
-    """All but the first ``kept``. In any order: no open looks at one while the record says so.
+    """Drop all segments but the first ``kept``. Their order does not matter: while the record names
+    the cut, no open reads the segments behind it.
 
-    One with more room than the spare segment becomes the spare segment.
+    A dropped segment with more room than the spare segment becomes the spare segment.
     """
     vfs = log.vfs
     if len(log.segments) == kept:
@@ -105,7 +107,7 @@ def _drop_segments(log: SegmentLog, kept: int, spare_bytes: int) -> Generator[st
 
 
 def _erase(segment: Segment, position: int) -> Plan:
-    """Write zeros over all that stands behind ``position``, durable before it is used."""
+    """Overwrite the segment from ``position`` on with zeros, durably before the room is used."""
     file, name = segment.file, segment_name(segment.number)
     for start in range(position, segment.end, ERASED_BYTES):
         file.write(start, [bytes(min(ERASED_BYTES, segment.end - start))])
@@ -116,9 +118,9 @@ def _erase(segment: Segment, position: int) -> Plan:
 
 
 def shorten(segment: Segment, size: int) -> Plan:
-    """Cut the file at ``size`` and allocate what was cut off again, durable before it is used.
+    """Truncate the file at ``size`` and allocate the rest again, durably before it is used.
 
-    For an open, which does not know how far something stands behind it.
+    An open cuts this way, because it does not know how far old bytes reach behind the cut.
     """
     file, name = segment.file, segment_name(segment.number)
     segment.end = pages(size)
@@ -131,21 +133,22 @@ def shorten(segment: Segment, size: int) -> Plan:
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        segment.capacity = segment.end  # it takes nothing more
-        file.truncate(size)  # a part of the room may have been had
+        segment.capacity = segment.end  # the segment takes no more blocks
+        file.truncate(size)  # a part of the room may have been allocated
         yield f"truncate {name} at {size} again"
     file.sync()
     yield f"sync {name}"
 
 
 def end_cut(log: SegmentLog) -> Plan:
-    """The newest segment is as long again as it was made: what stands behind the cut counts.
+    """Record that the cut is done, once the newest segment has its full length again: from then on
+    the bytes behind the cut count.
 
     A running log calls this when a block behind the cut is durable. The blocks that proved the last
-    entries before it may be gone, and until there is another one only the record proves them.
+    entries before the cut may be gone, and until that block is durable only the record proves them.
 
-    If the room could not be had again the record goes on naming the place: the segment takes
-    nothing more, and the next one ends the cut.
+    If the room could not be allocated again the record goes on naming the cut: the segment takes no
+    more blocks, and the roll to the next segment ends the cut.
     """
     newest = log.segments[-1]
     if log.record.cutting and newest.capacity == newest.header.capacity:

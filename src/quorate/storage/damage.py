@@ -1,4 +1,4 @@
-"""What a replica lost on its own disk, named exactly."""
+"""Damage: the bytes and the entries that a replica lost on its own disk."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from quorate.types import Index  # noqa: TC001  # a field of a NamedTuple
 
 __all__ = ["UNREADABLE_ADVICE", "WHOLE_ADVICE", "Damage"]
 
-# One folder alone would vote without what it had promised since.
+# Advice for an older copy of a log's folder. A replica on that folder alone would vote without the
+# votes and acknowledgements that it gave since the copy.
 WHOLE_ADVICE = (
     "never put the folder of one log back alone; put the newest copy of the whole data directory "
     "back, which the other nodes refuse if the node was started since it was made, or delete the "
     "log, or go on with the other nodes: this release cannot replace this one yet"
 )
-# Where a disk does not give back what was written.
+# Advice for a disk that does not give back the bytes that were written.
 UNREADABLE_ADVICE = (
     "check the disk, and start the node again; if it stays so go on with the other nodes, this "
     "release cannot replace this one yet"
@@ -22,7 +23,7 @@ UNREADABLE_ADVICE = (
 
 
 class Damage(NamedTuple):
-    """Bytes of a file that are not what was written there."""
+    """A range of bytes of a file that differ from those that were written there."""
 
     file: str
     start: int

@@ -1,7 +1,7 @@
-"""Where copies of one log differ: entries that each copy proves committed must be the same.
+"""The comparison of copies of one log: entries that every copy proves committed must be the same.
 
-One position stands for every entry up to it, so copies that agree at the last entry are the same.
-Only if they do not is the first difference looked for, entry by entry.
+A position stands for every entry up to it, so copies with the same last position are the same. Only
+if the last positions differ is the first difference looked for, entry by entry.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ __all__ = ["Agreement", "agreement"]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far copies of one log were compared, and what came of it."""
+    """The result of comparing copies of one log, and how far they were compared."""
 
     incarnation: int
     # The data directories, in the order of ``positions``.
     paths: tuple[Path, ...]
-    # The lowest index that each of them proves committed; nothing above was compared.
+    # The highest index that all of them prove committed; entries above it were not compared.
     through: Index
-    # Where each copy stands at the first entry that is not the same in all; empty if there is none.
+    # The position in each copy of the first entry that is not the same in all; empty if there is
+    # none.
     positions: tuple[Position, ...] = ()
 
 
@@ -43,7 +44,7 @@ def agreement(
 ) -> Agreement:
     """Compare the ``logs`` of these data directories up to entry ``through``.
 
-    An entry that one of them has lost is compared in none: that it is lost is reported elsewhere.
+    An entry that one copy has lost is not compared; the audit of that copy reports the loss.
     """
     copies = [_Copy(log) for log in logs]
     try:
@@ -58,7 +59,8 @@ def agreement(
 
 
 def _first_difference(copies: list[_Copy], through: Index) -> tuple[Position, ...]:
-    """Go through all copies side by side."""
+    """The positions of the first entry that is not the same in all copies; all are walked side by
+    side."""
     walks = [copy.positions(Index(1)) for copy in copies]
     heads = [next(one, None) for one in walks]
     while True:
@@ -87,13 +89,13 @@ class _Copy:
         self._vfs.close()
 
     def positions(self, start: Index) -> Iterator[Position]:
-        """Where the log stands after each entry, from ``start`` on."""
+        """The position of each entry, from ``start`` on."""
         headers = [self._header(number) for number in self._numbers]
         known = [header for header in headers if header is not None]
         # The last segment that begins at or before ``start`` holds it, if any does.
         early = [place for place, header in enumerate(known) if header.before.index < start]
         for header in known[max(early, default=0) :]:
-            # What cannot be read was reported when the copy itself was looked at.
+            # The audit of this copy has reported the files that cannot be read.
             with suppress(OSError):
                 for piece in self._pieces(header):
                     for frame in piece.frames if isinstance(piece, Flushed) else ():

@@ -1,14 +1,14 @@
-"""A node's data directory: whose it is, who works in it, and where its logs are.
+"""A node's data directory: its identity, its lock, and the directories of its logs.
 
 ::
 
-    DIR/lock                locked as long as a process works here; its bytes mean nothing
+    DIR/lock                locked as long as a process works here; its content has no meaning
     DIR/identity            cluster, node and storage id, as text
     DIR/catalog             the catalog's table, made again from its log if it is missing or bad
     DIR/logs/0123…cdef/     one directory for each log, named by its incarnation
 
-The storage id is drawn once, when the directory is made. A node with another one is not its old
-self, whatever its name is: what the old one had promised is not on this disk.
+The storage id is drawn once, when the directory is made. A node with the same name and another
+storage id is a different node: the votes and acknowledgements of the first are not on its disk.
 """
 
 from __future__ import annotations
@@ -58,14 +58,15 @@ IDENTITY_BYTES_MAX = 4096
 PROOF_BYTES = 16
 INCARNATION_BITS = 128
 
-# What a vote record has room for, and what any file name and any shell takes as it is.
+# Names that fit into a vote record and that need no quotes in a file name or a shell.
 _NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{VOTE_NAME_MAX}}}")
 _LOG_NAME = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose directory it is. Every format begins with its number and ends with a CRC32C."""
+    """The owner of a data directory: a node, its cluster and its storage id. Every text format
+    begins with its format number and ends with a CRC32C."""
 
     cluster: str
     node: NodeId
@@ -80,7 +81,7 @@ class Identity:
 
     @staticmethod
     def decode(data: bytes) -> Identity | None:
-        """What ``data`` says; None if a bit of it is not as it was written.
+        """The identity in ``data``; None if a bit of it is not as it was written.
 
         Raises WrongDirectory if a newer release wrote it.
         """
@@ -106,12 +107,12 @@ class Identity:
 
 
 def proof_line(text: bytes) -> bytes:
-    """The last line of a text file: it proves all the others."""
+    """The last line of a text file: the CRC32C of all lines before it."""
     return f"crc32c {crc32c(text):08x}\n".encode()
 
 
 def log_name(incarnation: int) -> str:
-    """The directory of a log, below ``logs``."""
+    """The name of a log's directory, below ``logs``."""
     if not 0 <= incarnation < 1 << INCARNATION_BITS:
         raise InvalidArgument(f"incarnation {incarnation} is not a number of 128 bits")
     return f"{incarnation:032x}"
@@ -139,10 +140,10 @@ class DataDirectory:
         *,
         draw_storage: Callable[[], bytes] = lambda: secrets.token_bytes(STORAGE_BYTES),
     ) -> DataDirectory:
-        """Lock the directory, on first use make it, and see that it is this node's.
+        """Lock the directory, after making it on first use, and check that it is this node's.
 
-        Raises WrongDirectory unless it is. A crash at any moment of the first use leaves what the
-        next open takes for a first use, or for this node's directory.
+        Raises WrongDirectory if it is not. A crash at any moment of the first use leaves a
+        directory that the next open takes for a first use, or for this node's directory.
         """
         for what, name in (("cluster", cluster), ("node", node)):
             if not _NAME.fullmatch(name):
@@ -169,14 +170,14 @@ class DataDirectory:
         return [found for name in names if (found := log_incarnation(name)) is not None]
 
     def log_id(self, incarnation: int) -> LogId:
-        """What every segment of the log says about whose it is."""
+        """The id that every segment of the log carries: incarnation and storage id."""
         return LogId(incarnation, self.identity.storage)
 
     def log_vfs(self, incarnation: int) -> RealVfs:
-        """The directory of a log, made if it is not there. Whoever asks closes it."""
+        """The directory of a log, made if it is not there. The caller closes it."""
         path = self.path / LOGS / log_name(incarnation)
         path.mkdir(MODE_DIRECTORY, exist_ok=True)
-        # Also if it was there: whoever made it may have been killed before this.
+        # Also if it was there: the process that made it may have been killed before its sync.
         _sync(self.path / LOGS)
         return RealVfs(path)
 
@@ -219,7 +220,7 @@ def _make(path: Path) -> None:
 
 
 def _refuse_strange(path: Path) -> None:
-    """A directory that is something else is left as it was: not even a lock is put there."""
+    """Refuse a directory that is no data directory before a file, even the lock, is made in it."""
     names = {place.name for place in path.iterdir()}
     if IDENTITY not in names:
         _refuse_used(path, names)
@@ -227,7 +228,7 @@ def _refuse_strange(path: Path) -> None:
 
 
 def _refuse_links(path: Path) -> None:
-    """What a link leads to may be another node's, or gone tomorrow."""
+    """Refuse symbolic links: their target may belong to another node, or may be removed later."""
     for place in path.iterdir():
         if place.is_symlink():
             raise WrongDirectory(f"{place} is a symbolic link; put what it leads to there")
@@ -267,7 +268,8 @@ def _identify(path: Path, wanted: Identity) -> Identity:
 
 
 def _refuse_used(path: Path, names: set[str]) -> None:
-    """A directory is new only if nothing is in it but what its own making leaves."""
+    """Refuse a directory without an identity unless it is new: it may hold only the files that an
+    interrupted first use leaves."""
     if LOGS in names:
         raise WrongDirectory(
             f"{path} holds logs and its identity is missing; restore {path / IDENTITY}, or go on "
@@ -282,8 +284,9 @@ def _refuse_used(path: Path, names: set[str]) -> None:
 
 
 def _write_identity(path: Path, vfs: RealVfs, identity: Identity) -> None:
-    """A whole file or none; and the directory is found again before it is anybody's."""
-    # A parent that may not be opened is somebody else's, who made the directory and not just now.
+    """Write the identity as a whole file or not at all. The entry of the directory in its parent is
+    durable first."""
+    # A parent that may not be opened belongs to another user, who made this directory earlier.
     with suppress(PermissionError):
         _sync(path.parent)
     aside = IDENTITY + UNFINISHED
@@ -309,7 +312,8 @@ def _sync(path: Path) -> None:
 
 
 def _take_lock(path: Path) -> int:
-    """The kernel keeps the lock with the descriptor: it cannot outlive its process."""
+    """Lock the directory for this process. The kernel ties the lock to the descriptor, so it cannot
+    outlive its process."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path / LOCK, flags, MODE_FILE)
     return _lock(path, descriptor, fcntl.LOCK_EX)
@@ -328,9 +332,10 @@ def _lock(path: Path, descriptor: int, kind: int) -> int:
 
 @contextmanager
 def hold_still(path: Path) -> Iterator[None]:
-    """No node works in ``path``, and none begins to: what is read there does not change.
+    """Keep nodes out of ``path``, so that its files do not change while they are read.
 
-    Raises WrongDirectory if one does. Nothing is written, so a copy without a lock will do.
+    Raises WrongDirectory if a node works there. No file is written, so a copy of a data directory
+    without a lock file can be read, too.
     """
     descriptor = None
     with suppress(FileNotFoundError):

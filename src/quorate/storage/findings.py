@@ -1,4 +1,4 @@
-"""What the files of one log turn out to hold, and what is damaged in them or left by a crash."""
+"""The findings of an audit: contents of one log's files, damage in them, leftovers of a crash."""
 
 from __future__ import annotations
 
@@ -26,32 +26,33 @@ __all__ = ["Findings", "LogReport"]
 
 @dataclass(slots=True)
 class LogReport:
-    """What a log holds, and what is wrong with it."""
+    """The contents of a log, its damage, and warnings."""
 
     incarnation: int
-    # Whether it was closed in order.
+    # Whether the log was closed in order.
     clean: bool = False
     record: VoteRecord | None = None
     segments: int = 0
     sealed: int = 0
-    # Those that can be read.
+    # Number of entries that can be read.
     entries: int = 0
-    # Of all its files.
+    # Size of all files of the log.
     bytes: int = 0
-    # The entry before the first one, and where the log stands at its end.
+    # Position of the entry before the first one, and of the last one.
     before: Position = ORIGIN
     last: Position = ORIGIN
-    # Offsets have no gaps: the difference is the number of records.
+    # Offset of the first record, and the offset after the last. Offsets have no gaps: the
+    # difference is the number of records.
     first_offset: int = 0
     next_offset: int = 0
-    # The highest index that something here proves committed.
+    # The highest index that a file of the log proves committed.
     committed: Index = Index(0)  # noqa: RUF009  # a NewType is the number itself
     damage: list[Damage] = field(default_factory=list)
     warnings: list[Damage] = field(default_factory=list)
 
 
 class Findings:
-    """Reads the files of a log and collects what is said about them."""
+    """Reads the files of a log, and collects damage and warnings."""
 
     def __init__(self, path: Path, incarnation: int, progress: Progress) -> None:
         self.report = LogReport(incarnation)
@@ -60,7 +61,7 @@ class Findings:
         self.vfs = RealVfs(path, read_only=True)
         names = self.vfs.names()
         self.report.clean = CLEAN in names
-        # Of every plain file.
+        # Size of every plain file, by name.
         self.sizes: dict[str, int] = {}
         for name in names:
             status = (path / name).stat(follow_symlinks=False)
@@ -71,14 +72,14 @@ class Findings:
                 self.damage(name, "it is not a plain file")
 
     def progress(self, length: int) -> None:
-        """So many more bytes were looked at; all together never more than there are."""
+        """Report ``length`` more bytes as checked. The sum never exceeds the size of the files."""
         length = min(length, self.report.bytes - self._told)
         self._told += length
         self._progress(length)
 
     @contextmanager
     def reading(self, name: str) -> Iterator[RealFile]:
-        """An open file; that it cannot be read is damage like any other."""
+        """Open a file for reading. An error of the disk is noted as damage of the file."""
         try:
             file = self.vfs.open(name)
             try:
@@ -89,7 +90,7 @@ class Findings:
             self.damage(name, f"it cannot be read: {error.strerror}")
 
     def read(self, name: str) -> bytes:
-        """All of a small file."""
+        """The whole content of a small file."""
         data = b""
         with self.reading(name) as file:
             data = file.read(0, file.size())
@@ -97,16 +98,16 @@ class Findings:
         return data
 
     def damage(self, name: str, what: str, first: int = 1, last: int = 0) -> None:
-        """The file as a whole is not what it was."""
+        """Note damage of the whole file, and the entries first..last that it costs."""
         fault = Fault(0, self.sizes.get(name, 0), Index(first), Index(last), what)
         self.add(name, [fault], [])
 
     def warn(self, name: str, what: str) -> None:
-        """Nothing is lost, and the next open makes it good."""
+        """Note a warning: no entry is lost, and the next open repairs the file."""
         self.add(name, [], [Fault(0, self.sizes.get(name, 0), Index(1), Index(0), what)])
 
     def leftover(self, name: str, what: str) -> None:
-        """Something that only a crash leaves: a log that was closed in order cannot have it."""
+        """Note a leftover of a crash: a warning, but damage in a log that was closed in order."""
         (self.damage if self.report.clean else self.warn)(name, what)
 
     def add(self, name: str, damage: list[Fault], torn: list[Fault]) -> None:

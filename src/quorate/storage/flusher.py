@@ -1,7 +1,8 @@
-"""Turns what must become durable into a plan of steps, in an order that no crash can break.
+"""The flusher: turns votes and entries that must become durable into plans of ordered steps.
 
-A plan is a generator: each ``next`` makes one call of the vfs and names it. Whoever owns the disk
-runs it to its end: the writer's thread, or the simulator, which may crash between any two steps.
+A crash after any step leaves files that the next open can use. A plan is a generator: each ``next``
+makes one call of the vfs and names it. The owner of the disk runs a plan to its end: the writer's
+thread, or the simulator, which may crash between any two steps.
 """
 
 from __future__ import annotations
@@ -49,32 +50,34 @@ if TYPE_CHECKING:
 
 __all__ = ["UNPROMISED_PAGES", "Flush", "Flusher"]
 
-# Fewer bytes are cheaper to copy into one buffer than to name one by one.
+# Up to this size, copying a block into one buffer is cheaper than passing a list of buffers.
 JOINED_BYTES = 128 * 1024
-# A block's number says in its upper half which start of the node wrote it.
+# The upper half of a block's write number is the boot of the log that wrote it.
 BOOT_SHIFT = 32
-# At the end of a segment: one for the empty block that proves the last one, one for the footer.
+# Pages kept free at the end of a segment: one for the empty block that proves the last one, one for
+# the footer.
 KEPT_PAGES = 2
-# Of a new segment: those, one for its header, and what two blocks take besides entries.
+# Pages of a new segment that are not promised to entries: the kept pages, one for its header, and
+# the heads and the padding of two blocks.
 UNPROMISED_PAGES = KEPT_PAGES + 5
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """What one plan makes durable, in this order."""
+    """The changes that one plan makes durable, in the order of the fields."""
 
     number: int
     vote: tuple[Term, NodeId | None] | None = None
     truncate_from: Index | None = None
     entries: tuple[Entry, ...] = ()
-    # What is known to be committed: written beside the entries, for whoever opens the log.
+    # The commit index as far as it is known: blocks carry it, and the next open reads it.
     committed: Index = Index(0)  # noqa: RUF009  # a NewType is the number itself
-    # The log has caught up with all that this node may have lost: it may vote again.
+    # The log has caught up with all entries that this node may have lost: it may vote again.
     sure: bool = False
 
 
 class Flusher:
-    """Owns the end of the log: one plan at a time."""
+    """Writes the end of the log, one plan at a time."""
 
     def __init__(
         self,
@@ -89,29 +92,31 @@ class Flusher:
     ) -> None:
         self._log = log
         self._vfs = log.vfs
-        # Of the largest segments, and of the smallest, with which a log begins. Whole pages: a part
-        # of one takes nothing.
+        # Size of the largest segments, and of the smallest, with which a log begins. Both are whole
+        # pages: no block uses a part of one.
         self._segment_bytes = segment_bytes // PAGE * PAGE
         self._least_bytes = pages(segment_bytes if least_bytes is None else least_bytes)
-        # Percent of the file system that may be in use before no more is allocated.
+        # Percent of the file system in use above which no space is allocated.
         self._usage_max = usage_max
         self._draw_nonce = draw_nonce
-        # The number of the newest block. What an earlier process wrote and cut off had a lower one.
+        # The write number of the newest block. Blocks of an earlier process have lower ones, also
+        # those that were cut off.
         newest = max((one.write_number for one in log.segments), default=0)
         self._write_number = max(newest, log.record.boot << BOOT_SHIFT)
         # The size of the spare segment; 0 if there is none.
         self._spare_bytes = 0
-        # Why the last spare could not be had; empty once it could.
+        # Why the last spare segment could not be allocated; empty once one was.
         self.shortage = ""
-        # Whether the newest block is durable and nothing that was written after it says so.
+        # Whether the newest block is durable and no block that was written after it proves that.
         self._unproven = unproven
-        # What this disk says to be committed.
+        # The highest index that a block or a footer on this disk claims to be committed.
         self._claimed = max((one.claimed for one in log.segments), default=Index(0))
-        # Room on a full disk that is kept for what a group cannot do without.
+        # Room on a full disk that is kept for entries without which the group cannot go on.
         self._reserve_bytes = reserve_bytes
 
     def plan(self, flush: Flush) -> Plan:
-        """Vote first, then the log; what a crash leaves of it is a log that existed."""
+        """Make ``flush`` durable: the vote first, then the log. A crash between two steps leaves a
+        log that this replica had at some moment."""
         if flush.vote is not None:
             term, vote = flush.vote
             yield from plan_record(self._log, term=term, vote=vote)
@@ -131,11 +136,12 @@ class Flusher:
         yield from trim(self._log, first)
 
     def chores(self, settled: Index) -> Plan:
-        """What nobody waits for: at most one segment is sealed, and the next one allocated.
+        """Allocate the next segment, look at the segments that turns want, seal at most one segment
+        and index at most one.
 
-        Everything up to ``settled`` is committed as it stands on this disk.
+        All entries up to ``settled`` are committed as they stand on this disk.
 
-        Between two flushes, never within one: an acknowledgement must not wait for it.
+        Chores run between two flushes, never within one: no acknowledgement may wait for them.
         """
         yield from self.allocate_ahead()
         yield from plan_looks(self._log)
@@ -144,28 +150,29 @@ class Flusher:
 
     @property
     def unproven(self) -> bool:
-        """Whether the last flush can be proved: a segment that has no room for that was cut, and
-        the vote record proves it, or the next one will."""
+        """Whether the last flush is not proved yet and can be. A segment without room for the empty
+        block was cut, and the vote record proves its end, or the next segment will."""
         return self._unproven and self._log.segments[-1].room >= KEPT_PAGES * PAGE
 
     def wants_proof(self, settled: Index) -> bool:
         """Whether the last flush is to be proved now.
 
-        Of the last pages of a full disk one is spent only to say that all of the log is committed:
-        a leader that knows this begins without an entry, however often leaders change.
+        Of the last pages of a full disk one is spent only to claim that all of the log is
+        committed: a leader that knows this needs no entry to begin its term, so changes of leaders
+        do not fill the disk.
         """
         claims = self._claimed < self._log.last.index <= settled
         return self.unproven and (claims or not self._scarce)
 
     def prove(self, committed: Index) -> Plan:
-        """An empty block: it says that everything before it is durable."""
+        """Write an empty block, which proves that all blocks before it are durable."""
         segment = self._log.segments[-1]
         if segment.room >= KEPT_PAGES * PAGE:
             yield from self._write_block(segment, (), committed)
             self._unproven = False
 
     def close(self, committed: Index) -> Plan:
-        """Leave the mark of a clean stop."""
+        """Write the mark of a clean stop."""
         segments = self._log.segments
         if segments and (self._unproven or self._is_worth_a_claim(committed)):
             yield from self.prove(committed)
@@ -175,13 +182,14 @@ class Flusher:
         yield from publish(self._vfs, CLEAN, [mark.encode()])
 
     def _is_worth_a_claim(self, committed: Index) -> bool:
-        """Whether more was committed than any block says: whoever reads the files of a stopped node
-        is to see it. The last pages of a full disk are for the next leader, not for this."""
+        """Whether more entries are committed than any block claims, so that an empty block is worth
+        its page: tools that read the files of a stopped node need the claim. The last pages of a
+        full disk are kept for the next leader."""
         return not self._scarce and self._claimed < min(committed, self._log.last.index)
 
     @property
     def _scarce(self) -> bool:
-        """Whether no more can be allocated, and what is left is the reserve."""
+        """Whether no more space can be allocated, and only the reserve is left."""
         return bool(self.shortage) and self.room <= self._reserve_bytes
 
     # -- appending -----------------------------------------------------------------------------
@@ -202,9 +210,9 @@ class Flusher:
             self._unproven = True
 
     def _fitting(self, entries: Sequence[Entry], start: int) -> int:
-        """How many entries from ``start`` the newest segment takes in one block.
+        """The number of entries from ``start`` on that the newest segment takes in one block.
 
-        A page is kept for the empty block that will prove it, and one for the footer.
+        One page is kept for the empty block that will prove this one, and one for the footer.
         """
         segments = self._log.segments
         room = segments[-1].room - KEPT_PAGES * PAGE - BLOCK_BYTES if segments else -1
@@ -219,11 +227,11 @@ class Flusher:
     def _write_block(self, segment: Segment, entries: Sequence[Entry], committed: Index) -> Plan:
         length = sum(entry.size for entry in entries)
         position = segment.end
-        # No block claims what only a later one holds.
+        # Invariant: a block claims no entry that only a later block holds.
         committed = min(committed, entries[-1].index if entries else segment.last.index)
         self._claimed = max(self._claimed, committed)
         self._write_number += 1
-        # Every flush is synced before the next is written: all below this block is durable.
+        # Every block is synced before the next is written: all bytes below this one are durable.
         block = Block(segment.last, self._write_number, position, committed, length)
         head = block.encode(block_seed(segment.header.nonce, position))
         buffers: list[Buffer] = [head]
@@ -256,13 +264,14 @@ class Flusher:
 
     @property
     def _next_bytes(self) -> int:
-        """Of the next segment: the first two are the smallest, each one after has twice as many."""
+        """Size of the next segment. The first two have the smallest size, and each later one has
+        twice the size of the one before, up to the largest."""
         newest = self._log.segments[-1].header if self._log.segments else None
         doubled = 2 * newest.capacity if newest is not None and newest.number > 1 else 0
         return min(max(self._least_bytes, pages(doubled)), self._segment_bytes)
 
     def _roll(self, needed: int) -> Plan:
-        """Begin the next segment, of so many bytes at least."""
+        """Begin the next segment, of at least ``needed`` bytes."""
         log, vfs = self._log, self._vfs
         if self._spare_bytes < needed:
             size = max(needed, self._next_bytes)
@@ -290,7 +299,7 @@ class Flusher:
         yield from plan_record(log, segment=number, nonce=header.nonce, cutting=0, before=ORIGIN)
 
     def _write_header(self, header: SegmentHeader) -> Generator[str, None, File]:
-        """Durable before any block; gives the open file."""
+        """Write the header of a new segment, durably before any block. Returns the open file."""
         name = segment_name(header.number)
         file = self._vfs.open(name)
         file.write(0, [header.encode()])
@@ -300,7 +309,8 @@ class Flusher:
         return file
 
     def _allocate_spare(self, size: int) -> Generator[str, None, None]:
-        """Room for the next segment, taken ahead so that a roll cannot run out of it."""
+        """Allocate the spare segment with ``size`` bytes, ahead of the roll that will need them.
+        Raises OSError if the disk would be too full."""
         free, total = self._vfs.space()
         if (total - free + size) * 100 > total * self._usage_max:
             used = (total - free) * 100 // max(1, total)
@@ -319,7 +329,7 @@ class Flusher:
         self.shortage = ""
 
     def adopt_spare(self) -> Plan:
-        """Keep the spare that an earlier process left: its room might not be had again."""
+        """Keep the spare segment of an earlier process: another one might not fit on the disk."""
         if SPARE not in self._vfs.names():
             return
         with closing(self._vfs.open(SPARE)) as file:
@@ -336,9 +346,11 @@ class Flusher:
         yield "sync directory for spare"
 
     def allocate_ahead(self, wanted: int = 0) -> Plan:
-        """The next spare, if it can be had: without one, appends are refused in time.
+        """Allocate the next spare segment if the disk has room. Without a spare segment, appends
+        are refused before the room runs out.
 
-        It takes an entry of ``wanted`` bytes, even if none as large is made by this node any more.
+        It is large enough for an entry of ``wanted`` bytes, even if this node's settings no longer
+        allow entries of that size.
         """
         size = max(self._next_bytes, pages(wanted) + UNPROMISED_PAGES * PAGE if wanted else 0)
         if self._spare_bytes >= size:
@@ -349,7 +361,7 @@ class Flusher:
             if error.errno not in PASSING:
                 raise
             self.shortage = error.strerror or "no space is left"
-            if error.errno in NO_SPACE:  # else it was not even opened
+            if error.errno in NO_SPACE:  # else the spare segment was not even opened
                 yield from patiently(self._keep_spare)
 
     @property
@@ -357,7 +369,7 @@ class Flusher:
         return self._spare_bytes > 0
 
     def _keep_spare(self) -> Generator[str, None, None]:
-        """It could not be had, or not made larger: what there was before stays."""
+        """Restore the old spare segment, or none, after an allocation that failed."""
         if self._spare_bytes:
             with closing(self._vfs.open(SPARE)) as file:
                 file.truncate(self._spare_bytes)
@@ -370,16 +382,18 @@ class Flusher:
 
     @property
     def room(self) -> int:
-        """Bytes of entries that are sure to find a place, in two more blocks and their padding.
+        """Bytes of entries that are sure to find a place, in up to two more blocks with padding.
 
-        All of them in the newest segment or all in the spare one: no entry is divided.
+        The room is that of the newest segment or that of the spare one, not the sum of both: no
+        entry is divided between segments.
         """
         segments = self._log.segments
         newest = segments[-1].room if segments else 0
         return max(0, max(newest + PAGE, self._spare_bytes) - UNPROMISED_PAGES * PAGE)
 
     def _seal(self, settled: Index) -> Plan:
-        """Close a segment in which everything is committed; the newest one stays open."""
+        """Seal the oldest unsealed segment if all of its entries are committed. The newest segment
+        is never sealed."""
         segment = next(iter(self._log.unsealed), None)
         if segment is not None and segment.last.index <= settled:
             footer = Footer(
@@ -393,7 +407,7 @@ class Flusher:
             except OSError as error:
                 if error.errno not in NO_SPACE:
                     raise
-                return  # it was cut, and could not be made long again: it waits for room
+                return  # it was cut, and not allocated again: the footer waits for space
             yield f"write footer of {name}"
             segment.file.truncate(segment.end + PAGE)
             yield f"shorten {name}"
@@ -401,15 +415,15 @@ class Flusher:
             yield f"sync {name}"
             segment.footer = footer
             segment.synced = True
-            # Open only while it is read from now on: a log may have more of them than a process
-            # may have open files.
+            # From now on the file is open only during a read: a log may have more sealed segments
+            # than a process may have open files.
             segment.file = ReopenedFile(self._vfs, name)
 
     def keep(self, checkpoint: Checkpoint) -> Plan:
-        """Put the state of the log beside it, in place of an older one: a step for each section,
-        which is made in that step."""
+        """Write a checkpoint beside the log, in place of an older one. Each section is one step,
+        and is made in that step."""
         yield from derive(self._vfs, CHECKPOINT, checkpoint.pieces())
 
     def give_up_keeping(self) -> Plan:
-        """The plan that keeps a checkpoint is not carried on: leave nothing of it."""
+        """Remove the unfinished file of a plan of :meth:`keep` that was abandoned."""
         yield from unlink_unfinished(self._vfs, CHECKPOINT)

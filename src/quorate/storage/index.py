@@ -1,7 +1,7 @@
-"""The index file of a sealed segment: where its entries lie, so that open need not look for them.
+"""The index file of a sealed segment: the place of each entry, so that an open need not search.
 
-Derived from the frames alone. One that is missing or bad is made again; it is never trusted over
-what the frames say.
+An index file is derived from the frames alone. A missing or bad one is made again. If it
+contradicts the frames, the frames count.
 """
 
 from __future__ import annotations
@@ -44,16 +44,19 @@ if TYPE_CHECKING:
 __all__ = ["ROWS_KEPT", "LoadedRows", "decode_index", "encode_index", "load_rows", "plan_index"]
 
 VERSION = 2
-# Segments of a log whose rows stay in memory after they were read: a few readers walk side by side.
+# Sealed segments of a log whose rows stay in memory after they were read: enough for a few readers
+# at different places.
 ROWS_KEPT = 8
 _HEAD = struct.Struct("<4sHHQQQQI")
 
 
 def encode_index(segment: Segment) -> bytes:
-    """The file for ``segment``: four columns of 8 bytes an entry, the offset rows and the chains.
+    """The bytes of the index file of ``segment``: four columns of 8 bytes an entry, then the offset
+    rows, then the chains.
 
-    An offset row names the entry that takes offsets from there on. If that is a publish, the
-    records lie in the stage entries that it names: no body has to be read to make this file.
+    An offset row is an offset and the entry that takes offsets from there on. If that entry is a
+    publish, the records lie in the stage entries that it names: no body has to be read to make this
+    file.
     """
     rows = segment.rows
     offset_rows = _offset_rows(rows, segment.next_offset)
@@ -79,13 +82,14 @@ def plan_index(log: SegmentLog) -> Iterator[str]:
             return
         if error.errno not in UNREADABLE:
             raise
-        # The file can be done without, and a read of an entry tells what the disk gives back.
+        # The log works without an index file, and each read of an entry finds out whether the disk
+        # gives that entry back.
         segment.lost = True
         what = f"not all of it can be read: {error}; {UNREADABLE_ADVICE}"
         name = segment_name(segment.number)
         log.damage.append(Damage(name, PAGE, segment.end, Index(1), Index(0), what))
         return
-    if segment in log.unindexed:  # only a look at it shows what is lost in there
+    if segment in log.unindexed:  # encode_index may have found entries that are lost
         if not (yield from _sync_footer(log, segment)):
             return
         segment.indexed = yield from derive(log.vfs, index_name(segment.number), [made])
@@ -94,8 +98,9 @@ def plan_index(log: SegmentLog) -> Iterator[str]:
 
 
 def _sync_footer(log: SegmentLog, segment: Segment) -> Generator[str, None, bool]:
-    """An index file says that the footer of its segment is durable. A process that was killed may
-    have left it in the page cache. False if the segment cannot be opened now."""
+    """Make the footer of ``segment`` durable: an index file implies that it is, and a killed
+    process may have left the footer in the page cache only. False if the segment cannot be opened
+    now."""
     if segment.synced:
         return True
     name = segment_name(segment.number)
@@ -126,21 +131,22 @@ class LoadedRows:
     """Loads the rows of one log's sealed segments, and keeps those that were loaded last.
 
     Threads need no lock: adding to a bounded deque is one operation, which also drops the oldest.
-    Whoever uses rows holds them meanwhile. Two threads that miss the same ones both load them:
-    that costs time and changes nothing, for the rows of a sealed segment are always the same.
+    A caller holds a reference to rows while it uses them. Two threads that miss the same rows both
+    load them: that costs time only, because the rows of a sealed segment never change.
     """
 
     def __init__(self, vfs: Vfs) -> None:
         self._vfs = vfs
-        # All that keeps them in memory: a segment only knows whether they still are.
+        # The only lasting references to the rows: a segment has a weak one.
         self._recent: deque[Rows] = deque(maxlen=ROWS_KEPT)
 
     def load(self, segment: Segment) -> Rows:
-        """From the index file, else from the segment: that takes long."""
+        """The rows of ``segment`` from its index file, or else from the segment, which takes
+        long."""
         return self.load_indexed(segment) or self._kept(walked_rows(segment))
 
     def load_indexed(self, segment: Segment) -> Rows | None:
-        """None if there is no whole index file."""
+        """The rows of ``segment`` from its index file; None if there is no whole one."""
         rows = load_rows(self._vfs, segment)
         if rows is None:
             segment.indexed = False
@@ -153,10 +159,11 @@ class LoadedRows:
 
 
 def load_rows(vfs: Vfs, segment: Segment) -> Rows | None:
-    """Where the entries of a sealed segment lie, by its index file. None if that file is missing
-    or bad in any way: a disk that does not give it back is no reason to do without the entries."""
+    """The rows of a sealed segment from its index file. None if that file is missing or bad, also
+    if the disk does not give it back: the entries themselves may be readable."""
     try:
-        # Not looked for among the names: a long log has thousands, and rows are loaded often.
+        # Opened without a listing of the directory: a long log has thousands of files, and rows are
+        # loaded often.
         with closing(vfs.open(index_name(segment.number))) as file:
             return decode_index(file.read(0, file.size()), segment)
     except OSError as error:
@@ -166,7 +173,7 @@ def load_rows(vfs: Vfs, segment: Segment) -> Rows | None:
 
 
 def walked_rows(segment: Segment) -> Rows:
-    """Where the entries of a sealed segment lie, found by a walk through all of it."""
+    """The rows of a sealed segment, found by a walk through all of it."""
     rows = _rows_of_blocks(segment)
     if rows is not None:
         return rows
@@ -180,7 +187,7 @@ def walked_rows(segment: Segment) -> Rows:
 
 
 def decode_index(data: bytes, segment: Segment) -> Rows | None:
-    """The rows in an index file of ``segment``; None if it is not whole or not its own."""
+    """The rows in ``data``, an index file; None if it is not whole or not that of ``segment``."""
     size = _HEAD.size + 4
     if len(data) < size or crc32c(data[: size - 4]) != int.from_bytes(
         data[size - 4 : size], "little"
@@ -207,8 +214,8 @@ def decode_index(data: bytes, segment: Segment) -> Rows | None:
 
 def _rows_of_blocks(segment: Segment) -> Rows | None:
     """The rows of a sealed segment from the heads of its blocks and frames; None unless they make
-    one chain from its beginning to its end. Then every one of them is what was sealed: a page that
-    is again what it was before breaks the chain."""
+    one chain from its beginning to its end. If they do, every head is the one that was sealed: a
+    page that fell back to an older content breaks the chain."""
     data = Window(segment.file, segment.end, durable=True)
     rows, last = Rows(segment.first), segment.header.before
     position = PAGE
@@ -222,8 +229,9 @@ def _rows_of_blocks(segment: Segment) -> Rows | None:
 
 
 def _walk(data: Window, rows: Rows, start: int, block: Block) -> tuple[int, Position]:
-    """Add the frames of ``block``, which begin at ``start``; where the next block begins, and where
-    the log stands there. Frames that were truncated are not there any more."""
+    """Add the frames of ``block``, which begin at ``start``, to ``rows``. Returns the place of the
+    next block and the position of the last frame. Truncated frames of the block are not there any
+    more."""
     limit, last = start + block.length, block.before
     stretch, base = memoryview(b""), start
     while start < limit:

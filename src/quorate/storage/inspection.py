@@ -1,7 +1,7 @@
-"""Looking into data directories: what is readable is shown, what is not is named.
+"""The inspection of data directories: it shows readable files and names unreadable ones.
 
-Nothing is written and no lock is needed, so a running node can be looked at too. Nothing is proved
-either: a sealed segment is believed by its footer. Proving is what verify does.
+An inspection writes no file and needs no lock, so it works beside a running node, too. It proves no
+contents either: it takes the end of a sealed segment from the footer. ``verify`` proves contents.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ __all__ = ["Inspection", "LogView", "SegmentView", "inspect_directory", "pieces"
 
 @dataclass(slots=True)
 class SegmentView:
-    """One segment, by its header and how it ends."""
+    """One segment as its header, its blocks and its footer describe it."""
 
     number: int
     bytes: int
-    # Sealed, rolled or active; cut off or begun if the next open removes it; unreadable without a
-    # header, because nothing else can be read then.
+    # Sealed, rolled or active; cut off or begun if the next open removes the segment; unreadable
+    # if its header is bad, because without it no block can be read.
     state: str
     header: SegmentHeader | None = None
     footer: Footer | None = None
@@ -66,11 +66,11 @@ class SegmentView:
     # Append times of the first and the last entry; None without entries.
     first_time: int | None = None
     last_time: int | None = None
-    # Where the blocks end.
+    # The end of the blocks.
     end: int = PAGE
-    # What stands from here on goes with the next open; 0 if nothing does.
+    # The byte at which the next open cuts the segment; 0 if it does not.
     cut: int = 0
-    # Pages that hold something that cannot be read.
+    # Pages that are not zeros and hold no readable block.
     unreadable: list[Gap] = field(default_factory=list)
 
     @property
@@ -83,11 +83,11 @@ class LogView:
     """The files of one log."""
 
     incarnation: int
-    # What it is called; None if the manifest does not say so.
+    # The log's name; None if the manifest does not have it.
     name: str | None = None
-    # By file name; None stands for a copy that is not whole.
+    # The newest vote record of each copy, by file name; None for a copy that is not whole.
     votes: dict[str, VoteRecord | None] = field(default_factory=dict)
-    # Whether there is a mark of a clean stop, and what it says; None if it is not whole.
+    # Whether there is a mark of a clean stop, and its content; None if it is not whole.
     clean: bool = False
     mark: CleanMark | None = None
     spare_bytes: int | None = None
@@ -96,18 +96,18 @@ class LogView:
 
 @dataclass(slots=True)
 class Inspection:
-    """A data directory."""
+    """The identity, the process and the logs of a data directory."""
 
     path: Path
-    # None if the file that says it is missing or bad.
+    # None if the identity file is missing or bad.
     identity: Identity | None
-    # The process that works here, if one does and the kernel tells.
+    # The process that works here; None if there is none, or if the kernel does not tell.
     process: int | None
     logs: list[LogView] = field(default_factory=list)
 
 
 def inspect_directory(path: Path) -> Inspection:
-    """Raises WrongDirectory if a newer release wrote it."""
+    """Inspect the data directory ``path``. Raises WrongDirectory if a newer release wrote it."""
     identity = None
     if (path / IDENTITY).is_file():
         with (path / IDENTITY).open("rb") as file:
@@ -122,7 +122,7 @@ def inspect_directory(path: Path) -> Inspection:
 
 
 def _names(place: Path) -> dict[int, str]:
-    """What the logs are called, by incarnation, as far as a manifest says so."""
+    """The names of the logs in the manifest, by incarnation."""
     manifest = Manifest.decode(place.read_bytes()) if place.is_file() else None
     lives = manifest.logs if manifest is not None else {}
     return {incarnation: life.name for incarnation, life in lives.items()}
@@ -131,9 +131,9 @@ def _names(place: Path) -> dict[int, str]:
 def pieces(
     path: Path, incarnation: int, header: SegmentHeader, cut: int = 0
 ) -> Iterator[Flushed | Gap]:
-    """Everything in one segment after its header, up to the end of its blocks or its room.
+    """The blocks and gaps of one segment, up to its footer or the end of the file.
 
-    If it is being cut off at byte ``cut``, up to there.
+    If the segment is being cut at byte ``cut``, the blocks and gaps up to there.
     """
     log = path / LOGS / log_name(incarnation)
     with (
@@ -174,7 +174,8 @@ def _view_log(path: Path, incarnation: int, name: str | None) -> LogView:
 
 
 def _view_segment(file: RealFile, number: int, record: VoteRecord | None) -> SegmentView:
-    """``record`` says where the log is being cut, if it is, and whose header the newest has."""
+    """The view of segment ``number``. ``record``, the newest vote record, names the newest segment
+    with its nonce, and the place of a cut."""
     header = SegmentHeader.decode(file.read(0, PAGE))
     view = SegmentView(number, file.size(), "unreadable")
     if header is None or not header.belongs(number, record):
@@ -198,7 +199,7 @@ def _view_segment(file: RealFile, number: int, record: VoteRecord | None) -> Seg
                 view.first_time = view.last_time
         view.end = pages(piece.stop)
         if view.footer is not None and view.first_time is not None:
-            break  # the footer says the rest
+            break  # the footer has the remaining fields
     if view.footer is not None:
         view.last, view.next_offset = view.footer.last.index, view.footer.next_offset
         view.last_time, view.end = view.footer.append_time, view.footer.end

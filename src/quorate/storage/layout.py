@@ -1,10 +1,11 @@
-"""What stands where in the files of a log, byte by byte. docs/format-storage.md draws it.
+"""The layout of a log's files, byte by byte. docs/format-storage.md draws it.
 
 A segment is a header page, then flush blocks, each beginning on a page of its own, then, once all
-in it is committed, a footer page. Frames of entries lie in the blocks as the leader made them;
-everything here is local to a node and around them. Every structure proves itself by a CRC32C that
-starts from the segment's nonce and the position, so that bytes that were copied to another place,
-or that a user stored in a record, are never taken for one.
+of its entries are committed, a footer page. Frames of entries lie in the blocks as the leader made
+them; the structures of this module surround the frames and are local to a node. Blocks and footers
+prove themselves by a CRC32C that starts from the segment's nonce and the position, so that bytes
+that were copied to another place, or that a user stored in a record, are never taken for one. The
+other structures have a plain CRC32C.
 """
 
 from __future__ import annotations
@@ -52,32 +53,32 @@ __all__ = [
     "vote_place",
 ]
 
-# The unit that a disk writes whole or not, as far as anybody promises. No write of ours touches a
-# page that holds durable bytes, but for a cut in the middle of one: the vote record guards that.
+# The unit that a disk is assumed to write whole or not at all. Invariant: no write touches a page
+# that holds durable bytes, except a cut in the middle of one, which the vote record guards.
 PAGE = 4096
 VERSION = 1
-# Of the vote record. The first version did not say which entry stands before a cut.
+# Version of the vote record. Version 1 did not name the entry before a cut.
 VOTE_VERSION = 2
 BLOCK_BYTES = 64
 VOTE_NAME_MAX = 64
-# What some file systems put into a directory on which they are mounted.
+# The directory that some file systems make at the place where they are mounted.
 LOST_FOUND = "lost+found"
-# What a count on disk may be: half of what fits, so that there is room to go on counting.
+# The highest count that is accepted from disk: half of the range, so that counting can go on.
 COUNT_MAX = (1 << 63) - 1
 
-# The vote record stands in both: what a disk makes of one copy, the other is whole.
+# The two copies of the vote record: if the disk spoils one, the other is whole.
 VOTE_COPIES = ("vote-a", "vote-b")
 # Each copy has two pages, written in turn: a write that a crash tears spoils the page of the record
 # before the one that counts, also while the disk has spoiled the other copy.
 VOTE_SLOTS = 2
 VOTE_BYTES = VOTE_SLOTS * PAGE
-# Left by a clean stop: nothing has changed since.
+# The mark of a clean stop: the log has not changed since.
 CLEAN = "clean"
-# That mark from when an open begins until the loss that it may prove is written down.
+# The name of that mark from the beginning of an open until the loss that it may prove is recorded.
 OPENING = "opening"
 # The next segment, allocated ahead under a name that no segment has.
 SPARE = "spare"
-# A file that is being made; whatever has this ending at open was not finished.
+# The ending of a file that is being made: a file that has it at an open was not finished.
 UNFINISHED = ".new"
 
 _CRC = struct.Struct("<I")
@@ -114,7 +115,7 @@ def segment_number(name: str) -> int | None:
 
 
 class LogId:
-    """Whose segments these are: one life of one log on one node's disk."""
+    """The id that every segment carries: one incarnation of one log on one node's disk."""
 
     __slots__ = ("incarnation", "storage")
 
@@ -151,7 +152,7 @@ def _proved(
 
 
 def block_seed(nonce: int, position: int) -> int:
-    """What the CRC of a block starts from: it belongs to this segment and this place."""
+    """The start value of a block's CRC, which binds the block to its segment and its place."""
     return crc32c(_SEED.pack(nonce, position))
 
 
@@ -160,17 +161,17 @@ class SegmentHeader:
     """The first page of a segment."""
 
     number: int
-    # Drawn when the segment is made: nobody outside knows it.
+    # Random number, drawn when the segment is made; unknown outside of this node.
     nonce: int
     log: LogId
-    # The entry before the first one in here.
+    # Position of the entry before the first one of this segment.
     before: Position
-    # The offset of the first record in here, and the append time of the entry before.
+    # Offset of the first record of this segment, and append time of the entry before it.
     base_offset: int
     append_time: int
-    # How far the segment before was durable when this one was begun: all of it.
+    # End of the segment before. Invariant: all of it was durable when this segment was begun.
     previous_end: int
-    # Bytes that were allocated: the file is that long until it is sealed.
+    # Bytes that were allocated: the length of the file until it is sealed.
     capacity: int
 
     def encode(self) -> bytes:
@@ -182,9 +183,9 @@ class SegmentHeader:
         return _sealed(fields).ljust(PAGE, b"\0")
 
     def belongs(self, number: int, record: VoteRecord | None) -> bool:
-        """Whether it is the header of segment ``number``. One that names another number was written
-        for another file; and the file may have held an earlier segment of this number, whose header
-        is back. Which one must be there the vote record says of the newest segment."""
+        """Whether this is the header of segment ``number``. A header that names another number was
+        written for another file. A header with this number may be that of an earlier segment, back
+        on disk: for the newest segment the vote record names the nonce of the right one."""
         if self.number != number:
             return False
         return record is None or record.segment != number or record.nonce == self.nonce
@@ -205,13 +206,16 @@ class SegmentHeader:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The head of a flush block: what was written, and what was durable before it was."""
+    """The head of a flush block: the entries of one flush, and the end of the bytes that were
+    durable before it."""
 
-    # The entry before the first frame in here.
+    # Position of the entry before the first frame of this block.
     before: Position
+    # Number of this write; it rises from block to block.
     write_number: int
-    # Everything below was synced before this block was written.
+    # Invariant: all bytes below were synced before this block was written.
     durable_end: int
+    # The commit index as it was known when the block was written, at most its last entry.
     committed: Index
     # Bytes of the frames that follow the head.
     length: int
@@ -234,19 +238,20 @@ class Block:
         return Block(before, number, durable_end, Index(committed), length)
 
     def end(self, position: int) -> int:
-        """Where a block that begins at ``position`` ends."""
+        """The end of this block if it begins at ``position``."""
         return position + pages(BLOCK_BYTES + self.length)
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """The last page of a sealed segment: nothing in it will ever change."""
+    """The last page of a sealed segment. Invariant: a sealed segment never changes."""
 
-    # Where the blocks end and this page begins.
+    # End of the blocks, which is the place of this page.
     end: int
+    # Position of the last entry.
     last: Position
     write_number: int
-    # The offset after the last record in here, and the append time of the last entry.
+    # Offset after the last record of this segment, and append time of its last entry.
     next_offset: int
     append_time: int
 
@@ -270,8 +275,9 @@ class Footer:
 
 @dataclass(frozen=True, slots=True)
 class CleanMark:
-    """Says that the log was closed in order, and where it ended then."""
+    """The mark of a clean stop: the log was closed in order, and ended here."""
 
+    # Number of the newest segment, and the end of its blocks.
     number: int
     end: int
     last: Position
@@ -291,7 +297,7 @@ class CleanMark:
 
 
 def vote_place(number: int) -> int:
-    """Where the record of this number stands in each copy."""
+    """The place of the vote record with this number in each copy."""
     return number % VOTE_SLOTS * PAGE
 
 
@@ -314,7 +320,7 @@ def decode_vote(data: Buffer) -> VoteRecord | None:
         return None
     _, _, flags, number, term, boot, first, segment, cutting, nonce, name, *before, _ = fields
     if max(number, term, boot, first, segment, cutting, *before[:2]) > COUNT_MAX:
-        return None  # nobody counted so far: each rises by one at a time, or is a place in a file
+        return None  # out of reach: each rises by one at a time, or is a place in a file
     if 0 < cutting < PAGE:
         return None  # a header is never cut
     try:
@@ -329,7 +335,7 @@ def decode_vote(data: Buffer) -> VoteRecord | None:
 
 
 def decode_votes(copy: Buffer) -> list[VoteRecord | None]:
-    """What stands on each page of a copy; None for one that is not whole, or not in its place."""
+    """The record on each page of a copy; None if it is not whole, or not on its own page."""
     found = []
     for place in range(0, VOTE_BYTES, PAGE):
         record = decode_vote(bytes(copy[place : place + PAGE]))
@@ -338,12 +344,13 @@ def decode_votes(copy: Buffer) -> list[VoteRecord | None]:
 
 
 def never_opened(names: Iterable[str], first_copy: Buffer) -> bool:
-    """Whether not even the first open of a log came to its end: there is no file but the first copy
-    of its vote record, which is made before any other. The first record goes to its second page."""
+    """Whether the first open of a log did not come to its end: there is no file but the first copy
+    of the vote record, which is made before any other, and its first page is zeros. The first
+    record goes to the second page."""
     return {*names} <= {VOTE_COPIES[0], LOST_FOUND} and not any(first_copy[: vote_place(1)])
 
 
 def newest_vote(copies: Iterable[Buffer]) -> VoteRecord | None:
-    """The record that counts; None if none is whole."""
+    """The whole record with the highest number; None if no record is whole."""
     found = (record for copy in copies for record in decode_votes(copy) if record is not None)
     return max(found, key=lambda record: record.number, default=None)

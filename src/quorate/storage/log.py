@@ -1,7 +1,7 @@
-"""A log on disk: its segments in order, and reading them.
+"""A log on disk: its segments in order, and reads of their entries.
 
-Knows nothing of leaders and votes. Writing is the flusher's business: it works on the same
-segments, in the writer's thread; a reader asks only for what it knows to be flushed.
+This module is not concerned with leaders and votes. The flusher writes to the same segments, in the
+writer's thread; a reader asks only for entries that it knows to be flushed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["SegmentLog"]
 
 
 class SegmentLog:
-    """What an open log holds."""
+    """An open log: its newest vote record, its segments and its known damage."""
 
     def __init__(
         self,
@@ -43,18 +43,18 @@ class SegmentLog:
     ) -> None:
         self.vfs = vfs
         self.identity = identity
-        # The newest vote record; on disk in both copies.
+        # The newest vote record; both copies on disk hold it.
         self.record = record
-        # In order, without a gap; the last one takes what is written. Empty in a new log.
+        # In order; a gap is noted as damage. New blocks go to the last one. Empty in a new log.
         self.segments = segments
-        # Who loads the rows of sealed segments: for those that were found sealed and, from here on,
-        # for those that are.
+        # Loads the rows of sealed segments: of those that the open found sealed, and of those that
+        # are sealed later.
         self.loaded = loaded if loaded is not None else LoadedRows(vfs)
         self.damage: list[Damage] = []
-        # Whether chores look at segments for a turn, which has no time for it.
+        # Whether chores examine segments on behalf of a turn, which must not take that long.
         self.looks_later = False
-        # Segments that they are to look at, and whether at every byte. The loop adds to it, and the
-        # thread with the chores removes.
+        # Segments that chores are to look at, and whether at every byte. The event loop adds to the
+        # list, and the thread that runs the chores removes from it.
         self.wanted: list[tuple[Segment, bool]] = []
 
     @property
@@ -64,7 +64,7 @@ class SegmentLog:
 
     @property
     def last(self) -> Position:
-        """Where the log stands at its end."""
+        """The position of the last entry."""
         return self.segments[-1].last if self.segments else ORIGIN
 
     @property
@@ -75,24 +75,24 @@ class SegmentLog:
 
     @property
     def unsealed(self) -> list[Segment]:
-        """Those that are full and wait for their footer; a damaged one gets none."""
+        """The full segments that wait for their footer; a damaged segment gets none."""
         full = (one for one in self.segments[:-1] if one.footer is None)
         return [one for one in full if not (one.hollow or one.lost)]
 
     @property
     def unindexed(self) -> list[Segment]:
-        """Those that are sealed and wait for their index file; a damaged one gets none."""
+        """The sealed segments that wait for their index file; a damaged segment gets none."""
         sealed = (one for one in self.segments if one.footer is not None)
         return [one for one in sealed if not (one.indexed or one.hollow or one.lost)]
 
     def position(self, index: Index) -> Position:
-        """Where the log stands at ``index``, which lies in first - 1 .. last."""
+        """The position of entry ``index``, which lies in first - 1 .. last."""
         return self.segment(index).position(index) if self.segments else ORIGIN
 
     # -- reading -------------------------------------------------------------------------------
 
     def frame_bytes(self, index: Index) -> int:
-        """How long a stored frame is; 0 if it is lost."""
+        """The size of the stored frame of ``index``; 0 if it is lost."""
         rows = self.segment(index).rows
         if index > rows.last:
             return 0
@@ -111,7 +111,7 @@ class SegmentLog:
             rows = segment.rows
             if start > rows.last:
                 raise Corrupt(f"entry {start} is lost on this disk; ask another replica for it")
-            # What lies between frames counts as well: less is read then, never more.
+            # The bytes between frames count as well: fewer frames may be read for that, never more.
             limit = rows.starts[start - rows.first] + bytes_max
             fitting = bisect_right(rows.ends, limit, start - rows.first)
             end = Index(min(stop, rows.first + fitting))
@@ -132,8 +132,9 @@ class SegmentLog:
                 start = Index(start + 1)
 
     def examine(self, segment: Segment, start: Index, stop: Index) -> None:
-        """Note what is bad in ``segment``: of a sealed one look at every byte, of another only at
-        entries start..stop-1. Those are settled; behind them the writer may be at work."""
+        """Note the damage in ``segment``. Every byte of a sealed segment is checked, of another
+        segment only entries start..stop-1: those are settled, and behind them the writer may be at
+        work."""
         if segment.footer is None:
             faults = segment.spoiled(start, min(stop, Index(segment.rows.last + 1)))
         else:
@@ -143,17 +144,17 @@ class SegmentLog:
         self.damage += [damage for damage in found if damage not in self.damage]
 
     def refuse_hole(self, segment: Segment, index: Index) -> None:
-        """Raise Corrupt if not even the header of ``index`` is left, and see that it is noted."""
+        """Raise Corrupt if not even the header of ``index`` is left, and note the damage."""
         if index not in segment.holes:
             return
         name = segment_name(segment.number)
         if not any(one.first <= index <= one.last for one in self.damage):
-            # A walk through the segment for its rows found that, and noted nothing.
+            # The walk through the segment that made its rows found the hole and did not note it.
             self.damage.append(Damage(name, PAGE, segment.end, index, index, "the entry is lost"))
         raise Corrupt(f"entry {index} of {name} is lost on this disk; ask another replica")
 
     def give_up(self, segment: Segment, error: OSError) -> None:
-        """The disk does not say where the entries of ``segment`` lie."""
+        """Note that the rows of ``segment`` cannot be read: all of its entries are unreadable."""
         segment.lost, segment.unreadable = True, str(error)
         what = f"it cannot be read: {error}; {UNREADABLE_ADVICE}"
         entries = segment.first, segment.last.index
@@ -168,14 +169,14 @@ class SegmentLog:
         return found.damage
 
     def want(self, segment: Segment, *, examined: bool) -> Busy:
-        """Have ``segment`` looked at by a chore. Until then it is not known what is in there."""
+        """Ask the chores to look at ``segment``. Returns the Busy error for requests until then."""
         if (segment, examined) not in self.wanted:
             self.wanted.append((segment, examined))
         return Busy(f"{segment_name(segment.number)} is to be looked at first")
 
     def forget_damage(self, first: Index) -> None:
-        """``first`` and all after it are cut off: what was bad of them is gone."""
-        # In place: the loop may add to it meanwhile.
+        """Forget the damage of ``first`` and of all entries after it: they are cut off."""
+        # In place: the event loop may add to the list meanwhile.
         for damage in tuple(self.damage):
             if damage.first >= first:
                 self.damage.remove(damage)
@@ -188,7 +189,7 @@ class SegmentLog:
 
     def _goes_without(self, index: Index, committed: Index) -> bool:
         segment = self.segment(index)
-        # Without its own header (then it has no nonce) a segment has no blocks that tell.
+        # A segment that lost its own header (its nonce is 0 then) has no readable block heads.
         known = segment.header.nonce and index in segment.holes and index <= segment.rows.last
         known = known and index < committed
         return known or index in segment.hollow
@@ -204,14 +205,14 @@ class SegmentLog:
             raise Corrupt(f"entry {min(bad)} is damaged on this disk; ask another replica for it")
 
     def close(self) -> None:
-        """Give the files back; nothing can be read or written any more."""
+        """Close the files; the log can be neither read nor written any more."""
         for segment in self.segments:
             segment.file.close()
 
     # -- segments ------------------------------------------------------------------------------
 
     def segment(self, index: Index) -> Segment:
-        """The segment that holds ``index``; the first one for the entry before all."""
+        """The segment that holds ``index``; the first segment for the entry before all others."""
         return self._segment_at(index, attrgetter("first"))
 
     def _segment_at(self, place: int, start: Callable[[Segment], int]) -> Segment:

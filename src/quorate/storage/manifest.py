@@ -1,4 +1,4 @@
-"""What a node knows besides its logs: which of them it has, and with whom it shares a cluster.
+"""The manifest of a node: the logs that it has, and the nodes of its cluster.
 
 One file of the data directory, ``manifest``, as text::
 
@@ -13,17 +13,17 @@ One file of the data directory, ``manifest``, as text::
     log 00000000000000000000000000c0ffee made 1700000000000000 5 n1,n2 orders
     crc32c 01234567
 
-It is always replaced as a whole. A log that was made here and has no directory any more is damage:
-made anew it would forget what it had promised. So would an older copy of that directory: a ``log``
-line has the boot that its vote record had when the log was last opened, before its nodes. A
-``start`` line is a start of this node with the random number that its process drew. A ``node`` line
-says of a peer its storage id, the newest start that it showed to this node with the random number
-of that process, and the newest start of this node that the peer is known to have written down. The
-``shown`` lines of the peer are the earlier starts that it told of itself then. A ``told`` line is a
-start of the peer that a third node was shown, here n3, and this node was not. A line ``outdated n2
-9 5d21dba00000beef`` after the starts says that this directory is an older copy: n2 knows start 9 of
-this node as that process, and this directory does not. No node starts on such a directory.
-server/roster.py says what they are for.
+The file is always replaced as a whole. A log that was made here and has no directory any more is
+damage: made again, it would lack the votes and acknowledgements that it gave. So would an older
+copy of that directory: a ``log`` line has, before its nodes, the boot that the vote record had when
+the log was last opened. A ``start`` line is a start of this node with the random number that its
+process drew. A ``node`` line has the storage id of a peer, the newest start that the peer showed to
+this node with the random number of that process, and the newest start of this node that the peer is
+known to have written down. The ``shown`` lines of the peer are the earlier starts that it told of
+itself then. A ``told`` line is a start of the peer that a third node, here n3, was shown, and this
+node was not. A line ``outdated n2 9 5d21dba00000beef`` after the starts says that this directory is
+an older copy: n2 knows start 9 of this node as that process, and this directory does not. No node
+starts on such a directory. server/roster.py explains the use of these lines.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ _UNMET = "-"
 
 class LogState(StrEnum):
     MADE = "made"
-    # Its files may be gone in part.
+    # Some of its files may be removed already.
     DELETING = "deleting"
 
 
 class LogLife(NamedTuple):
-    """A log of this node, from its making to the removal of its last file."""
+    """A log of this node, from its creation to the removal of its last file."""
 
     state: LogState
     created_us: int
     nodes: tuple[NodeId, ...]
     name: str
-    # The boot of the log when its replica was last opened here: a vote record with a lower one lies
-    # in an older copy of the log's folder.
+    # The boot of the log when its replica was last opened here: a vote record with a lower boot
+    # belongs to an older copy of the log's folder.
     boot: int = 0
 
 
 class Told(NamedTuple):
-    """A start of a node that a third one, the witness, was shown."""
+    """A start of a node that it showed to a third node, the witness."""
 
     witness: NodeId
     start: int
@@ -73,30 +73,30 @@ class Member(NamedTuple):
     """A node of the cluster. Of this node itself only the address is used."""
 
     address: str
-    # The disk it lives on. None until that is known; then it never changes.
+    # The storage id of its disk. None until it is known; then it never changes.
     storage: bytes | None = None
-    # The newest start that it showed to this node, and the random number of that process.
+    # The newest start that the member showed to this node, and the random number of that process.
     start: int = 0
     boot: int = 0
-    # The newest start of this node that the peer has written down, as far as it told; 0 if it has
-    # not told that it knows the disk of this node.
+    # The newest start of this node that the member said it has written down; 0 if the member has
+    # not said that it knows the disk of this node.
     confirmed: int = 0
-    # The earlier starts that it told of itself with the one above, oldest first: what is told of it
-    # later is held against them.
+    # The earlier starts that the member told of itself with the one above, oldest first: starts
+    # that witnesses tell later are compared with them.
     earlier: tuple[tuple[int, int], ...] = ()
-    # Starts of it that other nodes told and that it has not shown to be its own: at most one of
-    # each witness. They are kept beside the one above: a node that is let in must have been all of
-    # those processes.
+    # Starts of the member that witnesses told and that it has not shown to be its own: at most one
+    # of each witness. They are kept beside the start above: a node that is let in must have been
+    # all of those processes.
     told: tuple[Told, ...] = ()
 
     @property
     def history(self) -> dict[int, int]:
-        """All starts that it showed or told of itself; empty if it never did."""
+        """The starts that the member showed or told of itself, with the random number of each."""
         return dict(self.earlier) | ({self.start: self.boot} if self.start else {})
 
 
 class Outdated(NamedTuple):
-    """What proves that a directory is an older copy: a start of its node that it does not know."""
+    """The proof that a directory is an older copy: a start of its node that it does not know."""
 
     peer: NodeId
     start: int
@@ -105,14 +105,15 @@ class Outdated(NamedTuple):
 
 @dataclass(slots=True)
 class Manifest:
-    """Changed in memory, then written: nothing may rest on a change before that is done."""
+    """The content of the manifest. It is changed in memory, then written: no action may rest on a
+    change before it is written."""
 
     nodes: dict[NodeId, Member]
     logs: dict[int, LogLife] = field(default_factory=dict)
-    # The catalog's table after so many records was the newest by which the logs above were changed.
-    # An older one makes no log: it still has logs that were deleted here.
+    # Number of records that had been applied to the newest catalog table by which the logs above
+    # were changed. An older table makes no log: it still has logs that were deleted here.
     applied: int = 0
-    # How often in a row the disk failed: each time the next start waits longer.
+    # Number of disk failures in a row: each makes the next start wait longer.
     failures: int = 0
     # The starts of this node, oldest first, with the random number of each process; the last one is
     # the process that runs. server/roster.py says which are kept.
@@ -144,7 +145,7 @@ class Manifest:
 
     @staticmethod
     def decode(data: bytes) -> Manifest | None:
-        """What ``data`` says; None if a bit of it is not as it was written.
+        """The manifest in ``data``; None if a bit of it is not as it was written.
 
         Raises WrongDirectory if a newer release wrote it.
         """

@@ -1,7 +1,7 @@
-"""A log in memory with the face of the one on disk: for tests that are not about disks.
+"""A log in memory with the interface of the log on disk, for tests that are not about disks.
 
-Every step of a plan takes effect at once and for good. What outlives a process is the
-:class:`MemoryLog` itself: opening it again is the next boot.
+Every step of a plan is durable at once. The :class:`MemoryLog` itself survives a simulated process:
+opening it again is the next boot.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = ["MemoryFlusher", "MemoryLog", "open_memory"]
 
 
 class MemoryLog:
-    """What a :class:`quorate.storage.log.SegmentLog` holds, in a list."""
+    """A list of entries with the interface of a :class:`quorate.storage.log.SegmentLog`."""
 
     def __init__(self) -> None:
         self.record = VoteRecord(0, Term(0), None, 0)
-        # Nothing is ever damaged here.
+        # Always empty: no entry in memory is ever damaged.
         self.damage: list[Damage] = []
-        # The entry before the first that is kept.
+        # Position of the entry before the first that is kept.
         self._before: Position = ORIGIN
         self._entries: list[Entry] = []
 
@@ -41,11 +41,11 @@ class MemoryLog:
 
     @property
     def last(self) -> Position:
-        """Where the log stands at its end."""
+        """The position of the last entry."""
         return self._entries[-1].position if self._entries else self._before
 
     def position(self, index: Index) -> Position:
-        """Where the log stands at ``index``, which lies in first - 1 .. last."""
+        """The position of entry ``index``, which lies in first - 1 .. last."""
         if index == self._before.index:
             return self._before
         return self._entries[index - self.first].position
@@ -79,11 +79,11 @@ class MemoryLog:
         self._entries.extend(entries)
 
     def truncate(self, first: Index) -> None:
-        """Drop ``first`` and all after it."""
+        """Drop entry ``first`` and all after it."""
         del self._entries[first - self.first :]
 
     def trim(self, first: Index) -> None:
-        """Drop everything before ``first``, but never the last entry."""
+        """Drop the entries before ``first``, but never the last entry."""
         first = Index(min(first, self.last.index))
         if first > self.first:
             self._before, self._entries = (
@@ -93,16 +93,16 @@ class MemoryLog:
 
 
 class MemoryFlusher:
-    """What a :class:`quorate.storage.flusher.Flusher` does, on a list."""
+    """The plans of a :class:`quorate.storage.flusher.Flusher`, carried out on a list."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
-        # There is nothing to prove and no end of room.
+        # Memory needs no proof of durability, and its room counts as unlimited.
         self.unproven = False
         self.room = 1 << 62
 
     def plan(self, flush: Flush) -> Iterator[str]:
-        """Vote first, then the log."""
+        """Carry out ``flush``: the vote first, then the log."""
         if flush.vote is not None:
             term, vote = flush.vote
             yield self._record(replace(self._log.record, term=term, vote=vote))
@@ -121,15 +121,15 @@ class MemoryFlusher:
         yield self._record(replace(self._log.record, first=self._log.first))
 
     def chores(self, committed: Index) -> Iterator[str]:
-        """Nothing: there are no segments."""
+        """Do no step: there are no segments."""
         yield from ()
 
     def prove(self, committed: Index) -> Iterator[str]:
-        """Nothing: there is no disk."""
+        """Do no step: there is no disk."""
         yield from ()
 
     def close(self, committed: Index) -> Iterator[str]:
-        """Nothing: the log stays as it is."""
+        """Do no step: the log stays as it is."""
         yield from ()
 
     def _record(self, record: VoteRecord) -> str:
@@ -138,7 +138,7 @@ class MemoryFlusher:
 
 
 def open_memory(log: MemoryLog) -> Generator[str, None, tuple[MemoryLog, MemoryFlusher]]:
-    """The next boot over ``log``; a plan like that of an open on disk."""
+    """Open ``log`` for its next boot, by a plan like that of an open on disk."""
     record = log.record
     term = max(record.term, log.last.term)
     vote = record.vote if term == record.term else None

@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all."""
+"""Publishing: writing files that exist as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["derive", "publish", "unlink_unfinished"]
 
-# So much is synced at once.
+# Bytes that are written between two syncs.
 SYNCED_BYTES = 4 << 20
 
 
 def publish(vfs: Vfs, name: str, pieces: Iterable[bytes]) -> Plan:
-    """A whole file or none: written aside, synced, then given its name. A large one is synced
-    now and then: a flush may have to wait for a step, and must not wait for all of it."""
+    """Write a file as a whole or not at all: under another name, synced, then renamed. A large file
+    is also synced in between: a flush may have to wait for one step, never for all of the file."""
     aside = name + UNFINISHED
     position = synced = 0
     with closing(vfs.create(aside)) as file:
@@ -44,7 +44,7 @@ def publish(vfs: Vfs, name: str, pieces: Iterable[bytes]) -> Plan:
 
 
 def derive(vfs: Vfs, name: str, pieces: Iterable[bytes]) -> Generator[str, None, bool]:
-    """Publish what can be made again from the frames; False if that cannot be done now."""
+    """Publish a file that can be made again from the frames; False if it cannot be written now."""
     try:
         yield from publish(vfs, name, pieces)
     except OSError as error:
@@ -56,6 +56,6 @@ def derive(vfs: Vfs, name: str, pieces: Iterable[bytes]) -> Generator[str, None,
 
 
 def unlink_unfinished(vfs: Vfs, name: str) -> Plan:
-    with suppress(FileNotFoundError):  # not looked for: that takes a file, too
+    with suppress(FileNotFoundError):  # no listing first: that takes a descriptor, too
         vfs.unlink(name + UNFINISHED)
         yield f"unlink {name + UNFINISHED}"

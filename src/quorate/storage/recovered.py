@@ -1,7 +1,7 @@
-"""What a replica starts from once its log is open, and how it reads what is not in memory.
+"""The state from which a replica starts once its log is open, and reads of entries from disk.
 
-Only entries that may not be committed yet are taken into memory. Everything before them stays on
-disk: the replica reads it from there when a peer needs it, and its state comes from the newest
+Only entries that may not be committed yet are taken into memory. All entries before them stay on
+disk: the replica reads them from there when a peer needs them, and its state comes from the newest
 checkpoint.
 """
 
@@ -33,11 +33,11 @@ READ_BYTES = 1 << 20
 
 
 class SegmentArchive:
-    """The entries of an open log, by index; whole, or without the body that the disk spoiled.
+    """The entries of an open log, by index; whole, or hollow if the disk spoiled the body.
 
-    Raises Corrupt if the first entry that is asked for is lost and nothing identifies it, or if the
-    disk does not give it. Raises Busy if no file can be opened right now, or if that would take
-    long and chores do it: nothing is wrong with the entry then.
+    Raises Corrupt if the first requested entry is lost and not even its header is left, or if the
+    disk does not give it back. Raises Busy if no file can be opened now, or if the read would take
+    long and chores are to do it: Busy does not mean that the entry is damaged.
     """
 
     def __init__(self, log: SegmentLog) -> None:
@@ -50,24 +50,25 @@ class SegmentArchive:
         return self._found(index, Index(index + 1), partial(self._log.position, index))
 
     def entries(self, start: Index, stop: Index, bytes_max: int = READ_BYTES) -> list[Entry]:
-        """Entries start..stop-1, up to ``bytes_max`` and at least one; those behind one that cannot
-        be read are not among them."""
+        """Entries start..stop-1, up to ``bytes_max`` and at least one; the list ends before the
+        first entry that cannot be read."""
         while True:
             try:
                 return self._found(start, stop, partial(self._read, start, stop, bytes_max))
             except Corrupt:
                 if stop <= start + 1:
                     raise
-            # The disk did not give all of it. What is bad may be behind the first ones.
+            # The disk did not give back all of the range. The bad entry may be in its second half.
             stop = Index(start + (stop - start) // 2)
 
     def _found(self, start: Index, stop: Index, read: Callable[[], Result]) -> Result:
-        """What ``read`` finds. A segment is believed until it is read: then it is looked at."""
+        """The result of ``read``. A segment is trusted until a read of it fails: then it is
+        examined."""
         log, segment = self._log, self._log.segment(start)
         if segment.unreadable:
             raise Corrupt(f"entry {start} cannot be read: {segment.unreadable}")
         try:
-            # Held while they are used.
+            # This reference keeps the rows in memory while they are used.
             rows = segment.rows_at_hand() if log.looks_later else segment.rows
             if rows is None:
                 raise log.want(segment, examined=False)
@@ -78,7 +79,7 @@ class SegmentArchive:
                 if log.looks_later and segment.footer is not None:
                     raise log.want(segment, examined=True) from None
                 log.examine(segment, start, stop)
-                # What was lost elsewhere stops only who needs it.
+                # Other entries that are lost do not stop this read.
                 log.refuse_hole(segment, start)
                 return read()
         except OSError as error:
@@ -94,7 +95,8 @@ class SegmentArchive:
         frames = self._log.frames(start, stop if bad is None else min(stop, bad), bytes_max)
         entries = [decode_entry(bytes(frame)) for frame in frames]
         chain = segment.chain_before(start)
-        # A leader sends what it finds here: that rests on no index file.
+        # A leader sends these entries to peers, so the chain is checked: an index file alone is no
+        # proof.
         if chain is not None and not chain_holds(_before(start, chain), tuple(entries)):
             name = segment_name(segment.number)
             raise Corrupt(f"entries from {start} on of {name} do not follow one another")
@@ -106,7 +108,8 @@ def _before(index: Index, chain: int) -> Position:
 
 
 def plan_looks(log: SegmentLog) -> Iterator[str]:
-    """Look at the segments that turns want. What is lost there stops only who needs it."""
+    """Look at the segments that turns want. A loss that is found there stops only the reads that
+    need the lost entries."""
     while log.wanted:
         segment, examined = log.wanted[0]
         try:
@@ -125,8 +128,9 @@ def plan_looks(log: SegmentLog) -> Iterator[str]:
 
 
 def refuse_lost(log: SegmentLog, committed: Index) -> None:
-    """Raise Damaged if the log cannot be started from, because entries are lost of which not even
-    the header is left: those that may not be ``committed``, and that one, with which it begins."""
+    """Raise Damaged if no replica can start from the log, because entries are lost of which not
+    even the header is left: entry ``committed``, from which a replica starts, a later one, or an
+    earlier one whose place in its segment is not known."""
     lost = [damage for damage in log.damage if log.loses(damage, committed)]
     if lost:
         raise Damaged(
@@ -138,26 +142,27 @@ def refuse_lost(log: SegmentLog, committed: Index) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a replica starts from."""
+    """The durable state from which a replica starts."""
 
     record: VoteRecord
-    # Everything above ``before``: what may not be committed yet.
+    # All entries above ``before``: those that may not be committed yet.
     entries: tuple[Entry, ...] = ()
     before: Position = ORIGIN
-    # The offset after the last record at ``before``, and that entry's append time.
+    # The offset after the last record up to ``before``, and that entry's append time.
     next_offset: int = 0
     append_time: int = 0
-    # What this disk proves to be committed; at least ``before``.
+    # The highest index that this disk proves committed; at least ``before``.
     committed: Index = ORIGIN.index
-    # The newest state on disk; None if there is none that belongs to this log.
+    # The newest checkpoint; None if there is none that belongs to this log.
     checkpoint: Checkpoint | None = None
-    # Entries that have no body; of those that are committed not even the header may be left.
+    # Entries whose body is lost; of a committed one the header may be lost, too.
     hollow: frozenset[Index] = frozenset()
     archive: SegmentArchive | None = None
 
     @staticmethod
     def of(log: SegmentLog) -> Recovered:
-        """Of a log that was just opened. Raises Damaged if it cannot be started from."""
+        """The state of a log that was just opened. Raises Damaged if no replica can start from
+        it."""
         archive = SegmentArchive(log)
         checkpoint = _usable(_read_checkpoint(log), log, archive)
         committed = max((segment.claimed for segment in log.segments), default=Index(0))
@@ -183,8 +188,8 @@ class Recovered:
 
 
 def _read_checkpoint(log: SegmentLog) -> Checkpoint | None:
-    """One that the disk does not give back is damage and counts for nothing, like one with a bad
-    bit: the log can do without it."""
+    """The checkpoint of the log; None if there is no whole one. A checkpoint that the disk does not
+    give back is noted as damage and is not used, like one with a bad bit: the log works without."""
     try:
         return read_checkpoint(log.vfs)
     except OSError as error:
@@ -198,8 +203,8 @@ def _read_checkpoint(log: SegmentLog) -> Checkpoint | None:
 def _usable(
     checkpoint: Checkpoint | None, log: SegmentLog, archive: SegmentArchive
 ) -> Checkpoint | None:
-    """A checkpoint counts only for the very log that it was made of: without the entry at its end
-    that cannot be told."""
+    """The checkpoint if it was made of this very log, else None. If the entry at its position is
+    lost, that cannot be decided, and the checkpoint is not used."""
     if checkpoint is None or not log.first - 1 <= checkpoint.position.index <= log.last.index:
         return None
     try:

@@ -1,8 +1,8 @@
-"""Opening a log: what its files hold, and what must be done before the node may speak.
+"""Opening a log: the look at its files, and the steps before the replica may speak to other nodes.
 
 A killed process leaves writes that can be read but are not durable, and after a failed sync the
-pages look clean. So nothing found here counts until it was written and synced again, unless
-something that was written later proves that it was durable.
+pages look clean. So the bytes that an open finds do not count until they were written and synced
+again, unless a later write proves that they were durable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_boot", "open_log"]
 
-# What a log begins with.
+# The vote record of a log that has none on disk yet.
 NO_RECORD = VoteRecord(0, Term(0), None, 0)
 
 
@@ -49,17 +49,18 @@ def open_log(
     least_bytes: int | None = None,
     reserve_bytes: int = 0,
 ) -> Generator[str, None, tuple[SegmentLog, Flusher]]:
-    """A plan like any other; what it returns at its end may be spoken with.
+    """Open a log, by a plan that returns the log and its flusher. The replica may speak to other
+    nodes only when the plan has ended.
 
     A log begins with segments of ``least_bytes``; if that is not given, all have ``segment_bytes``.
-    On a full disk ``reserve_bytes`` are kept for what a group cannot do without.
+    On a full disk ``reserve_bytes`` are kept for entries without which the group cannot go on.
     """
     try:
         found, seen = _look(vfs, identity)
     except OSError as error:
         if error.errno not in UNREADABLE:
             raise
-        # Other logs of this node may lie in better places.
+        # Damaged stops this log alone: other logs of this node may be readable.
         raise Damaged(f"this log cannot be read: {error}; {UNREADABLE_ADVICE}") from error
     record = found or NO_RECORD
     yield from _begin(vfs)
@@ -67,7 +68,8 @@ def open_log(
     log.damage = seen.damage
     yield from _secure_newest(seen)
     yield from _renew_votes(vfs, log.record, found)
-    # Only now, and before anything is cut: of a lost end nothing but the mark may tell.
+    # Only now, after the record, and before the first cut: the mark may be the only proof of a lost
+    # end.
     yield from _remove(vfs, [OPENING, *seen.leftovers])
     yield from _cut(seen)
     flusher = Flusher(
@@ -82,12 +84,12 @@ def open_log(
 
 
 def check_boot(vfs: Vfs, least: int) -> None:
-    """Raise Damaged if the vote record is of an earlier boot than one in which the log was opened:
-    what it voted and acknowledged since is not there."""
+    """Raise Damaged if the vote record is of a boot before ``least``, in which the log was opened:
+    the votes and acknowledgements since then are not there."""
     copies = _read_votes(vfs)
     found = newest_vote(copies.values())
     if found is None and not never_opened(vfs.names(), copies.get(VOTE_COPIES[0], b"")):
-        return  # the open itself refuses that
+        return  # the open itself refuses a log without a vote record
     boot = found.boot if found is not None else 0
     if boot < least:
         raise Damaged(
@@ -97,7 +99,7 @@ def check_boot(vfs: Vfs, least: int) -> None:
 
 
 def _look(vfs: Vfs, identity: LogId) -> tuple[VoteRecord | None, Survey]:
-    """The newest vote record and what else is there. Nothing is written."""
+    """The newest vote record, and the survey of the other files. No file is written."""
     copies = _read_votes(vfs)
     found = newest_vote(copies.values())
     seen = survey(vfs, identity, found or NO_RECORD, read_mark(vfs))
@@ -128,7 +130,7 @@ def _refuse_without_votes(vfs: Vfs, copies: dict[str, bytes]) -> None:
 def _next_record(record: VoteRecord, seen: Survey) -> VoteRecord:
     """The record of a new boot."""
     last = seen.segments[-1].last if seen.segments else ORIGIN
-    # A log entry of a term proves that the term was reached, whatever became of the record.
+    # An entry of a term proves that the term was reached, even if the record of it is lost.
     term = max(record.term, last.term)
     return replace(
         record,
@@ -139,7 +141,7 @@ def _next_record(record: VoteRecord, seen: Survey) -> VoteRecord:
         segment=seen.segments[-1].number if seen.segments else 0,
         nonce=seen.segments[-1].header.nonce if seen.segments else 0,
         unsure=record.unsure or seen.lost_tail,
-        # A cut that was begun may not be durable yet; and what a crash tore is cut off like it.
+        # A cut that was begun may not be durable yet; and torn bytes are cut off in the same way.
         cutting=seen.cut_at or 0,
         before=last if seen.cut_at else ORIGIN,
     )
@@ -147,8 +149,8 @@ def _next_record(record: VoteRecord, seen: Survey) -> VoteRecord:
 
 def _renew_votes(vfs: Vfs, record: VoteRecord, found: VoteRecord | None) -> Iterator[str]:
     if found is not None:
-        # It may be in the page cache only, and the other copy bad. It is secured as it is, in both,
-        # before anything is written over the one before it.
+        # The record that was found may be in the page cache only, and the other copy may be bad. It
+        # is made durable in both copies before the record before it is overwritten.
         yield from plan_vote(vfs, found)
         vfs.sync_directory()
         yield "sync directory"
@@ -159,16 +161,16 @@ def _renew_votes(vfs: Vfs, record: VoteRecord, found: VoteRecord | None) -> Iter
 
 
 def _begin(vfs: Vfs) -> Iterator[str]:
-    """The mark of a clean stop says under its own name that nothing has changed since. Under the
-    other one it says only how the log ended: until the first cut that stays true. Whether a power
-    cut takes the new name back does not matter before the vote record is renewed."""
+    """Rename the mark of a clean stop. Under the name CLEAN it says that the log has not changed
+    since; under OPENING it says only how the log ended, which stays true until the first cut. A
+    power cut that undoes the renaming does no harm before the vote record is renewed."""
     if CLEAN in vfs.names():
         vfs.rename(CLEAN, OPENING)
         yield f"rename {CLEAN} to {OPENING}"
 
 
 def _remove(vfs: Vfs, names: list[str]) -> Iterator[str]:
-    """Files that must not be there: gone for good before anything else happens."""
+    """Remove the files ``names``, durably before the next step of the open."""
     there = set(vfs.names())
     for name in names:
         if name in there:
@@ -179,9 +181,11 @@ def _remove(vfs: Vfs, names: list[str]) -> Iterator[str]:
 
 
 def _secure_newest(seen: Survey) -> Iterator[str]:
-    """Write again what nothing proves to be durable: it may be in the page cache only.
+    """Write those blocks again that no proof shows to be durable: they may be in the page cache
+    only.
 
-    Before the next record is written: that one says of a cut that everything before it is durable.
+    This comes before the next vote record, which says of a cut that all bytes before it are
+    durable.
     """
     if not seen.segments:
         return
@@ -196,7 +200,7 @@ def _secure_newest(seen: Survey) -> Iterator[str]:
 
 
 def _cut(seen: Survey) -> Iterator[str]:
-    """Cut off what a crash tore, or was to be cut before it."""
+    """Cut off the bytes that a crash tore, and those behind a cut that was begun."""
     for segment in seen.untidy:
         yield from shorten(segment, segment.end)
     if seen.cut_at is not None:

@@ -1,4 +1,4 @@
-"""Where the entries of a segment lie."""
+"""The rows of a segment: the place of each entry in the file."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ __all__ = ["Rows", "last_header"]
 
 
 class Rows:
-    """Where each entry of a segment lies and what it begins with: 36 bytes an entry."""
+    """The place, base offset, append time and chain of each entry of a segment: 36 bytes an
+    entry."""
 
     __slots__ = ("__weakref__", "chains", "ends", "first", "offsets", "starts", "times")
 
     def __init__(self, first: Index) -> None:
         # The index of the first row.
         self.first = first
-        # The bytes of the frame; an entry that is lost has start = end.
+        # First byte of the frame, and the byte after its last; start = end for a lost entry.
         self.starts = array("Q")
         self.ends = array("Q")
-        # Base offset and append time: neither ever falls.
+        # Base offset and append time. Invariant: neither ever falls from row to row.
         self.offsets = array("Q")
         self.times = array("Q")
-        # Stands for the entry and all before it; of one that is lost it is 0.
+        # Chain of the entry, the checksum of it and all before it; 0 for a lost entry.
         self.chains = array("I")
 
     def add(self, start: int, end: int, offset: int, time: int, chain: int) -> None:
@@ -57,7 +58,7 @@ class Rows:
         return self.starts[row], self.ends[row]
 
     def chain(self, index: Index) -> int:
-        """That of ``index``, which must be here."""
+        """The chain of ``index``, which must be here."""
         return self.chains[index - self.first]
 
     @property

@@ -1,9 +1,9 @@
-"""Reading a segment that nobody closed: which frames are whole, what is torn and what is damage.
+"""The scan of a segment: it finds the whole frames, and divides bad bytes into torn and damaged.
 
-A crash can spoil only what was not synced. So whatever is bad below the highest ``durable_end``
-that any valid block names is damage, and the log must not forget that it had something there;
-whatever is bad above it was never acknowledged and is cut off. The same holds below the place where
-a cut began: whoever began it had made everything before it durable.
+A crash can spoil only bytes that were not synced. So a bad byte below the highest ``durable_end``
+that any valid block names is damage, and the log must not forget that it had entries there; a bad
+byte above it was never acknowledged and is cut off. A bad byte below the place of a cut is damage,
+too: a cut begins only when all bytes before it are durable.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Fault", "Proof", "Scan", "scan"]
 
-# Frames are looked for in so many bytes at a time: far fewer than are read ahead.
+# Bytes in which frames are looked for at a time: far fewer than are read ahead.
 STRETCH_BYTES = WINDOW_BYTES // 16
-# What a row can say: a header may be anything that has the right CRC.
+# The highest offset that fits into a row: a header with the right CRC may still exceed it.
 OFFSET_MAX = (1 << 64) - 1
 _ZEROS = bytes(WINDOW_BYTES)
 _NO_ENTRY = (Index(1), Index(0))
 
 
 class Fault(NamedTuple):
-    """Bytes that are not what was written there, and the entries that they hold."""
+    """A range of bad bytes, and the entries that it costs."""
 
     start: int
     stop: int
@@ -45,45 +45,47 @@ class Fault(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """What somebody else knows of a segment: how far it was durable, and how it ended there."""
+    """The durable end of a segment, as a structure outside of its blocks proves it."""
 
-    # Of the blocks, or the byte right behind the last frame that a cut leaves.
+    # End of the blocks, or the byte right behind the last frame that a cut leaves.
     end: int
+    # Position of the last entry before ``end``.
     last: Position
-    # Nothing comes after it: what is missing here is missing at the end of the log.
+    # The segment is the last one: entries that it lacks are missing at the end of the log.
     newest: bool = False
 
 
 @dataclass(slots=True)
 class Scan:
-    """What a segment holds."""
+    """The result of a scan: entries, durable end, damage and torn bytes of a segment."""
 
     rows: Rows
-    # Where the log stands at the end of it.
+    # Position of the last entry of the segment.
     last: Position
-    # Where the next block goes: after everything that is kept.
+    # Place of the next block: after all blocks that are kept.
     end: int = PAGE
-    # Everything below was synced before something that is here was written.
+    # All bytes below were synced before a later write that was found.
     durable_end: int = PAGE
     write_number: int = 0
-    # Whether the last block holds entries: only what is written after it proves them durable.
+    # Whether the last block holds entries: only a later write proves them durable.
     unproven: bool = False
+    # The highest index that a block claims to be committed.
     committed: Index = Index(0)  # noqa: RUF009  # a NewType is the number itself
     # Bad bytes below durable_end.
     damage: list[Fault] = field(default_factory=list)
     # The entries whose header is whole and whose body is not.
     hollow: set[Index] = field(default_factory=set)
-    # From where on entries at the end of the log were durable and cannot be read; None if all can.
+    # The byte from which on durable entries at the end of the log cannot be read; None if all can.
     lost_tail: int | None = None
-    # Bad bytes above it: what a crash left, to be cut where it starts.
+    # Bad bytes at or above durable_end, left by a crash: the segment is to be cut where they start.
     torn: Fault | None = None
 
 
 def scan(data: Readable, nonce: int | None, before: Position, proof: Proof | None) -> Scan:
-    """Look at every page of ``data``, the segment that begins after ``before``.
+    """Scan every page of ``data``, the segment whose first entry follows ``before``.
 
-    Without a nonce, because the segment's own header is gone, frames are believed only where they
-    continue the chain.
+    Without a nonce, because the segment's own header is gone, no block can be recognized, and
+    frames count only if they continue the chain.
     """
     scanner = _Scanner(data, nonce, before)
     position = PAGE
@@ -99,15 +101,16 @@ class _Scanner:
         self._faults: list[Fault] = []
         self._before = before
         self._scan = Scan(Rows(Index(before.index + 1)), before)
-        # What is known of the last entry of each lost range, by index.
+        # The position of the last entry of each lost range, by index.
         self._lost: dict[Index, Position] = {}
-        # Where a block had more frames than can be read; a truncation if the next block agrees.
+        # The end of the readable frames of a block that had more; a truncation if the next block
+        # agrees.
         self._short: int | None = None
-        # Where each block begins that was taken.
+        # The places of the blocks that were taken.
         self._taken: list[int] = []
 
     def block(self, position: int) -> int:
-        """Take what begins at ``position``, a page; where to look next."""
+        """Take the block at ``position``, the start of a page. Returns the next place to look."""
         block = self._head(position)
         if block is None:
             return self._orphan(position)
@@ -135,7 +138,7 @@ class _Scanner:
         return block if block is not None and block.durable_end <= position else None
 
     def _continues(self, position: int, block: Block) -> bool:
-        """Whether ``block`` comes after what was read; notes what is missing in between."""
+        """Whether ``block`` comes after the entries that were read; notes a loss in between."""
         found = self._scan
         if block.write_number <= found.write_number:
             return False
@@ -147,11 +150,11 @@ class _Scanner:
         return True
 
     def _agrees(self, stop: int, last: Position) -> bool:
-        """Something newer than every block so far says that the log stood at ``last`` then, with
-        all of it before ``stop``. Make what was read agree with that, if it can be.
+        """Make the entries that were read agree with a proof that is newer than every block so far:
+        the last entry before ``stop`` was ``last``. Whether they can be made to agree.
 
-        Either entries are lost in between, or there is no room for them, and then what was read
-        last is not what was written in its place: an old content of the page came back.
+        Either entries are lost in between. Or there is no room for the missing entries: then the
+        block that was read last is an old content of its pages that came back, and is dropped.
         """
         found = self._scan
         self._go_back(last)
@@ -164,10 +167,11 @@ class _Scanner:
         return True
 
     def _go_back(self, last: Position) -> bool:
-        """Something newer than every block so far says that the log stood at ``last`` then.
+        """Drop the entries behind ``last``, which a proof that is newer than every block so far
+        names as the last entry. Whether an entry was dropped.
 
-        If ``last`` was read, all behind it was truncated. If another entry stands there, the newest
-        block is not what was written in its place. Whether anything was dropped.
+        If ``last`` was read, all entries behind it were truncated. If another entry has its index,
+        the newest block is an old content of its pages.
         """
         found, rows = self._scan, self._scan.rows
         if last == found.last or last.index > found.last.index:
@@ -185,23 +189,24 @@ class _Scanner:
         return True
 
     def _drop_from(self, stop: int) -> None:
-        """What was read from ``stop`` on is not what was written there last."""
+        """Drop the entries from byte ``stop`` on: the bytes there are older than the last write."""
         self._faults = [fault for fault in self._faults if fault.start < stop]
         self._keep_before(stop)
         self._short = stop
 
     @property
     def _lost_from(self) -> int:
-        """Where bytes begin that belong to no frame that was read."""
+        """The first byte behind the last frame or block that was read."""
         return self._short if self._short is not None else self._scan.end
 
     def _may_have_lost(self, stop: int, last: Position) -> bool:
-        """Whether the entries up to ``last`` can have stood before ``stop``: each took a header."""
+        """Whether the missing entries up to ``last`` fit before ``stop``: each took a header."""
         lost = last.index - self._scan.last.index
         return 0 < lost <= (stop - self._lost_from) // HEADER_BYTES
 
     def _lose(self, stop: int, last: Position) -> None:
-        """Entries up to ``last`` stood between what was read and ``stop``."""
+        """Note the entries up to ``last`` as lost: they stood between the last frame that was read
+        and ``stop``."""
         found = self._scan
         start = self._lost_from
         fault = Fault(start, stop, Index(found.last.index + 1), last.index, "entries are lost")
@@ -210,7 +215,7 @@ class _Scanner:
         offset = rows.offsets[-1] if rows.offsets else 0
         before = last_header(self._data, rows)
         if before is not None:
-            # Behind the records of the last entry that was read: those are not lost.
+            # The offset behind the records of the last entry that was read: those are not lost.
             offset = min(before.base_offset + before.count, OFFSET_MAX)
         time = rows.times[-1] if rows.times else 0
         for _ in range(fault.first, fault.last + 1):
@@ -219,17 +224,19 @@ class _Scanner:
         found.end = stop
 
     def _orphan(self, position: int) -> int:
-        """A page without a head: unused, or one whose frames may still prove themselves."""
+        """Take a page without a block head. It is unused, or its frames may prove themselves by
+        their chain. Returns the next place to look."""
         found = self._scan
         if self._is_zero(position):
             return self._skip_zeros(position)
         start = position + BLOCK_BYTES
-        # Without a nonce no block can be told, and the page before may have been an empty one: that
-        # frames continue the chain is proof enough.
+        # Without a nonce no block can be recognized, and the page before may have been an empty
+        # block: frames that continue the chain are proof enough.
         tried = position == found.end or self._nonce is None
         stop = self._frames(start, len(self._data)) if tried else start
         if stop == start:
-            # A page before it may have been lost as well: the log ends where the last block did.
+            # Pages before this one may have been lost as well: the fault begins at the end of the
+            # last block.
             self._fault(found.end, position + PAGE, "no block can be read")
             return position + PAGE
         self._fault(position, start, "the head of a block is bad")
@@ -255,7 +262,8 @@ class _Scanner:
         return position
 
     def _frames(self, start: int, limit: int) -> int:
-        """Take the frames from ``start`` that follow one another; where the last of them ends."""
+        """Take the frames from ``start`` on that follow one another. Returns the end of the last
+        one."""
         data, found = self._data, self._scan
         limit = min(limit, len(data))
         stretch, base = memoryview(b""), start
@@ -275,7 +283,7 @@ class _Scanner:
                 body_crc = self._crc(start + HEADER_BYTES, stop)
             if body_crc != header.body_crc:
                 if self._has_newer_block(start, stop):
-                    return start  # it was cut off, and is back
+                    return start  # the entry was cut off, and its header is back
                 self._hollow(header, start, stop)
             position = header.position
             found.rows.add(start, stop, header.base_offset, header.append_time, position.chain)
@@ -289,7 +297,7 @@ class _Scanner:
         return any(one is not None and one.write_number > found.write_number for one in blocks)
 
     def _crc(self, start: int, stop: int) -> int:
-        """Of the bytes start..stop-1, a window of them at a time."""
+        """The CRC32C of bytes start..stop-1, read one window at a time."""
         crc = 0
         for place in range(start, stop, WINDOW_BYTES):
             crc = crc32c(self._data[place : min(stop, place + WINDOW_BYTES)], crc)
@@ -301,19 +309,20 @@ class _Scanner:
         self._faults.append(Fault(start, stop, index, index, "the body is bad"))
 
     def _fault(self, start: int, stop: int, what: str) -> None:
-        """Bad bytes that hold no entry, as far as is known."""
+        """Note bad bytes that hold no known entry."""
         following = Index(self._scan.last.index + 1)
         self._faults.append(Fault(start, stop, following, Index(following - 1), what))
 
     # -- the verdict ---------------------------------------------------------------------------
 
     def conclude(self, proof: Proof | None) -> Scan:
-        """Tell torn from damaged, now that it is known how far things were durable."""
+        """Divide the faults into torn and damaged, now that the durable end is known."""
         found = self._scan
         back: Fault | None = None
         if proof is not None:
             if self._go_back(proof.last) and proof.newest:
-                # No block says that it is old: it has to go before the mark does.
+                # No block shows that these bytes are old: they have to be cut before the mark is
+                # removed.
                 stop = self._lost_from
                 back = Fault(stop, pages(stop), *_NO_ENTRY, "what was cut off is back")
             if proof.newest and self._nonce is not None:
@@ -330,10 +339,10 @@ class _Scanner:
         return found
 
     def _drop_unproved(self) -> None:
-        """Of entries that no block proves durable, keep those before the first bad byte.
+        """Keep the entries before the first bad byte, of those that no block proves durable.
 
-        A mark or a cut proves the others, and goes with this open. If one of them stayed as a known
-        entry without its body, the open after the next crash would take it for torn.
+        Only a mark or a cut proves the entries behind it, and this open removes that proof. If one
+        of them stayed as a hollow entry, the open after the next crash would take it for torn.
         """
         found, rows = self._scan, self._scan.rows
         end = rows.ends[-1] if rows.ends else PAGE
@@ -346,7 +355,7 @@ class _Scanner:
         found = self._scan
         found.durable_end = max(found.durable_end, proof.end)
         if proof.last == found.last:
-            self._short = None  # frames that are missing were truncated before this was said
+            self._short = None  # the missing frames were truncated before the proof was written
         elif proof.newest:
             self._make_room(proof.end, proof.last)
             found.lost_tail = self._lost_from
@@ -360,10 +369,11 @@ class _Scanner:
             self._fault(PAGE, proof.end, "the segment does not end as it did")
 
     def _make_room(self, stop: int, last: Position) -> None:
-        """The entries up to ``last`` stood before ``stop``, at the end of the log.
+        """Drop blocks until the lost entries up to ``last``, the end of the log, fit before
+        ``stop``.
 
-        If there is no room for them, an older block is back in the place of theirs. It may hold
-        the first of them and no more, or others.
+        If they do not fit, an older block is back in the place of theirs. It may hold the first of
+        the lost entries and no more, or other entries.
         """
         rows = self._scan.rows
         while self._taken and not self._may_have_lost(stop, last):
@@ -374,7 +384,7 @@ class _Scanner:
                 self._drop_from(self._taken.pop())
 
     def _cut(self, fault: Fault) -> None:
-        """Drop everything from ``fault`` on; what stands before it is whole."""
+        """Drop all entries from the torn bytes of ``fault`` on; the entries before are whole."""
         self._keep_before(fault.start)
         self._scan.torn = fault
 
@@ -390,6 +400,6 @@ class _Scanner:
             found.last = self._lost.get(rows.last) or self._position(rows)
 
     def _position(self, rows: Rows) -> Position:
-        """Where the log stands after the last of ``rows``."""
+        """The position of the last entry of ``rows``."""
         header = last_header(self._data, rows)
         return header.position if header is not None else self._before

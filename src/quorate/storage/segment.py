@@ -1,7 +1,7 @@
-"""One segment file, open: what it holds and where, and reading it back.
+"""An open segment file: its entries, their places, and reads of them.
 
-Every frame is proved by its CRCs each time it is read: what a disk spoils after it was written is
-found then and never handed on.
+Every frame is checked against its CRCs each time it is read: bytes that the disk spoiled after they
+were written are found then and never handed on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ __all__ = ["Segment"]
 
 
 class Segment:
-    """The newest one takes blocks; older ones wait for their commit and are sealed."""
+    """One segment of a log. The newest segment takes blocks; an older one is sealed when all of its
+    entries are committed."""
 
     __slots__ = (
         "_loaded", "_rows", "_seen", "append_time", "capacity", "committed", "end", "file",
@@ -38,37 +39,41 @@ class Segment:
     def __init__(self, header: SegmentHeader, file: File, rows: Rows | LoadedRows) -> None:
         self.header = header
         self.file = file
-        # Where the entries lie. None in a sealed segment whose index file tells: then ``_loaded``
-        # loads them when somebody asks, and ``_seen`` are those that it loaded last.
+        # The places of the entries. None in a sealed segment that has an index file: then
+        # ``_loaded`` loads the rows on demand, and ``_seen`` refers to those that it loaded last.
         self._rows = None if isinstance(rows, LoadedRows) else rows
         self._loaded = rows if isinstance(rows, LoadedRows) else None
         self._seen: ref[Rows] | None = None
-        # Where the log stands at the end of this segment.
+        # Position of the last entry, the offset after its last record, and its append time. In an
+        # empty segment they are those of the entry before.
         self.last: Position = header.before
         self.next_offset = header.base_offset
         self.append_time = header.append_time
-        # Where the next block goes: a page that holds nothing durable.
+        # Place of the next block. Invariant: its page holds no durable frame.
         self.end = PAGE
-        # How far it may grow; less than was allocated if a cut could not be made good.
+        # Size up to which the segment may grow; less than was allocated if the room of a cut could
+        # not be allocated again.
         self.capacity = header.capacity
+        # Write number of the newest block.
         self.write_number = 0
-        # What a block in here said was committed when this node opened the log.
+        # The highest index that a block claimed to be committed when this node opened the log.
         self.committed = Index(0)
-        # Not None once nothing in here can change any more.
+        # Not None once the segment is sealed and cannot change any more.
         self.footer: Footer | None = None
-        # Whether the footer is known to be durable: one that an open found may be in the page cache
-        # only, and the log does not need it.
+        # Whether the footer is known to be durable: a footer that an open found may be in the page
+        # cache only, and the log does not need it.
         self.synced = False
-        # Whether a whole index file stands beside it, as far as is known.
+        # Whether the segment has a whole index file, as far as is known.
         self.indexed = False
-        # Entries whose bytes are bad: never read, never served. Threads add and remove without a
-        # lock, so whoever walks through them walks through a copy.
+        # Entries whose body is bad: never served. Threads add and remove without a lock, so a loop
+        # over the set has to run over a copy.
         self.hollow: set[Index] = set()
-        # Others of which not even the header is left, as far as is known; as above.
+        # Entries of which not even the header is left, as far as is known; the same holds for
+        # threads.
         self.holes: set[Index] = set()
-        # Whether there are any, or the disk does not give some of them back.
+        # Whether there are holes, or entries that the disk does not give back.
         self.lost = False
-        # Why none of them can be read, not even where they lie; empty if they can.
+        # Why the rows, and so all entries, cannot be read; empty if they can.
         self.unreadable = ""
 
     @property
@@ -81,18 +86,19 @@ class Segment:
 
     @property
     def rows(self) -> Rows:
-        """Kept in memory only while they may change: hold them as long as they are used."""
+        """The rows of the segment. A sealed segment does not keep them in memory: the caller holds
+        a reference as long as it uses them."""
         return self.rows_at_hand() or self.load()
 
     def load(self) -> Rows:
-        """Load them for all that ask, also if that takes long."""
+        """Load the rows of a sealed segment, even if that takes a walk through all of it."""
         assert self._loaded is not None  # for the type checker
         rows = self._loaded.load(self)
         self._seen = ref(rows)
         return rows
 
     def rows_at_hand(self) -> Rows | None:
-        """The same; None if only a walk through all of the segment tells them."""
+        """The rows of the segment; None if only a walk through all of it would find them."""
         rows = self._rows
         if rows is None and self._seen is not None:
             rows = self._seen()
@@ -104,48 +110,50 @@ class Segment:
         return rows
 
     def release(self, loaded: LoadedRows) -> None:
-        """Let go of the rows: the index file is there, and nothing in here changes any more."""
-        # In this order: a reader that finds no rows finds who loads them.
+        """Drop the rows from memory: the index file is there, and the segment never changes."""
+        # In this order: a reader in another thread that finds no rows finds their loader.
         self._loaded = loaded
         self._rows = None
 
     def take(self, found: Scan) -> None:
-        """Go by what a scan of the whole segment found: no index file says what is lost.
+        """Take over the result of a scan of the whole segment: no index file says which entries are
+        lost.
 
-        Only of one that is sealed: to the rows of another the writer may add meanwhile.
+        The segment must be sealed: the writer may add rows to another one meanwhile.
         """
         self._rows = found.rows
         self.hollow = found.hollow
         self.note_lost(found.rows)
 
     def note_lost(self, rows: Rows) -> None:
-        """See which entries a scan of the whole segment did not find."""
+        """Note the entries that a scan of the whole segment did not find as holes."""
         self.holes = rows.holes | set(map(Index, range(rows.last + 1, self.last.index + 1)))
         self.lost = bool(self.holes)
 
     @property
     def claimed(self) -> Index:
-        """What this proved to be committed when the log was opened: only what is, is sealed."""
+        """The highest index that this segment proved committed when the log was opened: only
+        committed entries are sealed."""
         return self.last.index if self.footer is not None else self.committed
 
     @property
     def room(self) -> int:
-        """Bytes that can still be written into it: whole pages, as every block is."""
+        """Bytes that can still be written into the segment: whole pages, as every block is."""
         return 0 if self.footer is not None else max(0, self.capacity - self.end) // PAGE * PAGE
 
     def position(self, index: Index) -> Position:
-        """Where the log stands at ``index``, an entry of this segment or the one before it."""
+        """The position of ``index``, an entry of this segment or the one before it."""
         return self.edge(index) or self._header(index)[1].position
 
     def edge(self, index: Index) -> Position | None:
-        """The same, if it is known without a look at the file."""
+        """The position of ``index`` if it is known without a read of the file, else None."""
         if index == self.last.index:
             return self.last
         return self.header.before if index == self.header.before.index else None
 
     def _header(self, index: Index) -> tuple[bytes, Header]:
-        """What the frame of ``index`` begins with: of that very entry, not of one that stood in its
-        place before."""
+        """The header of the frame of ``index``. Raises Corrupt if it is bad, or that of an entry
+        that stood in its place before."""
         rows = self.rows
         if index > rows.last:
             raise self._corrupt(index, self.end)
@@ -157,8 +165,8 @@ class Segment:
         return data, header
 
     def chain_before(self, index: Index) -> int | None:
-        """The chain that ``index``, an entry of this segment, goes on from; None if the entry
-        before it is lost."""
+        """The chain of the entry before ``index``, which is an entry of this segment; None if the
+        entry before it is lost."""
         rows, before = self.rows, Index(index - 1)
         if before < rows.first:
             return self.header.before.chain
@@ -166,7 +174,7 @@ class Segment:
         return rows.chain(before) if end > start else None
 
     def frames(self, start: Index, stop: Index) -> list[memoryview]:
-        """The stored bytes of entries start..stop-1, each proved; views of one buffer."""
+        """The stored frames of entries start..stop-1, each checked; views of one buffer."""
         rows = self.rows
         low, high = start - rows.first, stop - rows.first
         starts, ends, chains = rows.starts[low:high], rows.ends[low:high], rows.chains[low:high]
@@ -181,9 +189,8 @@ class Segment:
         return frames
 
     def spoiled(self, start: Index, stop: Index) -> list[Fault]:
-        """What is bad among entries start..stop-1, which are settled, and was not known to be.
-        Those of which the header is left are hollow from now on, the others holes; nothing else
-        changes."""
+        """The bad entries among start..stop-1, which are settled, that were not known to be bad.
+        Those of which the header is left are noted as hollow, the others as holes."""
         faults, rows = [], self.rows
         for index in map(Index, range(start, stop)):
             if index in self.holes:
@@ -212,7 +219,7 @@ class Segment:
         return min(bad, default=None)
 
     def hollow_entry(self, index: Index) -> Entry:
-        """What is known of an entry whose body is bad."""
+        """An entry whose body is bad, made of its header."""
         return hollow_entry(*self._header(index))
 
     def _corrupt(self, index: Index, start: int) -> Corrupt:

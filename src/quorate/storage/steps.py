@@ -1,4 +1,4 @@
-"""Pieces of plans that flushing, cutting and opening share."""
+"""Steps of plans that flushing, cutting and opening share."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ Result = TypeVar("Result")
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
-# What a disk answers that does not give back what was written.
+# Errors of a disk that does not give back the bytes that were written.
 UNREADABLE = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
-# What says nothing about the disk: it can be tried again later.
+# Errors that are no failure of the disk: the same call may succeed later.
 PASSING = NO_SPACE | TOO_MANY_FILES
-# The step of a plan that cannot open a file now. It is to be resumed after a moment.
+# The step of a plan that cannot open a file now. The plan is to be resumed after a moment.
 WAIT_FOR_FILES = "wait until a file can be opened"
 
 
 def patiently(begin: Callable[[], Generator[str, None, Result]]) -> Generator[str, None, Result]:
     """Carry out a plan of a running log. If too many files are open, wait and begin it again: a
-    flush that is half done can be neither taken back nor told to have failed.
+    flush that is half done can be neither undone nor reported as failed.
 
     ``begin`` makes a plan that may be begun again after it failed to open a file.
     """
@@ -59,7 +59,8 @@ def patiently(begin: Callable[[], Generator[str, None, Result]]) -> Generator[st
 
 
 def read_small(vfs: Vfs, name: str) -> bytes:
-    """All of a file that a log can do without: nothing, if the disk does not give it back."""
+    """The content of a small file that a log can work without; empty if the disk does not give it
+    back."""
     try:
         with closing(vfs.open(name)) as file:
             return file.read(0, file.size())
@@ -70,15 +71,16 @@ def read_small(vfs: Vfs, name: str) -> bytes:
 
 
 def plan_record(log: SegmentLog, **changes: object) -> Plan:
-    """The next vote record of ``log``, with these fields changed."""
+    """Write the next vote record of ``log``, with these fields changed."""
     log.record = replace(log.record, number=log.record.number + 1, **changes)  # type: ignore[arg-type]  # names of its fields
     yield from patiently(partial(plan_vote, log.vfs, log.record))
 
 
 def plan_vote(vfs: Vfs, record: VoteRecord) -> Generator[str, None, None]:
-    """One copy after the other, each synced: at any moment one of them is whole.
+    """Write a vote record to one copy after the other, each synced. Invariant: at any moment one of
+    the copies is whole.
 
-    Each write goes to the page that does not hold the record before: that one stays where it is.
+    Each write goes to the page that does not hold the record before, which stays in its place.
     """
     names = vfs.names()
     for name in VOTE_COPIES:

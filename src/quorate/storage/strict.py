@@ -1,8 +1,8 @@
-"""A segment held against its format: every byte of it is accounted for.
+"""The strict check of a segment: every byte of it is compared with the format.
 
-Opening a log looks for what can still be used; this looks for anything that is not exactly as it
-was written. What it finds is explained by the same scan that opening uses, so both say the same
-about what is damaged and what a crash tore.
+An open looks for entries that can still be used; this check looks for every byte that is not
+exactly as it was written. It explains bad blocks and frames by the same scan that an open uses, so
+both agree on damaged and torn bytes.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ __all__ = ["Contents", "check_blank", "check_blocks"]
 
 @dataclass(slots=True)
 class Contents:
-    """What the blocks of a segment hold, as far as they can be read."""
+    """The contents of the blocks of a segment, as far as they can be read."""
 
     rows: Rows
-    # Where the log stands at the end of it.
+    # Position of the last entry, the offset after its last record, and its append time.
     last: Position
     next_offset: int
     append_time: int
-    # Where the blocks end.
+    # The end of the blocks.
     end: int = PAGE
     write_number: int = 0
-    # Everything below was synced before something that is here was written.
+    # All bytes below were synced before a later write that was found.
     durable_end: int = PAGE
-    # The highest index that a block names committed.
+    # The highest index that a block claims to be committed.
     committed: Index = Index(0)  # noqa: RUF009  # a NewType is the number itself
-    # Those that can be read.
+    # Number of entries that can be read.
     entries: int = 0
-    # Not what was written, and something proves that it was durable.
+    # Bad bytes that are proved to have been durable.
     damage: list[Fault] = field(default_factory=list)
-    # Not what was written, and a crash may be the reason.
+    # Bad bytes that a crash may have left.
     torn: list[Fault] = field(default_factory=list)
 
 
 def check_blocks(
     file: File, header: SegmentHeader, proof: Proof | None, *, newest: bool, progress: Progress
 ) -> Contents:
-    """Look at every byte of the blocks; ``proof`` says how they must end, if anything does.
+    """Check every byte of the blocks. ``proof`` says how they must end; None if there is no proof.
 
-    Only in the newest segment, and only without a proof, can a crash have torn something.
+    A crash can have torn bytes only in the newest segment, and only if there is no proof.
     """
     limit = proof.end if proof is not None else file.size()
     reading = _Reading(header)
@@ -88,12 +88,12 @@ def check_blank(file: File, start: int, progress: Progress) -> list[Fault]:
 
 
 def _bytes(start: int, stop: int, what: str) -> Fault:
-    """Bad bytes that hold no entry."""
+    """A fault that costs no entry."""
     return Fault(start, stop, Index(1), Index(0), what)
 
 
 def _joined(faults: list[Fault]) -> list[Fault]:
-    """Neighbours as one."""
+    """The faults, with neighbours joined into one."""
     joined: list[Fault] = []
     for fault in faults:
         if joined and joined[-1].stop == fault.start:
@@ -104,18 +104,18 @@ def _joined(faults: list[Fault]) -> list[Fault]:
 
 
 class _Reading:
-    """What one walk over the blocks finds."""
+    """The contents and the faults that one walk over the blocks finds."""
 
     def __init__(self, header: SegmentHeader) -> None:
         rows = Rows(Index(header.before.index + 1))
         self.contents = Contents(rows, header.before, header.base_offset, header.append_time)
-        # Blocks and frames that are not there, or not where they belong.
+        # Blocks and frames that are missing, bad, or not in their place.
         self.broken: list[Fault] = []
-        # Bytes that are wrong beside blocks and frames that are right.
+        # Wrong bytes beside blocks and frames that are whole.
         self.stray: list[Fault] = []
-        # Where the newest block had more frames than can be read.
+        # The end of the readable frames of the newest block, if it had more.
         self._short: int | None = None
-        # Whether the newest block continues what stands before it.
+        # Whether the newest block continues the entries before it.
         self._continued = True
 
     def take(self, piece: Flushed | Gap) -> None:
@@ -184,12 +184,13 @@ def _explain(
     *,
     newest: bool,
 ) -> Contents:
-    """Blocks or frames are bad: let the scan that opening uses say which entries that costs."""
+    """The contents of a segment with bad blocks or frames. The scan that an open uses says which
+    entries are lost."""
     data = Window(file, limit)
     found = scan(data, header.nonce, header.before, proof)
     contents, stray, damage, torn = reading.contents, reading.stray, found.damage, found.torn
     if torn is not None and newest and proof is None:
-        # What opening will keep.
+        # The contents that the next open will keep.
         kept = _Reading(header)
         for piece in walk(file, header.nonce, torn.start):
             kept.take(piece)
@@ -216,7 +217,8 @@ def _overlaps(fault: Fault, others: Iterable[Fault]) -> bool:
 
 
 def _divide(contents: Contents, stray: list[Fault], *, newest: bool) -> Contents:
-    """Put ``stray`` where it belongs: what nothing proves durable may be a crash's work."""
+    """Add each fault of ``stray`` to the damage, or to the torn bytes: a crash may have left bytes
+    that are not proved durable."""
     for fault in stray:
         proved = not newest or fault.start < contents.durable_end
         (contents.damage if proved else contents.torn).append(fault)

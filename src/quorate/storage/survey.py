@@ -1,4 +1,4 @@
-"""Looking at the files of a log without touching them: what is there, lost, torn."""
+"""The survey of a log's files before an open changes them: segments, damage, torn bytes."""
 
 from __future__ import annotations
 
@@ -40,36 +40,37 @@ if TYPE_CHECKING:
 
 __all__ = ["OLD_RECORD", "Survey", "is_written", "proof_of_begun", "read_mark", "survey"]
 
-# Of a segment behind the one that the newest vote record names. The record names a segment before
-# its first block is written, so a record after this one is lost, and votes with it.
+# The fault of a segment behind the one that the newest vote record names. A record names a segment
+# before its first block is written, so a newer record is lost, and votes with it.
 OLD_RECORD = "holds entries, and no readable vote record names it: the newest one is lost"
 
 
 @dataclass(slots=True)
 class Survey:
-    """What an open will start from."""
+    """The result of a survey, from which an open starts."""
 
-    # Loads the rows of the sealed ones among them.
+    # Loads the rows of the sealed segments.
     loaded: LoadedRows
-    # In order and without a gap.
+    # In order; a gap between two of them is noted as damage.
     segments: list[Segment] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
-    # Files that have no place in a log that is open: begun and not finished, or cut off.
+    # Files that an open log must not have: begun and not finished, or cut off.
     leftovers: list[str] = field(default_factory=list)
-    # Segments whose sealing was begun: what stands behind their last block is rubbish.
+    # Segments whose seal was begun: the bytes behind their last block are to be cut off.
     untidy: list[Segment] = field(default_factory=list)
-    # Where the newest segment has to be cut; None if it need not be.
+    # The byte at which the newest segment has to be cut; None if it need not be.
     cut_at: int | None = None
-    # Everything in the newest segment below this is proved to be durable.
+    # All bytes of the newest segment below this one are proved to be durable.
     durable_end: int = PAGE
-    # The newest block holds entries, and nothing after it says that they are durable.
+    # The newest block holds entries, and no later write proves them durable.
     unproven: bool = False
-    # Entries after the end of the log were durable here and nobody can say which.
+    # Entries after the end of the log were durable here, and it is not known which.
     lost_tail: bool = False
 
 
 def read_mark(vfs: Vfs) -> CleanMark | None:
-    """How the log ended when it was closed in order, if nothing was written since."""
+    """The mark of a clean stop, under either name; None if there is no whole one. An open removes
+    it before its first cut."""
     names = vfs.names()
     for name in (CLEAN, OPENING):
         if name in names:
@@ -78,7 +79,8 @@ def read_mark(vfs: Vfs) -> CleanMark | None:
 
 
 def survey(vfs: Vfs, identity: LogId, record: VoteRecord, mark: CleanMark | None) -> Survey:
-    """Look at everything that ``vfs`` holds of the log."""
+    """Survey the files of the log in ``vfs``. ``record`` is the newest vote record, and ``mark``
+    the mark of a clean stop."""
     seen, names = Survey(LoadedRows(vfs)), vfs.names()
     found = [_Found(vfs, number, record) for number in sorted(_numbers(names))]
     for one in found:
@@ -117,8 +119,9 @@ def _refuse_strange(one: _Found, identity: LogId) -> None:
 
 
 def _is_leftover(newest: _Found, record: VoteRecord) -> bool:
-    """Whether it has no place in the log: it was cut off, or no block was ever written to it. The
-    record names a segment before its first block. Without any record nobody knows."""
+    """Whether a segment is no part of the log: it was cut off, or no block was ever written to it.
+    The record names a segment before its first block. Without any record a segment with a header
+    counts as part of the log."""
     return newest.number > record.segment and (record.number > 0 or newest.header is None)
 
 
@@ -134,16 +137,16 @@ def _numbers(names: list[str]) -> list[int]:
 
 
 class _Found:
-    """A segment file with what its first and its last page say.
+    """A segment file with its header and its footer.
 
-    It is not kept open: a log may have more of them than a process may have open files.
+    The file is not kept open: a log may have more segments than a process may have open files.
     """
 
     __slots__ = ("begun", "footer", "header", "number", "size", "written")
 
     def __init__(self, vfs: Vfs, number: int, record: VoteRecord) -> None:
         self.number = number
-        # The header of the next segment, if that was begun and the record does not name it yet.
+        # Header of the next segment, if that was begun and the record does not name it yet.
         self.begun: SegmentHeader | None = None
         with closing(vfs.open(segment_name(number))) as file:
             self.size = file.size()
@@ -167,7 +170,8 @@ def is_written(file: File, header: SegmentHeader | None) -> bool:
 def _sealed(
     vfs: Vfs, seen: Survey, header: SegmentHeader, footer: Footer, *, indexed: bool
 ) -> Segment:
-    """It is believed until somebody reads it."""
+    """The sealed segment that a header and a footer describe. Its frames are checked when they are
+    read."""
     segment = Segment(header, ReopenedFile(vfs, segment_name(header.number)), seen.loaded)
     segment.indexed = indexed
     segment.footer = footer
@@ -186,8 +190,8 @@ def _take(
     record: VoteRecord,
     mark: CleanMark | None,
 ) -> None:
-    """Look at all of a segment that is not sealed."""
-    # What stands behind it was to be cut off: it is not looked at.
+    """Scan a segment, the newest one or one that is not sealed, and add it to the survey."""
+    # Bytes behind the place of a cut are not scanned.
     cut = record.cutting if one.number == record.segment else 0
     proof = _proof(one, following, mark, record)
     limit = cut or one.size
@@ -203,13 +207,13 @@ def _take(
     name = segment_name(one.number)
     faults = found.damage
     if found.torn is not None and (following is not None or nonce is None):
-        faults = [*faults, found.torn]  # nobody can have torn what was rolled
+        faults = [*faults, found.torn]  # a rolled segment was durable: no crash tore it
     seen.damage += [Damage(name, *fault) for fault in faults]
     if following is None:
         _judge_newest(seen, one, found, cut, proof)
         return
     if one.size < header.capacity:
-        segment.capacity = segment.end  # it was cut, and no room was left to make it long again
+        segment.capacity = segment.end  # it was cut, and its room was not allocated again
     if one.size > segment.end and (
         one.size != header.capacity or any(file.read(segment.end, PAGE))
     ):
@@ -219,7 +223,7 @@ def _take(
 def _proof(
     one: _Found, following: _Found | None, mark: CleanMark | None, record: VoteRecord
 ) -> Proof | None:
-    """What the next segment, a clean stop or a cut says about how this one ended."""
+    """The proof of the segment's end: the header of the next segment, a clean stop or a cut."""
     if following is not None:
         header = following.header
         return Proof(header.previous_end, header.before) if header is not None else None
@@ -230,12 +234,12 @@ def _proof(
 
 
 def proof_of_begun(data: Window, header: SegmentHeader, begun: SegmentHeader) -> Proof | None:
-    """What ``begun`` says about how the newest segment ended: the header of a segment behind it
-    that the vote record does not name yet.
+    """The proof of the newest segment's end by ``begun``, the header of a segment behind it that
+    the vote record does not name yet.
 
-    All of the newest segment was durable before that header was written. But it may be one that an
-    earlier segment of that number had, and is back. So it is believed if the segment ends exactly
-    as it says, or lacks entries: it is never a reason to forget what stands there.
+    All of the newest segment was durable before that header was written. But the header may be that
+    of an earlier segment of the same number, back on disk. So it counts only if the newest segment
+    ends exactly as it says, or lacks entries: it is never a reason to drop entries that are there.
     """
     found = scan(data, header.nonce, header.before, None)
     proof = Proof(begun.previous_end, begun.before, newest=True)
@@ -259,14 +263,16 @@ def _scanned(header: SegmentHeader, file: File, data: Window, found: Scan) -> Se
 
 
 def _judge_newest(seen: Survey, one: _Found, found: Scan, cut: int, proof: Proof | None) -> None:
-    """What a crash may have left in the segment that was being written."""
+    """Decide where the newest segment is to be cut, and whether durable entries at its end are
+    lost."""
     segment = seen.segments[-1]
     seen.durable_end = found.durable_end
     seen.unproven = found.unproven
     if cut:
-        seen.cut_at = min(cut, one.size)  # again: it may be known to memory only
+        seen.cut_at = min(cut, one.size)  # again: the first cut may be in the page cache only
     if one.header is None:
-        # Its blocks cannot be told from rubbish any more: take no more, and trust no ending.
+        # Without the header no block can be recognized: the segment takes no more blocks, and its
+        # last entry is not known to be the last one of the log.
         segment.header = replace(segment.header, capacity=PAGE)
         segment.capacity = PAGE
         seen.lost_tail = True
@@ -292,10 +298,10 @@ def _judge_newest(seen: Survey, one: _Found, found: Scan, cut: int, proof: Proof
 def _substitute(
     seen: Survey, one: _Found, before: Segment | None, record: VoteRecord
 ) -> SegmentHeader:
-    """A stand-in for a header that cannot be read: frames go on from the segment before.
+    """A substitute for a header that cannot be read: its frames continue the segment before.
 
-    Of what was trimmed only the index is known. Without its chain no frame proves itself, so none
-    is believed up to where the next segment goes on: those entries are lost.
+    If the segments before were trimmed, only the index of the entry before is known. Without the
+    chain of that entry no frame proves itself, so all entries up to the next segment are lost.
     """
     name = segment_name(one.number)
     trimmed = Position(Index(record.first - 1), Term(0), 0)
@@ -306,13 +312,13 @@ def _substitute(
     if before is not None:
         offset, time, end = before.next_offset, before.append_time, before.end
     log = before.header.log if before is not None else None
-    # The record goes on naming it: if an old header comes back it is not taken for this one.
+    # The record keeps its nonce: an old header that comes back is not taken for this one.
     nonce = record.nonce if one.number == record.segment else 0
     return SegmentHeader(one.number, nonce, log, last, offset, time, end, one.size)  # type: ignore[arg-type]  # never written
 
 
 def _compare_neighbours(seen: Survey, before: Segment, header: SegmentHeader) -> None:
-    """Name what is missing between two segments."""
+    """Note the segments or entries that are missing between two segments."""
     if header.number > before.number + 1:
         first, last = Index(before.last.index + 1), header.before.index
         seen.damage.append(_missing(before.number + 1, header.number - 1, first, last))
@@ -323,7 +329,7 @@ def _compare_neighbours(seen: Survey, before: Segment, header: SegmentHeader) ->
 
 
 def _note_missing(seen: Survey, record: VoteRecord) -> None:
-    """Segments that the vote record says were there: at the front, or at the end."""
+    """Note missing segments that the vote record proves: at the front, or at the end."""
     segments = seen.segments
     if segments and segments[0].first > record.first:
         number, last = segments[0].number - 1, Index(segments[0].first - 1)
@@ -336,7 +342,7 @@ def _note_missing(seen: Survey, record: VoteRecord) -> None:
 
 
 def _missing(number: int, until: int, first: Index, last: Index) -> Damage:
-    """Segments ``number`` to ``until`` are not there; they held the entries first..last."""
+    """The damage of missing segments ``number`` to ``until``, which held entries first..last."""
     what = "the segment is missing"
     if until > number:
         what = f"this segment and all up to {segment_name(until)} are missing"

@@ -1,7 +1,8 @@
-"""Checking data directories offline: is every byte what was written, are copies the same?
+"""The offline check of data directories: every byte against the format, and copies of a log against
+each other.
 
-Nothing is written, and no node may run there meanwhile. However large a segment is, one block of it
-at most is in memory.
+The check writes no file, and no node may run there meanwhile. Of a segment of any size, at most one
+block is in memory.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ if TYPE_CHECKING:
 
 __all__ = ["DirectoryReport", "Report", "bytes_to_read", "verify"]
 
-# A node can do without it.
+# The catalog's table, which is not checked: a node makes it again from its log.
 _TABLE = (TABLE, TABLE + UNFINISHED)
 
 
 @dataclass(slots=True)
 class DirectoryReport:
-    """One data directory: whose it is, its logs, and what is wrong outside of them."""
+    """The report on one data directory: identity, logs, and damage outside of the logs."""
 
     path: Path
-    # None if the file that says it is bad.
+    # None if the identity file is missing or bad.
     identity: Identity | None = None
-    # None if there is none, or if it is bad.
+    # None if the manifest is missing or bad.
     manifest: Manifest | None = None
     logs: list[LogReport] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
@@ -59,14 +60,14 @@ class DirectoryReport:
         return not self.damage and not any(log.damage for log in self.logs)
 
     def name_of(self, incarnation: int) -> str | None:
-        """What a log is called; None if the manifest does not say so."""
+        """The name of a log; None if the manifest does not have it."""
         life = self.manifest.logs.get(incarnation) if self.manifest is not None else None
         return life.name if life is not None else None
 
 
 @dataclass(slots=True)
 class Report:
-    """Everything that was looked at."""
+    """The reports on all data directories, and the comparison of their logs."""
 
     directories: list[DirectoryReport]
     # One for each log that more than one of the directories holds.
@@ -74,19 +75,19 @@ class Report:
 
     @property
     def whole(self) -> bool:
-        """Whether every byte is what was written, and copies are the same."""
+        """Whether every byte is as it was written, and copies are the same."""
         return all(directory.whole for directory in self.directories) and not any(
             one.positions for one in self.agreements
         )
 
     def name_of(self, incarnation: int) -> str | None:
-        """The first name that one of the directories knows for it."""
+        """The name of a log in the first directory that knows it; None if none does."""
         names = (directory.name_of(incarnation) for directory in self.directories)
         return next((name for name in names if name is not None), None)
 
 
 def bytes_to_read(paths: Sequence[Path]) -> int:
-    """How much there is to look at, for whoever shows progress."""
+    """The number of bytes in the files of all logs, for a display of the progress."""
     return sum(
         path.stat(follow_symlinks=False).st_size
         for directory in paths
@@ -96,9 +97,10 @@ def bytes_to_read(paths: Sequence[Path]) -> int:
 
 
 def verify(paths: Sequence[Path], progress: Callable[[int], None] = lambda _: None) -> Report:
-    """Look at every byte of these data directories; ``progress`` is told how many each time.
+    """Check every byte of these data directories. ``progress`` is called with the number of bytes
+    that were checked since its last call.
 
-    Raises WrongDirectory for one that is none, is of a newer release, or is in use.
+    Raises WrongDirectory for a path that is no data directory, is of a newer release, or is in use.
     """
     with ExitStack() as held:
         for path in paths:
@@ -161,20 +163,20 @@ def _blame_missing(report: DirectoryReport, manifest: Manifest) -> None:
 
 
 def _is_deleted(manifest: Manifest | None, incarnation: int) -> bool:
-    """Whether a crash left some of a log whose files were being removed."""
+    """Whether a log is being deleted: a crash may have left some of its files."""
     life = manifest.logs.get(incarnation) if manifest is not None else None
     return life is not None and life.state is LogState.DELETING
 
 
 def _blame(report: DirectoryReport, place: Path, what: str) -> None:
-    """The file as a whole is bad."""
+    """Note damage of the whole file at ``place``."""
     size = place.lstat().st_size if place.is_file() else 0
     name = place.relative_to(report.path).as_posix()
     report.damage.append(Damage(name, 0, size, Index(1), Index(0), what))
 
 
 def _agreements(directories: list[DirectoryReport]) -> list[Agreement]:
-    """Compare the copies of every log that is there more than once."""
+    """Compare the copies of every log that more than one directory holds."""
     found = []
     for incarnation in sorted({log.incarnation for one in directories for log in one.logs}):
         copies = [

@@ -1,8 +1,8 @@
-"""The only door to the operating system's files.
+"""The virtual file system (vfs): the only interface between a log and the operating system's files.
 
-A vfs is one directory. Everything that storage does to it goes through these few calls, so the
-same code runs over a real file system, over one in memory and over one that fails. A call does all
-of its work or raises ``OSError``: no short write is ever reported back.
+A vfs is one directory. A log reads and writes its files by these few calls only, so the same code
+runs over a real file system, over one in memory and over one that fails. A call does all of its
+work or raises ``OSError``: no short write is ever reported back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Buffer", "File", "RealFile", "RealVfs", "ReopenedFile", "Vfs"]
 
 Buffer = bytes | bytearray | memoryview
 
-# The kernel takes so many buffers in one call.
+# The highest number of buffers that the kernel takes in one call.
 IOV_MAX = 1024
 MODE_FILE = 0o600
 MODE_DIRECTORY = 0o700
@@ -31,17 +31,17 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def read(self, position: int, length: int) -> bytes:
-        """Fewer bytes than ``length`` only at the end of the file."""
+        """The bytes from ``position`` on; fewer than ``length`` only at the end of the file."""
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> None: ...
 
     def truncate(self, size: int) -> None: ...
 
     def allocate(self, size: int) -> None:
-        """Make sure that writes below ``size`` find room; what was not written reads as zeros."""
+        """Reserve disk space for all writes below ``size``; unwritten bytes read as zeros."""
 
     def sync(self) -> None:
-        """Make everything that was written durable, with the size that finds it again."""
+        """Make all written bytes durable, and the size of the file with them."""
 
     def close(self) -> None: ...
 
@@ -52,12 +52,12 @@ class Vfs(Protocol):
     def names(self) -> list[str]: ...
 
     def create(self, name: str) -> File:
-        """A new file, readable and writable. One of that name must not exist."""
+        """Make a new file, readable and writable. No file of that name may exist."""
 
     def open(self, name: str) -> File: ...
 
     def rename(self, old: str, new: str) -> None:
-        """Give ``old`` the name ``new``, in place of whatever had it."""
+        """Give ``old`` the name ``new``, in place of a file that had it."""
 
     def unlink(self, name: str) -> None: ...
 
@@ -65,12 +65,12 @@ class Vfs(Protocol):
         """Make every creation, renaming and removal so far durable."""
 
     def space(self) -> tuple[int, int]:
-        """Bytes that are free for us, and bytes in all."""
+        """The bytes of the file system that are free for this process, and all of its bytes."""
 
 
 class RealFile:
-    """A file descriptor. It is closed at the latest when nobody has the object any more: a reader
-    in another thread may still be at it when its owner lets go."""
+    """A file descriptor. It is closed at the latest with the last reference to the object: a reader
+    in another thread may still use it when its owner drops it."""
 
     __slots__ = ("_fd",)
 
@@ -100,7 +100,7 @@ class RealFile:
             position += size
 
     def _finish(self, position: int, rest: memoryview) -> None:
-        """The kernel wrote less than it was given: a signal, or the end of the space."""
+        """Write the rest after a short write, which a signal or a full disk causes."""
         while rest:
             written = os.pwrite(self._fd, rest, position)
             position += written
@@ -125,7 +125,7 @@ class RealFile:
 
 
 class ReopenedFile:
-    """A file that is only read now and then, and open only while it is.
+    """A file for occasional reads, open only during each of them.
 
     A log may have more sealed segments than a process may have open files.
     """
@@ -163,11 +163,12 @@ class ReopenedFile:
         raise OSError(errno.EROFS, "a sealed segment never changes", self._name)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do no work: the file is not open between reads."""
 
 
 class RealVfs:
-    """A directory of the real file system. It follows no symbolic link, not even to itself."""
+    """A directory of the real file system. No symbolic link is followed, not even to the
+    directory."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._read_only = read_only
@@ -175,7 +176,7 @@ class RealVfs:
         self._fd = os.open(path, flags)
 
     def names(self) -> list[str]:
-        # A descriptor of its own: whoever shares one shares the place in the list, too.
+        # A descriptor of its own: users of one descriptor share its place in the listing.
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         listed = os.open(".", flags, dir_fd=self._fd)
         try:

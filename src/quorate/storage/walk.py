@@ -1,7 +1,7 @@
-"""A segment piece by piece, as it stands in its file: blocks with their frames, and what is none.
+"""The walk through a segment file, piece by piece: blocks with their frames, and gaps.
 
-For tools that look at segments and change nothing. Reads ahead a little and keeps one block at a
-time, however large the segment is. Says what is there; what it means is for others to judge.
+Tools that look at segments and do not change them use it. It reads ahead a little and keeps one
+block at a time, however large the segment is. It describes the pieces and does not judge them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Frame(NamedTuple):
     start: int
     stop: int
     header: Header
-    # Whether its body is what the header says.
+    # Whether the body has the CRC that the header names.
     whole: bool
 
 
@@ -41,13 +41,13 @@ class Flushed(NamedTuple):
 
     position: int
     block: Block
-    # Those at its beginning that can be read.
+    # The readable frames at the beginning of the block.
     frames: list[Frame]
-    # Where the last of them ends.
+    # The end of the last of these frames.
     stop: int
-    # Whether the bytes of the head that mean nothing are as they are written.
+    # Whether the reserved bytes of the head are as they are written.
     exact: bool
-    # Whether the rest of the last page is zeros.
+    # Whether the rest of the page after ``stop`` is zeros.
     blank: bool
 
 
@@ -56,7 +56,7 @@ class Gap(NamedTuple):
 
     start: int
     stop: int
-    # Whether there is nothing on them: zeros.
+    # Whether all of them are zeros.
     blank: bool
 
 
@@ -67,7 +67,7 @@ def is_blank(data: memoryview) -> bool:
 
 
 def walk(file: File, nonce: int, limit: int) -> Iterator[Flushed | Gap]:
-    """Everything between the header page and ``limit``, in order and without a hole."""
+    """The blocks and gaps between the header page and ``limit``, in order and without a hole."""
     window = Window(file, limit)
     position = PAGE
     while position < len(window):
@@ -78,11 +78,11 @@ def walk(file: File, nonce: int, limit: int) -> Iterator[Flushed | Gap]:
 
 
 def _flushed(window: Window, nonce: int, position: int) -> Flushed | None:
-    """The block that begins at ``position``."""
+    """The block that begins at ``position``; None if there is none."""
     seed = block_seed(nonce, position)
     head = window[position : position + BLOCK_BYTES]
     block = Block.decode(head, seed)
-    # No block can be written before what it says is durable.
+    # Invariant: a block stands behind all bytes that it names durable.
     if block is None or block.durable_end > position:
         return None
     exact = bytes(head) == block.encode(seed)
@@ -125,7 +125,7 @@ def _gap(window: Window, nonce: int, start: int) -> Gap:
 
 
 def read_footer(file: File, nonce: int) -> Footer | None:
-    """The footer of a sealed segment: its last page."""
+    """The footer on the last page of a sealed segment; None if there is no whole one."""
     position = file.size() - PAGE
     if position < PAGE:
         return None

@@ -1,7 +1,7 @@
-"""A long file read piece by piece: however long it is, little of it is in memory.
+"""The window: reads of a long file piece by piece, with little of it in memory.
 
-Not mapped into memory: a page that the disk cannot read would kill the process there, and here it
-is an error like any other.
+The file is not mapped into memory: a page that the disk cannot read would kill the process there,
+and here it raises an OSError.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["WINDOW_BYTES", "Readable", "Window", "is_zero"]
 
 WINDOW_BYTES = 1 << 20
 # Pages of a segment that the disk may refuse to give back before all of it counts as unreadable:
-# each may take seconds.
+# each refusal may take seconds.
 UNREADABLE_PAGES_MAX = 8
 
 
 class Readable(Protocol):
-    """Bytes that can be looked at part by part, as those of a memoryview."""
+    """Bytes that can be read slice by slice, like those of a memoryview."""
 
     def __len__(self) -> int: ...
 
@@ -34,20 +34,21 @@ class Readable(Protocol):
 class Window:
     """The bytes of a file up to ``limit``, read ahead so that small parts cost few calls.
 
-    A part that is asked for is all in memory: whoever reads much asks for it in parts.
+    A requested slice is in memory as a whole: a caller that reads much asks for it in parts.
 
-    If it is ``durable``, a page that the disk does not give back counts as zeros, as one that rots
-    does: nobody takes it for something that was never written.
+    If the bytes are known to be ``durable``, a page that the disk does not give back reads as
+    zeros: the caller takes zeros there for damage, as it does with a page that rotted, and never
+    for unused room.
     """
 
     __slots__ = ("_data", "_file", "_forgiven", "_limit", "_start")
 
     def __init__(self, file: File, limit: int, *, durable: bool = False) -> None:
         self._file = file
-        # How many pages more the disk may refuse.
+        # Number of pages that the disk may still refuse.
         self._forgiven = UNREADABLE_PAGES_MAX if durable else 0
         self._limit = min(limit, file.size())
-        # What was read last, and where it stands.
+        # The bytes that were read last, and their place.
         self._data = memoryview(b"")
         self._start = 0
 
@@ -55,7 +56,7 @@ class Window:
         return self._limit
 
     def __getitem__(self, part: slice) -> memoryview:
-        """Fewer bytes only at the limit."""
+        """The bytes of the slice ``part``; fewer only at the limit."""
         start, stop, _ = part.indices(self._limit)
         if start < self._start or stop > self._start + len(self._data):
             length = min(max(stop - start, WINDOW_BYTES), self._limit - start)
@@ -78,8 +79,8 @@ class Window:
 
 
 def is_zero(file: File, size: int) -> bool:
-    """Whether ``file``, which has ``size`` bytes, is all zeros. What the disk does not give back is
-    none."""
+    """Whether ``file``, which has ``size`` bytes, is all zeros. A file that the disk does not give
+    back is not."""
     chunk = bytes(WINDOW_BYTES)
     try:
         return all(
