@@ -39,7 +39,7 @@ CEILINGS: dict[str, tuple[float, float]] = {
     "quorate": (3.0, 4.0),
     "raft": (3.0, 4.0),
     "replica": (22.0, 27.0),
-    "server": (14.5, 17.0),
+    "server": (3.0, 4.0),
     "spark": (3.0, 4.0),
     "state": (3.0, 4.0),
     "storage": (3.0, 4.0),

@@ -1,1 +1,1 @@
-"""A node: its settings, its logs, and whom it serves."""
+"""The node process: its settings, its logs, and its connections with peers and clients."""

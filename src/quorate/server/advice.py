@@ -1,4 +1,5 @@
-"""What is said of a node that must not vote on its data directory, and what to do about it."""
+"""The error texts for a node that must not vote on its data directory, with advice for
+operators."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ AS_LOST = (
     "put the newest data directory of {node} back, or leave {node} stopped: this release cannot "
     "replace it yet"
 )
-# Some peers may know the one copy, some the other: none can say which is the newest.
+# Some peers may know one copy, others the other copy: no peer can tell which is the newest.
 OTHER_COPY = (
     "put the data directory of that process back, unless it is refused, too; otherwise leave "
     "{node} stopped: this release cannot replace it yet"
@@ -28,8 +29,8 @@ OTHER_COPY = (
 
 
 def describe_missed(peer: str, said: Introduction, start: int, own: str) -> QuorateError:
-    """Why ``peer``, which said this, is refused by ``own``: it was not, or does not remember to
-    have been, the process that ``own`` knows as that start of it."""
+    """The error with which ``own`` refuses ``peer`` for its introduction ``said``: the peer was not
+    the process that ``own`` knows as start ``start`` of it, or does not remember that start."""
     what = f"node {peer} is at start {said.start}"
     if said.start < start:
         return WrongCluster(
@@ -50,7 +51,7 @@ def describe_missed(peer: str, said: Introduction, start: int, own: str) -> Quor
 
 
 def describe_older_copy(own: str, newest: int, proof: Outdated) -> WrongDirectory:
-    """Why ``own``, whose directory knows starts up to ``newest``, halts."""
+    """The error with which ``own`` halts; its directory knows starts up to ``newest``."""
     if proof.start > newest:
         what = f"knows its start {proof.start}, this directory knows up to {newest}"
         advice = AS_LOST.format(node=own)

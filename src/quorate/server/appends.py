@@ -1,4 +1,4 @@
-"""Appends of one client that came together: what their one answer needs to know of them."""
+"""Appends of one client that arrived together, and the frame that answers them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Appends"]
 
 
 class Appends:
-    """Appends of one connection to one log that are proposed together, so that a thousand of them
-    cost a turn as much as one."""
+    """Appends of one connection to one log that are proposed together, so that a turn with a
+    thousand appends costs as much as a turn with one."""
 
     __slots__ = ("counts", "hosted", "requests", "size", "started")
 
@@ -25,14 +25,14 @@ class Appends:
     ) -> None:
         self.hosted = hosted
         self.requests = requests
-        # Records of each.
+        # Number of records in each append.
         self.counts = counts
-        # Bytes of all.
+        # Bytes of all appends together.
         self.size = size
         self.started = started
 
     def answered(self, receipt: Receipt) -> bytes:
-        """The frame that tells them where they went."""
+        """Encode the frame that tells the client the offsets of these appends."""
         offset, _, index, term, synced = receipt
         return encode_receipts(Receipts(index, term, offset, synced, self._rows()))
 

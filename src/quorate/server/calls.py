@@ -1,4 +1,4 @@
-"""The rare requests: each has a function here that finds its answer."""
+"""The handlers of calls, the rare requests: each call type has one method that finds its answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["Calls"]
 
 FoundT = TypeVar("FoundT", Logs, NodeStatus)
 
-# However long a client would wait.
+# The maximum time that a call may wait; a longer timeout of a client is cut to it.
 TIMEOUT_MS_MAX = 600_000
 
 _ROLES = {
@@ -52,13 +52,13 @@ _ROLES = {
 
 
 class Calls:
-    """Answers what clients ask for."""
+    """Answers the calls of clients."""
 
     def __init__(self, members: Members, replicas: Replicas, keeper: Keeper) -> None:
         self._members = members
         self._replicas = replicas
         self._keeper = keeper
-        # What was made in this pass of the loop for whoever asks the same; see `_once`.
+        # Answers made in this pass of the loop, shared by equal calls; see `_once`.
         self._made: dict[object, Any] = {}
         self._answers: dict[type[Call[Any]], Callable[[Any], Awaitable[Found]]] = {
             wire.FindLog: self._find_log,
@@ -76,7 +76,7 @@ class Calls:
         }
 
     async def answer(self, call: Call[Any]) -> Found:
-        """Raises the error that is the answer instead."""
+        """Answer ``call``. Raises the error that is sent as the answer instead."""
         answer = self._answers.get(type(call))
         if answer is None:
             raise InvalidArgument(f"a client does not ask for {type(call).__name__}")
@@ -90,7 +90,7 @@ class Calls:
     async def _list_logs(self, call: wire.ListLogs) -> Logs:
         await self._keeper.learn()
         catalog = self._keeper.catalog
-        # Two of one pass may have been promised different ends.
+        # Two calls of one pass may have been promised different ends of the catalog.
         return self._once(
             (Logs, catalog.applied), lambda: Logs([self._found(facts) for facts in catalog.logs])
         )
@@ -132,7 +132,7 @@ class Calls:
         end = replica.end_offset
         found = await replica.offset_at(call.time_us)
         if found >= end:
-            # No record here is so late, and a replica may lag: others may have one.
+            # No record here is so late, but this replica may lag behind others that have one.
             await replica.barrier()
             found = await replica.offset_at(call.time_us)
         return OffsetFound(found)
@@ -151,7 +151,8 @@ class Calls:
         return FenceSet(changed.index)
 
     async def stage(self, call: wire.StageChunk, batch: bytes, count: int) -> wire.ChunkStaged:
-        """The one call with a batch; its ``count`` records were looked at."""
+        """Stage a chunk, the one call with a batch; the caller has checked its ``count``
+        records."""
         label = Label(call.app, call.run, call.batch_id, call.partition, call.attempt, call.number)
         replica = await self._replica(call.log)
         return wire.ChunkStaged(*await replica.stage(label, batch, count))
@@ -192,7 +193,8 @@ class Calls:
         return NodeStatus(own.node, addresses[own.node], addresses, logs, use.used, use.full)
 
     def _once(self, what: object, make: Callable[[], FoundT]) -> FoundT:
-        """A request of a few bytes must not cost as much as there are logs, over and over."""
+        """Make an answer once per pass of the loop: its cost grows with the number of logs, and a
+        request of a few bytes must not cause that cost again and again."""
         if not self._made:
             asyncio.get_running_loop().call_soon(self._made.clear)
         if what not in self._made:

@@ -1,7 +1,7 @@
-"""Makes, opens and deletes logs on a node: carries out what the reconciler says, in the loop.
+"""Makes, opens and deletes logs on a node: executes the steps of the reconciler in the loop.
 
-A log is in the manifest before its replica says a word, and stays there until its last file is
-gone: what a node knew only in memory it forgets with its next crash.
+A log is in the manifest before its replica sends its first message, and stays there until its last
+file is removed: a node loses in a crash all knowledge that it has only in memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["RETRY_S", "Carrier"]
 
 log = logging.getLogger(__name__)
 
-# After a failure that passes: a full disk, a barrier without a leader, a peer that is away.
+# Pause after a temporary failure: a full disk, a barrier without a leader, an absent peer.
 RETRY_S = 0.25
 
 
@@ -45,7 +45,7 @@ class Carrier:
         self._node = node
         self._replicas = replicas
         self._stored = stored
-        # Told each time that more is carried out.
+        # Called each time that more records of the catalog are carried out.
         self._moved = moved
         self._kept = TableFile(replicas.directory)
         self.catalog = self._kept.read()
@@ -54,13 +54,13 @@ class Carrier:
             replicas.has, replicas.catalog_incarnation,
         )  # fmt: skip
         self._came = asyncio.Event()
-        # Due when what was put off is tried again.
+        # The timer after which the steps that were put off are tried again.
         self._retrying: asyncio.TimerHandle | None = None
 
-    # -- what is known -------------------------------------------------------------------------
+    # -- the catalog's table -------------------------------------------------------------------
 
     def apply(self, value: bytes) -> None:
-        """The next record of the catalog."""
+        """Apply the next record of the catalog."""
         change: Change | None = self.catalog.apply(value)
         if change is not None:
             self._plan.take(change)
@@ -68,11 +68,11 @@ class Carrier:
 
     @property
     def carried(self) -> int:
-        """So many records are carried out here, or put off for want of room."""
+        """The number of catalog records that are carried out here or put off for lack of space."""
         return self._plan.carried
 
     def why_late(self, incarnation: int) -> str | None:
-        """Why a log is not here although it should be; None if nothing failed."""
+        """The reason why a log is not here although it should be; None if no step failed."""
         return self._plan.why_late(incarnation)
 
     # -- work ----------------------------------------------------------------------------------
@@ -87,12 +87,12 @@ class Carrier:
         await self._patiently(lambda: replicas.open_catalog(nodes))
 
     async def open_logs(self) -> None:
-        """Open every log that is made, and finish every deletion that was begun."""
+        """Open each log that is made, and finish each deletion that was begun."""
         with self._stored.gathering():
             await asyncio.gather(*map(self._carry_out, self._plan.first_steps()))
 
     async def run(self) -> None:
-        """Carry out step after step, for ever. Raises ReplicaHalted."""
+        """Carry out steps, one after another, without end. Raises ReplicaHalted."""
         while True:
             self._came.clear()
             while (step := self._plan.next()) is not None:
@@ -152,7 +152,7 @@ class Carrier:
         incarnation = step.incarnation
         life = self._stored.manifest.logs.get(incarnation)
         if life is None and incarnation in self._plan.in_doubt:
-            # Its files would be missed by the next start.
+            # The next start would miss the files of a log that its manifest names.
             await self._record({incarnation: None})
         await self._replicas.with_files(remove_log, incarnation)
         self._plan.removed(incarnation)
@@ -161,13 +161,13 @@ class Carrier:
             log.info("log deleted log=%s incarnation=%s", life.name, f"{incarnation:032x}")
 
     async def _record(self, lives: Mapping[int, LogLife | None]) -> None:
-        """Change the manifest, for good when this returns. Raises OSError."""
+        """Change the manifest; the change is durable when this returns. Raises OSError."""
         with self._plan.recorded(lives):
             await self._stored.save()
 
     async def _keep_table(self) -> None:
-        """Now and then write the table down, so that the next start need not read all of the
-        catalog. Not urgent: a disk without room can do without."""
+        """Write the table to disk from time to time, so that the next start need not read the whole
+        catalog. The write is not urgent: it is skipped while the disk has no space."""
         applied = self.catalog.applied
         if applied < self._kept.applied + TABLE_EVERY or not self._plan.deletions_done:
             return
@@ -178,10 +178,11 @@ class Carrier:
         else:
             self._kept.applied = applied
 
-    # -- what passes ---------------------------------------------------------------------------
+    # -- temporary failures --------------------------------------------------------------------
 
     async def _patiently(self, act: Callable[[], Awaitable[None]]) -> None:
-        """What passes is waited for, such as a full disk. Anything else is the end."""
+        """Repeat ``act`` until it succeeds. It waits through temporary failures, such as a full
+        disk; other errors are raised."""
         told = ""
         while True:
             try:
@@ -195,8 +196,8 @@ class Carrier:
             await asyncio.sleep(RETRY_S)
 
     def _check_passing(self, error: Exception) -> str:
-        """What the system refused for now: room, or another open file. Raises DiskFailed if it is
-        anything else."""
+        """The text of a temporary failure: no space, or too many open files. Raises DiskFailed for
+        each other error."""
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, Busy) or (isinstance(cause, OSError) and cause.errno in PASSING):

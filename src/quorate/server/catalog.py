@@ -1,13 +1,13 @@
-"""Which logs there are. The catalog is itself a log: its records say what was made and deleted.
+"""The catalog: the table of all logs. It is a log itself; its records create and delete logs.
 
-Pure: records in, the table out. Every node reads the same records in the same order, so all have
-the same table; the leader judges what is asked of it against that table before it appends, and
-appends only if nothing came in between.
+Pure: records in, the table out. Each node reads the same records in the same order, so all nodes
+have the same table. The leader judges a request against that table before it appends a record, and
+appends only if no other record came in between.
 
-A deleted incarnation never comes back, although only the newest deletions are remembered. Whoever
-draws an incarnation says where the catalog ended then. An incarnation whose deletion was forgotten
-was drawn before that deletion; so nothing is made that was drawn before the newest deletion that
-was forgotten (:attr:`Catalog.horizon`).
+A deleted incarnation never comes back, although only the newest deletions are remembered. A client
+that draws an incarnation says where the catalog ended at that time. An incarnation whose deletion
+was forgotten was drawn before that deletion; so no log is made whose incarnation was drawn before
+the newest forgotten deletion (:attr:`Catalog.horizon`).
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ __all__ = [
 ]
 
 INCARNATION_BYTES = 16
-# Deletions that are remembered. Nodes need not agree on it: only the leader judges by it.
+# Maximum deletions that are remembered. Nodes need not agree on it: only the leader uses it.
 GONE_MAX = 10_000
 
 
 def catalog_incarnation(cluster: str) -> int:
-    """The catalog's own: every node finds it without asking."""
+    """The incarnation of the catalog itself: each node derives it from the cluster's name."""
     digest = blake2b(cluster.encode(), digest_size=INCARNATION_BYTES, person=b"quorate catalog")
     return int.from_bytes(digest.digest())
 
 
 class LogFacts(NamedTuple):
-    """A log as it was made."""
+    """The properties of a log, as it was made."""
 
     name: str
     incarnation: int
@@ -59,7 +59,7 @@ class LogFacts(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What one record of the catalog did."""
+    """The effect of one record of the catalog: a log was made or deleted."""
 
     made: bool
     log: LogFacts
@@ -88,7 +88,7 @@ def _record(change: Change) -> _Record:
 
 
 def encode_change(change: Change) -> bytes:
-    """The record that brings it about."""
+    """Encode the record that brings ``change`` about."""
     return msgspec.msgpack.encode(_record(change))
 
 
@@ -102,21 +102,21 @@ def _decode_change(value: bytes) -> Change:
     try:
         return _change(msgspec.msgpack.decode(value, type=_Record))
     except msgspec.DecodeError as error:
-        # To go on would be to have another table than the others.
+        # A node that went on would have another table than the other nodes.
         raise InvariantBroken(f"a record of the catalog cannot be read: {error}") from None
 
 
 class _Table(msgspec.Struct, array_like=True):
     applied: int
     horizon: int
-    # Records that would make what there is.
+    # Records that would make the logs that exist.
     logs: list[_Record]
     # Deletions, oldest first: the incarnation and the number of the record.
     gone: list[tuple[bytes, int]]
 
 
 class Catalog:
-    """The table after the first ``applied`` records."""
+    """The table of logs after the first ``applied`` records of the catalog."""
 
     __slots__ = ("_by_incarnation", "_by_name", "_gone", "applied", "horizon")
 
@@ -140,11 +140,12 @@ class Catalog:
         return self._by_incarnation.get(incarnation)
 
     def is_gone(self, incarnation: int) -> bool:
-        """Whether it was deleted, as far as deletions are remembered."""
+        """True if the log was deleted and its deletion is still remembered."""
         return incarnation in self._gone
 
     def apply(self, value: bytes) -> Change | None:
-        """Take the next record. None if it changes nothing: what it asks for was done before."""
+        """Apply the next record. Returns None if the record changes no log, because an earlier
+        record had the same effect."""
         change = _decode_change(value)
         self.applied += 1
         log = change.log
@@ -166,20 +167,20 @@ class Catalog:
         self._by_name[log.name] = self._by_incarnation[log.incarnation] = log
 
     def _forget(self) -> None:
-        """Only so many deletions are remembered."""
+        """Forget the oldest deletions above ``GONE_MAX``."""
         while len(self._gone) > GONE_MAX:
             oldest = next(iter(self._gone))
             self.horizon = self._gone.pop(oldest) + 1
 
     def encode(self) -> bytes:
-        """The table, to start from the next time."""
+        """Encode the table, so that the next start can begin with it."""
         logs = [_record(Change(made=True, log=log)) for log in self._by_name.values()]
         gone = [(_to_bytes(incarnation), number) for incarnation, number in self._gone.items()]
         return msgspec.msgpack.encode(_Table(self.applied, self.horizon, logs, gone))
 
     @staticmethod
     def decode(data: bytes) -> Catalog | None:
-        """What :meth:`encode` gave; None if this release cannot read it."""
+        """Decode the result of :meth:`encode`; None if this release cannot read it."""
         try:
             table = msgspec.msgpack.decode(data, type=_Table)
         except msgspec.DecodeError:
@@ -195,12 +196,13 @@ class Catalog:
 def judge_create(
     catalog: Catalog, name: str, incarnation: int, drawn_at: int
 ) -> LogFacts | QuorateError | None:
-    """The log, if an earlier try made it; why it cannot be made; None if it can.
+    """Judge the creation of a log: the log if an earlier attempt made it, the error if it cannot be
+    made, None if it can be.
 
-    ``drawn_at`` is where the catalog ended when the incarnation was drawn, or earlier.
+    ``drawn_at`` is the end of the catalog when the incarnation was drawn, or an earlier offset.
     """
     if catalog.is_gone(incarnation):
-        # Whoever has the name now: an earlier try made this one.
+        # An earlier attempt made this log, even if another log has the name now.
         return LogNotFound(f"log {name} with incarnation {incarnation:032x} was deleted")
     known = catalog.named(name)
     if known is not None and known.incarnation == incarnation:
@@ -220,7 +222,8 @@ def judge_create(
 
 
 def judge_delete(catalog: Catalog, name: str, incarnation: int) -> LogFacts | QuorateError | None:
-    """The log that is to be deleted; why none can be; None if an earlier try deleted it."""
+    """Judge a deletion: the log to delete, the error if there is none to delete, None if an earlier
+    attempt deleted it."""
     if catalog.is_gone(incarnation):
         return None
     known = catalog.named(name)

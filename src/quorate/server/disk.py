@@ -1,4 +1,4 @@
-"""How full the disk of this node is: for whoever asks, and a line for each change."""
+"""The disk usage of this node: reported on request, and logged when it changes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 
 
 class DiskUse(NamedTuple):
-    """A disk, at one moment."""
+    """The usage of a disk at one moment."""
 
-    # Percent of it, and how many of them may be in use before no more is allocated.
+    # Percent of the disk in use, and the percentage above which no space is allocated.
     used: int
     used_max: int
     free_bytes: int
-    # Whether a log that is made now would find no room.
+    # True if the disk has no space for a log that is made now.
     full: bool
 
     def __str__(self) -> str:
@@ -36,12 +36,12 @@ class DiskUse(NamedTuple):
 
 
 class Disk:
-    """The one with the data directory."""
+    """The disk that holds the data directory."""
 
     def __init__(self, path: Path, config: Config) -> None:
         self._path = path
         self._used_max = config.storage.disk_usage_max
-        # What a new log takes at once.
+        # Bytes that a new log allocates at once.
         self._log_bytes = 2 * config.least_segment_bytes
 
     def look(self) -> DiskUse:
@@ -53,7 +53,7 @@ class Disk:
 
 
 def no_room_for_log(places: Iterable[tuple[str, str]]) -> DiskFull:
-    """What the making of a log is refused with: each node without room, and how full it is."""
+    """The error that refuses a new log: it names each node without space, and its disk usage."""
     named = ", ".join(f"{node} ({use})" for node, use in places)
     return DiskFull(
         f"no room for another log on {named}; free some space there, or raise "
@@ -62,16 +62,17 @@ def no_room_for_log(places: Iterable[tuple[str, str]]) -> DiskFull:
 
 
 class RoomWatch:
-    """Looked through now and then: what has no room twice in a row is told, once, and when it has
-    some again. Between two segments a log may be without room for a moment."""
+    """Logs which replicas and peers have no space on their disk, and when they have space again. It
+    is called at intervals and reports a replica that had no space at two calls in a row, because a
+    log may have no space for a moment between two segments."""
 
     def __init__(self, disk: Disk, replicas: Replicas) -> None:
         self._disk = disk
         self._replicas = replicas
         self._disk_full = False
-        # (log, peer) without room at the last look; the peer is None for the replica here.
+        # (log, peer) without space at the last call; the peer is None for the replica here.
         self._seen: set[tuple[str, NodeId | None]] = set()
-        # The same, told.
+        # The pairs of these that were logged.
         self._told: set[tuple[str, NodeId | None]] = set()
 
     def look(self) -> None:

@@ -1,7 +1,7 @@
-"""Three pages for whoever watches a node: is it alive, is it ready, what does it count.
+"""The HTTP server of a node: pages for liveness, readiness and metrics.
 
-GET and HEAD, one answer for each connection, and no patience with anybody who is slow or talks
-much: these pages must not be a way to harm the node.
+It serves GET and HEAD, with one response per connection, and drops slow clients and long requests:
+these pages must not be a way to harm the node.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REASONS = {
 
 
 class Page(NamedTuple):
-    """What a path is answered with."""
+    """The response to a path."""
 
     status: int
     body: bytes
@@ -39,12 +39,12 @@ class Page(NamedTuple):
 
 
 class HttpServer:
-    """Serves ``pages``: path -> what makes the page."""
+    """Serves ``pages``: a function for each path makes the page."""
 
     def __init__(self, pages: Mapping[str, Callable[[], Page]]) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
-        # One for each connection.
+        # One task for each connection.
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, address: str) -> None:
@@ -70,7 +70,7 @@ class HttpServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            # A client that is gone, slow or loud gets no answer.
+            # A client that is gone, is slow or sends too much gets no response.
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, ValueError):
                 async with asyncio.timeout(REQUEST_S):
                     request = await reader.readuntil(b"\r\n\r\n")
@@ -80,7 +80,7 @@ class HttpServer:
         except asyncio.LimitOverrunError:
             pass
         finally:
-            # Whoever does not read his answer holds his place no longer.
+            # A client that does not read its response must not hold its connection.
             writer.transport.abort()
 
     def _answer(self, request: bytes) -> bytes:

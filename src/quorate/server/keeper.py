@@ -1,7 +1,7 @@
-"""Keeps a node in step with the catalog: reads it, finds in it, and changes it on its leader.
+"""Keeps a node in step with the catalog: reads it, looks logs up, and changes it on its leader.
 
-What is found and judged rests on the table, which is as new as what was read. What has to be done
-here for it may take longer: a disk may be full.
+Lookups and judgements use the table, which has all records that were read. The steps that follow
+from a record may take longer on this node, for example while a disk is full.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ log = logging.getLogger(__name__)
 
 FETCH_BYTES = 1 << 20
 WAIT_S = 30.0
-# How long somebody waits for a log that is known and not made here: a full disk may hold up what
-# comes before it.
+# How long a request waits for a log that is in the catalog and not made here yet: a full disk may
+# delay the steps before it.
 MAKING_S = 1.0
-# How long a peer has to say whether its disk has room.
+# How long a peer may take to answer whether its disk has space.
 ASK_S = 0.5
 
 
@@ -74,7 +74,7 @@ class Keeper:
         self._links = links
         self.carrier = Carrier(node, replicas, stored, self._moved)
         self.catalog = self.carrier.catalog
-        # Who waits until more is known or carried out.
+        # Futures of tasks that wait until more records are read or carried out.
         self._waiting: set[asyncio.Future[None]] = set()
 
     @property
@@ -84,14 +84,15 @@ class Keeper:
     # -- following -----------------------------------------------------------------------------
 
     async def follow(self) -> None:
-        """Read record after record, for ever. Raises ReplicaHalted."""
+        """Read the catalog's records, one after another, without end. Raises ReplicaHalted."""
         told = ""
         catalog = self.catalog
         while True:
             try:
                 fetched = await self._replica.fetch(catalog.applied, FETCH_BYTES, WAIT_S, 0)
             except OffsetOutOfRange as error:
-                # It is said behind a barrier: the whole cluster lost what was carried out here.
+                # A replica raises it behind a barrier: the whole cluster lost records carried out
+                # here.
                 raise Damaged(
                     f"{self._node} has carried out {catalog.applied} records of the catalog, and "
                     f"the catalog has fewer: {error}; do not go on with this cluster, copy its logs"
@@ -114,7 +115,7 @@ class Keeper:
                 future.set_result(None)
 
     async def _move(self) -> None:
-        """Return when more is known or carried out."""
+        """Return when more records are read or carried out."""
         moved = asyncio.get_running_loop().create_future()
         self._waiting.add(moved)
         try:
@@ -123,16 +124,18 @@ class Keeper:
             self._waiting.discard(moved)
 
     async def reach(self, offset: int) -> None:
-        """Return once all records below ``offset`` were carried out here."""
+        """Return once all records below ``offset`` are carried out here."""
         while self.carrier.carried < offset:
             await self._move()
 
     async def refresh(self) -> None:
-        """See, and have done, everything that the catalog acknowledged before this was called."""
+        """Return once all records that the catalog acknowledged before this call are carried
+        out."""
         await self.reach(await self.learn())
 
     async def learn(self) -> int:
-        """Know everything that the catalog acknowledged before this was called; where it ends."""
+        """Read all records that the catalog acknowledged before this call; returns its end
+        offset."""
         answer = await self._replica.barrier()
         await self._know(answer.end_offset)
         return answer.end_offset
@@ -145,9 +148,9 @@ class Keeper:
     # -- finding -------------------------------------------------------------------------------
 
     async def find(self, name: str) -> LogFacts:
-        """Raises LogNotFound only behind a barrier."""
+        """Find a log by its name. Raises LogNotFound only behind a barrier."""
         facts = self.catalog.named(name)
-        # One that is not here may have been deleted: after a start the table is old for a while.
+        # A log without a replica here may be deleted: after a start the table is old for a while.
         if facts is None or not self._replicas.has(facts.incarnation):
             await self.learn()
             facts = self.catalog.named(name)
@@ -156,7 +159,7 @@ class Keeper:
         return facts
 
     async def hosted(self, incarnation: int) -> Hosted:
-        """The log with a replica here. Raises LogNotFound only behind a barrier."""
+        """The log with its replica on this node. Raises LogNotFound only behind a barrier."""
         found = self._replicas.get(incarnation)
         if found is not None:
             return found
@@ -177,8 +180,8 @@ class Keeper:
         raise NotLeader(f"{self._node} has {why}; leader: none")
 
     def _check_down(self, incarnation: int) -> None:
-        """Raises NotLeader if the log halted here: clients go to another node with that, be it to
-        read or to write."""
+        """Raises NotLeader if the log's replica halted here: clients turn to another node on that
+        error, both to read and to write."""
         down = self._replicas.down.get(incarnation)
         if down is not None:
             raise NotLeader(
@@ -187,9 +190,9 @@ class Keeper:
             )
 
     async def readable(self, incarnation: int) -> Replica:
-        """A replica that has learnt since it was opened where its log ends.
+        """A replica that has learnt the end of its log since it was opened.
 
-        Until then it knows of nothing that it is committed: it would show an empty log.
+        Until then the replica knows no entry to be committed: it would show an empty log.
         """
         replica = (await self.hosted(incarnation)).replica
         if incarnation not in self._replicas.readable:
@@ -223,7 +226,7 @@ class Keeper:
                 return found
 
     async def delete(self, name: str, incarnation: int, timeout_s: float) -> None:
-        """Delete a log, and return once a majority of nodes has."""
+        """Delete a log, and return once a majority of nodes has deleted it."""
         self._check_incarnation(incarnation)
         attempt = _Attempt()
         async with attempt.within(timeout_s):
@@ -237,7 +240,8 @@ class Keeper:
                     return
 
     def _check_incarnation(self, incarnation: int) -> None:
-        """A client draws it, and could draw one that is not a log's: the catalog's own."""
+        """Raises InvalidArgument for the catalog's incarnation: a client draws the incarnation of a
+        new log, and could draw that one."""
         if incarnation == self._replicas.catalog_incarnation:
             raise InvalidArgument(
                 f"incarnation {incarnation:032x} is that of the catalog: draw another one"
@@ -245,13 +249,13 @@ class Keeper:
 
     @property
     def no_room(self) -> str:
-        """Why another log would find no room on this node; empty if it would."""
+        """The reason why another log has no space on this node; empty if there is space."""
         use = self.disk.look()
         return str(use) if use.full else ""
 
     async def _check_disks(self) -> None:
-        """Raises DiskFull if a log that is made now would find no room on a majority of disks, this
-        one included. Who does not answer is not asked twice: it may be away."""
+        """Raises DiskFull unless a majority of disks, including that of this node, has space for a
+        new log. A node that does not answer is not asked twice: it may be down."""
         nodes = [*self._stored.manifest.nodes]
         told = await asyncio.gather(*map(self._ask_room, nodes))
         full = [(node, why) for node, why in zip(nodes, told, strict=True) if why]
@@ -268,14 +272,14 @@ class Keeper:
             return ""
 
     async def _lead(self) -> int:
-        """Where the catalog ends, if this node leads it and knows all of it."""
+        """The end offset of the catalog, if this node leads it and has read all of it."""
         leader = self._replica.leader
         if leader != self._node:
             raise NotLeader(f"{self._node} does not lead the catalog; leader: {leader or 'none'}")
         return await self.learn()
 
     async def _append(self, change: Change, end: int, attempt: _Attempt) -> bool:
-        """Whether it was appended: not if another change came in between."""
+        """Append a change; False if another change came in between."""
         batch = encode_batch([encode_change(change)])
         attempt.logged = True
         try:
@@ -287,13 +291,14 @@ class Keeper:
         return True
 
     async def _serving(self, incarnation: int) -> None:
-        """A barrier passes only where a leader has committed the first entry of its term."""
+        """Wait until a leader serves the log: a barrier passes only after a leader has committed
+        the first entry of its term."""
         await self.reach(self.catalog.applied)
         while not self.catalog.is_gone(incarnation):
             hosted = self._replicas.get(incarnation)
             if incarnation in self._replicas.down:
-                return  # whether a leader serves it cannot be seen from here
-            if hosted is not None:  # else there is no room for it here yet
+                return  # this node cannot see whether a leader serves it
+            if hosted is not None:  # else this node has no space for it yet
                 with suppress(QuorateError):
                     await hosted.replica.barrier()
                     return
@@ -301,7 +306,7 @@ class Keeper:
         raise LogNotFound(f"incarnation {incarnation:032x} was deleted meanwhile")
 
     async def _majority(self, offset: int, timeout_s: float) -> None:
-        """Return once so many nodes have carried out the catalog up to ``offset``."""
+        """Return once a majority of nodes has carried out the catalog up to ``offset``."""
         nodes = self._stored.manifest.nodes
         missing = len(nodes) // 2 + 1
         call = AwaitCatalog(offset, int(timeout_s * 1000))
@@ -328,10 +333,10 @@ class Keeper:
 
 
 class _Attempt:
-    """One try to change the catalog."""
+    """One attempt to change the catalog."""
 
     def __init__(self) -> None:
-        # Whether it may have happened.
+        # True if the change may have been appended.
         self.logged = False
 
     @asynccontextmanager

@@ -1,7 +1,7 @@
-"""How a node tells what happens: one line of ``key=value`` for each event, on the standard error.
+"""The format of a node's log: one line of ``key=value`` per event, on the standard error.
 
-Whoever logs writes words and keys, ``"leader changed log=%s term=%d"``; a value with blanks, quotes
-or what cannot be printed is put into quotes here: no value begins a line of its own.
+A call passes words and keys, such as ``"leader changed log=%s term=%d"``. A value with blanks,
+quotes or characters that cannot be printed is quoted here: no value begins a line of its own.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def _event(record: logging.LogRecord) -> str:
 def _quoted(text: str) -> str:
     if text.isprintable():
         return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
-    # Some of what is left ends a line, or speaks to a terminal.
+    # Some characters that cannot be printed end a line or control a terminal.
     return json.dumps(text)
 
 
 def log_to_stderr(node: str, level: int = logging.INFO) -> None:
-    """Have everything that this process logs on its standard error."""
+    """Write all log messages of this process to its standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(node))
     root = logging.getLogger()

@@ -1,4 +1,4 @@
-"""The manifest's file: read at the start, replaced as a whole with every change."""
+"""The manifest's file: a start reads it, and each change replaces it as a whole."""
 
 from __future__ import annotations
 
@@ -35,31 +35,32 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-# The next manifest, until it is complete.
+# The file of the next manifest, until it is complete.
 ASIDE = MANIFEST + UNFINISHED
-# How long a save waits for more logs that are opened by a start.
+# How long a save waits for the boots of more logs while a start opens them.
 GATHER_S = 0.05
 
 
 class ManifestFile:
-    """The manifest and its file. One thread writes it, so the newest is written last."""
+    """The manifest and its file. One thread writes the file, so the newest manifest is written
+    last."""
 
     def __init__(self, directory: DataDirectory) -> None:
         self._directory = directory
         self._vfs = RealVfs(directory.path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="quorate-manifest")
-        # How many boots of logs were noted, and how many of those are saved.
+        # Number of log boots that were noted, and of those that are saved.
         self._noted = self._notes_saved = 0
         self._saving = asyncio.Lock()
         self._gather_s = 0.0
-        # As it is to be; :meth:`open` finds or makes it.
+        # The manifest as it is to be saved; :meth:`open` reads or makes it.
         self.manifest: Manifest
 
     def open(self, nodes: Mapping[NodeId, str]) -> None:
         """Read the manifest, or make it on a node's first start. Raises Damaged.
 
-        ``nodes`` are the members once the first start is complete, and for ever. Later they may
-        have other addresses; none are given if the settings do not name them.
+        ``nodes`` are the members once the first start is complete, and their set never changes
+        then. Their addresses may change later. ``nodes`` is empty if the settings do not name them.
         """
         found = self._read()
         if found is None:
@@ -99,18 +100,19 @@ class ManifestFile:
         return manifest
 
     async def save(self) -> None:
-        """Durable when it returns. Raises OSError, and then the file is as it was."""
+        """Write the manifest; it is durable when this returns. Raises OSError, and then the file is
+        unchanged."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(
             self._thread, replace_manifest, self._vfs, self.manifest.encode()
         )
 
     async def note_boot(self, incarnation: int, boot: int) -> None:
-        """A log was opened with that boot. Durable when this returns, unless there is no room: then
-        the next save takes it along. Raises OSError.
+        """Note that a log was opened with this boot. The note is durable when this returns, unless
+        the disk has no space: then the next save includes it. Raises OSError.
 
-        Those that come while the manifest is saved share the next save; within :meth:`gathering`
-        a save also waits a moment for more of them.
+        Notes that come while the manifest is saved share the next save; within :meth:`gathering` a
+        save also waits a moment for more notes.
         """
         logs = self.manifest.logs
         logs[incarnation] = logs[incarnation]._replace(boot=boot)
@@ -130,7 +132,8 @@ class ManifestFile:
 
     @contextmanager
     def gathering(self) -> Iterator[None]:
-        """Within, many logs are opened: a save for each of them would cost more than they do."""
+        """A context in which many logs are opened: a save for each log would cost more than opening
+        it."""
         self._gather_s = GATHER_S
         try:
             yield
@@ -138,7 +141,8 @@ class ManifestFile:
             self._gather_s = 0.0
 
     def save_now(self) -> None:
-        """The same for whoever cannot wait otherwise: rare, because everything else waits too."""
+        """Write the manifest and block until it is durable, for callers that cannot await. Calls
+        are rare, because the whole loop waits."""
         self._thread.submit(replace_manifest, self._vfs, self.manifest.encode()).result()
 
     def close(self) -> None:
@@ -147,13 +151,14 @@ class ManifestFile:
 
 
 def take_list(manifest: Manifest, nodes: Mapping[NodeId, str]) -> None:
-    """Let ``nodes`` be the members, with their addresses. Raises InvalidArgument if the members are
-    others than before and somebody may count on those.
+    """Make ``nodes`` the members, with their addresses. Raises InvalidArgument if the set of
+    members changes and another node may rely on the earlier set.
 
-    Before the first start is complete the list may be mended. A node that was met stays: it has
-    been told that this node knows it for ever. And what peers confirmed, they confirmed to a node
-    of the list before: the first start needs to hear it again. If all of them did, the first start
-    needs no more, and theirs may be complete.
+    Before the first start is complete, the list may be corrected. A node that was met stays in it:
+    it was told that this node knows it for ever. A changed list voids the confirmations of peers,
+    because they confirmed to a node with the earlier list: the first start needs to hear them
+    again. If all peers have confirmed, this node's first start needs no more, and that of the peers
+    may be complete.
     """
     named, before = {*nodes}, {*manifest.nodes}
     unconfirmed = [node for node in before if not manifest.nodes[node].confirmed]
@@ -182,10 +187,10 @@ def _listed(nodes: Iterable[NodeId]) -> str:
 
 
 def replace_manifest(vfs: Vfs, data: bytes) -> None:
-    """A crash leaves the new file or the one before.
+    """Replace the manifest's file: a crash leaves the new file or the one before.
 
-    The file that is written next is allocated ahead: a node must be able to count its start, and to
-    write down that of a peer, on a disk that is full.
+    The file for the next manifest is allocated ahead: on a full disk, a node must still be able to
+    count its start and to record the start of a peer.
     """
     file = vfs.open(ASIDE) if ASIDE in vfs.names() else vfs.create(ASIDE)
     try:
@@ -200,7 +205,8 @@ def replace_manifest(vfs: Vfs, data: bytes) -> None:
 
 
 def _allocate_next(vfs: Vfs, size: int) -> None:
-    """Room for a manifest that is a page longer, unless the system refuses it for now."""
+    """Allocate the next file, a page longer than the manifest, unless the system refuses for
+    now."""
     try:
         file = vfs.create(ASIDE)
         try:
@@ -213,8 +219,8 @@ def _allocate_next(vfs: Vfs, size: int) -> None:
 
 
 def _check_unknown_log(directory: DataDirectory, incarnation: int) -> None:
-    """Raise Damaged if a directory that the manifest does not know holds more than a log that was
-    about to be made. An older manifest that was put back would have all such logs deleted."""
+    """Raise Damaged if a directory that the manifest does not name holds more than a log that was
+    about to be made. With an older manifest put back, the node would delete all such logs."""
     path = directory.path / LOGS / log_name(incarnation)
     vfs = RealVfs(path, read_only=True)
     try:
@@ -245,9 +251,9 @@ def check_log(directory: DataDirectory, incarnation: int, name: str) -> None:
 
 
 def make_log(directory: DataDirectory, incarnation: int) -> None:
-    """Make the directory of a log that never voted, for good when this returns.
+    """Make the directory of a log that never voted; it is durable when this returns.
 
-    With its vote record: where there is none later, it was lost.
+    The vote record is made with it: a directory that lacks one later has lost it.
     """
     vfs = directory.log_vfs(incarnation)
     try:
@@ -259,7 +265,7 @@ def make_log(directory: DataDirectory, incarnation: int) -> None:
 
 
 def drop_spare(directory: DataDirectory, incarnation: int) -> None:
-    """Give the room back that a log took ahead, if it is closed: it does without."""
+    """Free the space that a closed log allocated ahead; the log does not need it any more."""
     path = directory.path / LOGS / log_name(incarnation)
     if path.is_dir():
         vfs = RealVfs(path)
@@ -271,7 +277,8 @@ def drop_spare(directory: DataDirectory, incarnation: int) -> None:
 
 
 def remove_log(directory: DataDirectory, incarnation: int) -> None:
-    """Remove the directory of a log with all that is in it, for good when this returns."""
+    """Remove the directory of a log and all files in it; the removal is durable when this
+    returns."""
     path = directory.path / LOGS / log_name(incarnation)
     if path.is_dir():
         vfs = RealVfs(path)

@@ -1,4 +1,4 @@
-"""The nodes of the cluster: where each is reached, and who is let in under which name."""
+"""The nodes of the cluster: their addresses, and the checks of peers and clients that connect."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ __all__ = ["Members"]
 
 
 class Members:
-    """Judges whoever says who he is."""
+    """Knows the addresses of all nodes, and judges the HELLO or WELCOME of a peer or client."""
 
     def __init__(self, own: Identity, settings: Settings, stored: ManifestFile) -> None:
-        """Counts this start of the node: see :class:`Roster`. Raises Busy if that cannot be."""
+        """Counts this start of the node: see :class:`Roster`. Raises Busy if the disk has no space
+        to record it."""
         self.own = own
         self._settings = settings
         self._stored = stored
@@ -71,8 +72,8 @@ class Members:
         )  # fmt: skip
 
     def judge(self, hello: Hello, linked: Callable[[NodeId], bool]) -> QuorateError | None:
-        """Why the one who dialled is not let in; None if it is. ``linked`` tells whether a link to
-        a process of a node is open."""
+        """The error that refuses the sender of ``hello``; None if it is let in. ``linked`` tells
+        whether a link to a process of a node is open."""
         problem = judge_hello(hello, self.own)
         if problem is not None or hello.introduction is None or hello.purpose == "client":
             return problem
@@ -82,12 +83,12 @@ class Members:
     def judge_welcome(
         self, peer: NodeId, welcome: Welcome, linked: Callable[[NodeId], bool]
     ) -> QuorateError | None:
-        """Why the one who was dialled is not ``peer``; None if it is."""
+        """The error if the node that was dialled is not ``peer``; None if it is."""
         return self.roster.judge(peer, welcome.introduction, linked=linked(peer))
 
     def known(self, hello: Hello, linked: Callable[[NodeId], bool]) -> tuple[Seen | None, bool]:
-        """What a peer that was refused is told: what is known of it here, and whether an earlier
-        process of it has a link."""
+        """The facts that a refused peer is told: this node's record of it, and whether an earlier
+        process of that peer has a link."""
         own, said, peer = self.own, hello.introduction, NodeId(hello.node or "")
         meant = (hello.cluster, hello.target) == (own.cluster, own.node)
         if said is None or not meant or peer not in self.peers:

@@ -1,7 +1,7 @@
-"""A node, from its first step to its last: what it opens, in which order, and how it stops.
+"""A node from start to stop: the parts that it opens, their order, and the shutdown.
 
-It halts as a whole if its disk fails or its catalog must not go on: all logs share both. Any other
-halt stops one log's replica, see `replicas.py`.
+The node halts as a whole if its disk fails or its catalog must not go on: all logs share both. Each
+other halt stops the replica of one log, see `replicas.py`.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ __all__ = ["Node"]
 
 log = logging.getLogger(__name__)
 
-# Everything in a client's request that is not a batch: a publish may name 8,192 parts.
+# Maximum bytes of a client's request beside its batch: a publish may name 8,192 parts.
 CLIENT_CONTROL_BYTES = 4 << 20
-# A first start tells for whom it waits: for the first time after so long, then every so often, and
-# after the last of these as a warning.
+# A first start logs the nodes that it waits for: first after the first of these times, then at
+# intervals of the second, and after the third as a warning.
 FORMING_TELL_S = 1.0
 FORMING_REPEAT_S = 10.0
 FORMING_PATIENCE_S = 30.0
-# How long a start waits until a majority can be reached.
+# How long a start waits for links to a majority.
 MEET_S = 1.0
-# After a failure of the disk the next start waits; after several in a row, longer each time.
+# After a disk failure the next start waits; after several in a row, longer each time.
 FAILURE_WAIT_S = 1.0
 FAILURE_WAIT_S_MAX = 60.0
-# The disk of a node that ran for so long works.
+# A node that ran for this time has a working disk.
 SOUND_S = 60.0
-# How often a node looks whether its disk has room.
+# Interval of the checks whether the disk has space.
 WATCH_S = 1.0
 
 
 class Node:
-    """One process of a cluster."""
+    """One node process of a cluster."""
 
     def __init__(self, settings: Settings, version: str) -> None:
         self._settings = settings
@@ -72,15 +72,15 @@ class Node:
         self._loop = asyncio.get_running_loop()
         # Done when the node is to stop.
         self._stopping: asyncio.Future[None] = self._loop.create_future()
-        # Why it must not go on: the first reason stays.
+        # The first error because of which the node must not go on.
         self._halted: ReplicaHalted | None = None
-        # Peers that were reached since the start, and what tells of another one.
+        # Peers that were reached since the start, and the event of reaching another one.
         self._met: set[NodeId] = set()
         self._meeting = asyncio.Event()
         self._refused_frames = RefusedFrames()
-        # All logs are open; clients are let in.
+        # True when all logs are open and clients are let in.
         self._opened = False
-        # The catalog was seen behind a barrier.
+        # True when the catalog was read behind a barrier.
         self._ready = False
         self._tasks: list[asyncio.Task[None]] = []
         exposition = Exposition(version, self.metrics, self._snapshot)
@@ -105,18 +105,19 @@ class Node:
         self._listener: Listener
 
     def stop(self) -> None:
-        """Come to an end in good order."""
+        """Make :meth:`run` shut the node down cleanly."""
         if not self._stopping.done():
             self._stopping.set_result(None)
 
     def halt(self, halt: ReplicaHalted) -> None:
-        """Come to an end at once: :meth:`run` raises ``halt``, and nothing leaves this node any
-        more. A log that is being opened may take long, and others vote meanwhile.
+        """Stop at once: :meth:`run` raises ``halt``, and this node sends no more messages. The
+        links end here, because a log that is being opened may take long, and replicas of other logs
+        would vote meanwhile.
 
-        A node that stops already ends its stop first.
+        A node that is stopping already completes its stop first.
         """
         log.critical("node halts kind=%s error=%s", type(halt).__name__, halt)
-        # Before anything else: whatever goes wrong with a link, the node ends.
+        # First of all: the node ends even if an error occurs while its links are closed.
         self._halted = self._halted or halt
         self.stop()
         self._links.abort()
@@ -133,7 +134,7 @@ class Node:
         except OSError as error:
             if error.errno not in PASSING:
                 raise
-            # Nothing was promised yet: it can be started again when there is room.
+            # The node has promised nothing yet: it can be started again when there is space.
             raise Busy(
                 f"{self._settings.node} cannot start: {error.strerror}; see that its disk has room "
                 f"and that it may open more files (ulimit -n), and start it again"
@@ -147,7 +148,7 @@ class Node:
         if self._halted is None:
             log.info("node stops")
             await self._close()
-        # It may have come during the stop.
+        # The halt may have come during the stop.
         if self._halted is not None:
             raise self._halted
         self._leave_directory()
@@ -204,7 +205,7 @@ class Node:
 
     async def _listen(self) -> None:
         settings = self._settings
-        # Not where clients are told to go: that may be another host's.
+        # Not the address that clients are told: that may belong to another host.
         address = settings.listen or self._stored.manifest.nodes[settings.node].address
         if not settings.insecure:
             check_loopback("listen", address)
@@ -212,7 +213,7 @@ class Node:
             await self._listener.start(address)
 
     async def _meet_all(self) -> None:
-        """A first start needs every node once: see server/roster.py."""
+        """Wait until a first start has met each node once: see server/roster.py."""
         began = self._loop.time()
         told_at = began + FORMING_TELL_S
         while missing := self._members.roster.missing:
@@ -230,7 +231,8 @@ class Node:
                     await self._meeting.wait()
 
     async def _meet_majority(self) -> None:
-        """Who campaigns before anybody can hear it waits for its next turn: so meet first."""
+        """Wait a moment for links to a majority: a node that campaigns without them has to wait for
+        its next election timeout."""
         majority = len(self._members.ids) // 2 + 1
         with suppress(TimeoutError):
             async with asyncio.timeout(MEET_S):
@@ -257,7 +259,8 @@ class Node:
             self.halt(halt)
 
     async def _become_ready(self) -> None:
-        """All local logs are open by now; ready is who has seen the catalog behind a barrier."""
+        """Become ready once the catalog was read behind a barrier; all local logs are open by
+        now."""
         while not self._ready:
             with suppress(QuorateError):
                 await self._keeper.refresh()
@@ -266,10 +269,10 @@ class Node:
                 return
             await asyncio.sleep(RETRY_S)
 
-    # -- a disk that fails ---------------------------------------------------------------------
+    # -- disk failures -------------------------------------------------------------------------
 
     async def _wait_after_failures(self) -> None:
-        """Whoever starts this node again and again does not wear its disk out."""
+        """Wait after disk failures, so that repeated restarts do not wear the disk out."""
         failures = self._stored.manifest.failures
         if failures:
             wait_s = min(FAILURE_WAIT_S * 2 ** (failures - 1), FAILURE_WAIT_S_MAX)
@@ -277,7 +280,7 @@ class Node:
             await asyncio.wait([self._stopping], timeout=wait_s)
 
     def remember_failure(self) -> None:
-        """The disk failed and the process is about to end: the next one will wait."""
+        """Count a disk failure before the process ends, so that the next start waits."""
         self._stored.manifest.failures += 1
         with suppress(OSError):  # it is the disk that failed
             self._stored.save_now()
@@ -294,7 +297,8 @@ class Node:
                     raise DiskFailed(f"{node}: the manifest: {error}") from error
 
     async def _watch_room(self) -> None:
-        """A disk without room does not fail: whoever reads the lines is to know all the same."""
+        """Log when the disk has no space: that is no failure, and operators must know it all the
+        same."""
         watch = RoomWatch(self._disk, self._replicas)
         while True:
             watch.look()
@@ -315,7 +319,7 @@ class Node:
         self._stored.close()
         self._directory.close()
 
-    # -- who connects --------------------------------------------------------------------------
+    # -- connections ---------------------------------------------------------------------------
 
     def judge(self, hello: Hello, address: str) -> Welcome | QuorateError:
         problem = self._members.judge(hello, self._linked)
@@ -324,7 +328,7 @@ class Node:
         if hello.purpose == "client":
             return self._members.welcome() if self._opened else Busy(self._starting())
         self._learnt()
-        # It is up: no need to wait for the next try to reach it.
+        # The peer is up: dial it now instead of at the next attempt.
         self._links.redial(NodeId(hello.node or ""))
         return self._members.welcome()
 
@@ -332,11 +336,12 @@ class Node:
         return self._members.known(hello, self._linked)
 
     def _linked(self, peer: NodeId) -> bool:
-        """Whether a link to a process of ``peer`` is open, whoever dialled it."""
+        """True if a link to a process of ``peer`` is open, whether this node or the peer dialled
+        it."""
         return self._links.linked(peer) or self._listener.has_peer(peer)
 
     def _learnt(self) -> None:
-        """A peer said something of itself and of others."""
+        """Act on a peer's introduction, which may tell of other nodes too."""
         self._meeting.set()
         for peer in self._members.roster.take_outdated():
             log.warning("links end: a start of the peer is known that is not its own peer=%s", peer)
@@ -356,12 +361,13 @@ class Node:
     def serve(self, hello: Hello, welcome: Welcome, connection: Connection) -> None:
         if hello.purpose == "client":
             batch_bytes = self._settings.config.limits.batch_bytes
-            # What is a little too large is refused by name, and the connection lives.
+            # A batch that is a little too large gets TOO_LARGE, and the connection goes on.
             connection.limits = FrameLimits(CLIENT_CONTROL_BYTES, 2 * batch_bytes)
             self.service.begin(connection)
         else:
             connection.limits = PEER
-            # A link whose other end lost its power must end soon: it keeps the next start out.
+            # A link whose other end lost power must end soon: until then it blocks that node's next
+            # start.
             connection.treat_as_peer()
             peer, own = NodeId(hello.node or ""), self._members.own
             connection.handler = PeerSession(
@@ -398,7 +404,7 @@ class Node:
     def link_refused(self, peer: NodeId) -> None:
         self._replicas.link_refused(peer)
 
-    # -- who watches ---------------------------------------------------------------------------
+    # -- monitoring ----------------------------------------------------------------------------
 
     def _readyz(self) -> Page:
         if self._stopping.done():
@@ -424,7 +430,7 @@ class Node:
 
 @contextmanager
 def _naming(key: str) -> Iterator[None]:
-    """Say at which address a node cannot listen, unless the system may allow it later."""
+    """Name the address at which a node cannot listen, unless the failure is temporary."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What peers say over the links that they dialled: messages of replicas, and a few questions."""
+"""The sessions of peers that dialled this node: messages between replicas, and catalog calls."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ __all__ = ["PeerSession", "RefusedFrames"]
 
 log = logging.getLogger(__name__)
 
-# Questions of one link that have no answer yet; one more is BUSY.
+# Maximum calls of one link without an answer; one more is BUSY.
 TASKS_MAX = 256
-# A peer whose frames are refused is told of so often.
+# Seconds between two log lines about refused frames of the same peer.
 REPEAT_S = 60.0
 
 
 class RefusedFrames:
-    """Tells of frames that this node refused. The peer only sees that its link ended, and repeats
-    the frame: so the line names it, once in a while."""
+    """Logs the frames that this node refused. The peer sees only that its link ended, and sends the
+    frame again: so the line names the peer, and is limited to one per ``REPEAT_S``."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # When each peer was last told of.
+        # Time of the last log line about each peer.
         self._told: dict[NodeId, float] = {}
 
     def tell(self, peer: NodeId, error: QuorateError) -> None:
@@ -72,7 +72,7 @@ class PeerSession:
         self._replicas = replicas
         self._keeper = keeper
         self._refused = refused
-        # Questions without an answer yet.
+        # Calls without an answer yet.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def frame_received(self, frame: Frame) -> None:
@@ -114,4 +114,5 @@ class PeerSession:
             self._refused.tell(self._peer, error)
 
     def writable(self, yes: bool) -> None:
-        """Little is answered here; what peers are sent goes over links dialled from here."""
+        """Ignore the state of the write buffer: answers here are few and short, and messages to
+        peers go over the links that this node dialled."""

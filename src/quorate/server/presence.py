@@ -1,4 +1,4 @@
-"""Which peers can be reached, and since when the others cannot."""
+"""The peers that this node can reach, and since when it cannot reach the others."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Presence"]
 
-# How a NOT_LEADER ends when nobody is known to lead.
+# The end of a NOT_LEADER text when no leader is known.
 _NOBODY = "leader: none"
 
 
 class Presence:
-    """What this node's links know of its peers."""
+    """Knows which peers this node has links to."""
 
     def __init__(
         self, peers: Iterable[NodeId], clock: Callable[[], float] = time.monotonic
@@ -27,7 +27,7 @@ class Presence:
         self._clock = clock
         began = clock()
         self._peers = tuple(peers)
-        # Peers without a link, and since when; those that were never met, since the start.
+        # Peers without a link, and since when; for a peer that was never met, since the start.
         self._silent: dict[NodeId, float] = dict.fromkeys(self._peers, began)
 
     def reached(self, peer: NodeId) -> None:
@@ -38,11 +38,11 @@ class Presence:
 
     @property
     def majority(self) -> bool:
-        """Whether this node and those whom it reaches are one."""
+        """True if this node and the peers that it reaches are a majority."""
         return 2 * len(self._silent) < len(self._peers) + 1
 
     def explain(self, error: QuorateError) -> QuorateError:
-        """The same, with what is known here about why: a majority that cannot be reached."""
+        """Add the reason to ``error`` if a majority cannot be reached; else return it unchanged."""
         text = str(error)
         nobody = isinstance(error, NotLeader) and text.endswith(_NOBODY)
         if self.majority or not (nobody or isinstance(error, NoQuorum)):

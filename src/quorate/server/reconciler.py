@@ -1,14 +1,15 @@
-"""What a node still has to do to have the logs that the catalog says. Pure: no files, no loop.
+"""The steps that bring a node's logs in line with the catalog. Pure: no files, no loop.
 
-It compares the manifest with the catalog's table and names the next step; whoever carries the step
-out tells what became of it. Each step may be done again, because a crash forgets that it was done:
+The reconciler compares the manifest with the catalog's table and names the next step; its caller
+carries out the step and reports the result. Each step may be repeated, because a crash forgets that
+it was done:
 
 - A log is made only by a table that is at least as new as the manifest. An older table still has
   logs that were deleted here in an earlier run.
 - A log is deleted only because a record of the catalog says so, never because a table lacks it.
 - The manifest says that a log is made before its replica opens, and that it is being deleted
   before its first file is removed.
-- A step that fails for now (no room, no files) is put off. The others go on.
+- A step with a temporary failure (no space, too many files) is put off. The others go on.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ class Open(NamedTuple):
 
 
 class Retire(NamedTuple):
-    """Close these replicas, give back the room that they took ahead, record them as being deleted.
+    """Close these replicas, free the space that they allocated ahead, record them as being deleted.
 
-    All at once: on a full disk the manifest finds its room where they were.
+    They are retired together: on a full disk, the manifest finds its space where they were.
     """
 
     incarnations: tuple[int, ...]
 
 
 class Remove(NamedTuple):
-    """Remove the directory and forget the log."""
+    """Remove the directory, and remove the log from the manifest."""
 
     incarnation: int
 
@@ -72,7 +73,7 @@ Step = Make | Open | Retire | Remove
 
 
 class Reconciler:
-    """The logs of one node: as they are, and as they are to be."""
+    """The logs of one node: their present state and the state that the catalog asks for."""
 
     def __init__(
         self,
@@ -83,33 +84,34 @@ class Reconciler:
         is_open: Callable[[int], bool],
         own: int,
     ) -> None:
-        """``directories`` are there, ``is_open`` tells whether a replica is, or was and halted.
-        ``own`` is the catalog's incarnation: it is no log of a user, and always there."""
+        """``directories`` are the log directories that exist. ``is_open`` tells whether a log's
+        replica is open, or was open and halted. ``own`` is the catalog's incarnation: it is no log
+        of a user, and always exists."""
         self._node = node
         self._manifest = manifest
         self._catalog = catalog
         self._is_open = is_open
-        # Directories that are there, or may be.
+        # Log directories that exist, or may exist.
         self._directories = {*directories} - {own}
-        # Logs that are to be looked at, each with the number of the record because of which.
+        # Logs to examine, each with the number of the record that asks for it.
         logs = {*manifest.logs, *self._directories, *(log.incarnation for log in catalog.logs)}
         self._todo = dict.fromkeys(sorted(logs - {own}), 0)
         # Logs that a record deleted and that are not removed yet.
         self._doomed = {log for log in self._todo if catalog.is_gone(log)}
-        # Logs that are not here for now, and why.
+        # Logs that are not here for now, with the reason.
         self._late: dict[int, str] = {}
-        # Logs of which a step failed: nothing is tried again before :meth:`retry`.
+        # Logs with a failed step: they are not tried again before :meth:`retry`.
         self._put_off: set[int] = set()
-        # Of those, the ones that were told before.
+        # The logs of these whose failure was reported before.
         self._told: set[int] = set()
-        # Logs a change of which could not be saved. It may be on disk all the same: a change of
-        # something else, saved behind it, takes along what the manifest says in between.
+        # Logs with a change that could not be saved. The change may be on disk all the same: the
+        # save of another change takes along the manifest's content of that moment.
         self.in_doubt: set[int] = set()
 
-    # -- what there is to do -------------------------------------------------------------------
+    # -- next steps ----------------------------------------------------------------------------
 
     def take(self, change: Change) -> None:
-        """The newest record of the table did that."""
+        """Take the effect of the newest record of the table."""
         incarnation = change.log.incarnation
         if self._node not in change.log.nodes:
             return
@@ -120,7 +122,7 @@ class Reconciler:
             self._put_off.discard(incarnation)
 
     def next(self) -> Step | None:
-        """The step to carry out now; None if there is none before something changes."""
+        """The step to carry out now; None if there is none until the state changes."""
         logs = self._manifest.logs
         open_for_step = [one for one in self._todo if one not in self._put_off]
         made = [one for one in open_for_step if one in logs and logs[one].state is LogState.MADE]
@@ -135,7 +137,8 @@ class Reconciler:
         return None
 
     def first_steps(self) -> list[Step]:
-        """What a start can do before the catalog is read: logs that are made, or half deleted."""
+        """The steps that a start can take before the catalog is read: for logs that are made or
+        half deleted."""
         steps = [self._step(incarnation) for incarnation in self._todo if self._knows(incarnation)]
         return [step for step in steps if step is not None]
 
@@ -143,7 +146,7 @@ class Reconciler:
         return incarnation in self._manifest.logs
 
     def _may_decide(self, incarnation: int) -> bool:
-        """Whether the table is new enough to say what becomes of a log."""
+        """True if the table is new enough to decide about a log."""
         return (
             self._knows(incarnation)
             or incarnation in self._doomed
@@ -166,15 +169,16 @@ class Reconciler:
         self._late.pop(incarnation, None)
         self._told.discard(incarnation)
 
-    # -- what became of it ---------------------------------------------------------------------
+    # -- results of steps ----------------------------------------------------------------------
 
     @contextmanager
     def recorded(self, lives: Mapping[int, LogLife | None]) -> Iterator[None]:
-        """The manifest with these logs changed, to be saved within. If that fails with OSError,
-        they are as before: nothing may rest on what is not durable.
+        """A context with these logs changed in the manifest, which is saved within it. If the save
+        fails with OSError, the logs are as before: no step may rest on a change that is not
+        durable.
 
-        How new the table was is not taken back: a change beside this one may have made it durable.
-        It is true all the same, the table is at least as new.
+        ``applied`` of the manifest is not taken back: the save of a concurrent change may have made
+        it durable. It is true all the same, because the table is at least as new.
         """
         manifest = self._manifest
         before = {key: manifest.logs.get(key) for key in lives}
@@ -196,14 +200,15 @@ class Reconciler:
                 self._manifest.logs[incarnation] = life
 
     def removed(self, incarnation: int) -> None:
-        """Nothing is left of the directory."""
+        """Record that the directory of a log is removed."""
         self._directories.discard(incarnation)
 
     def put_off(self, step: Step, why: str) -> list[int]:
-        """The step failed, and may succeed later. Of which logs that is news."""
+        """Put off a step that failed and may succeed later. Returns the logs whose failure was not
+        reported before."""
         self._put_off.update(step.incarnations)
         if isinstance(step, Make | Open):
-            # One that was deleted meanwhile is not late, it is to be removed.
+            # A log that was deleted meanwhile is not late: it is to be removed.
             late = [one for one in step.incarnations if one not in self._doomed]
             self._late.update(dict.fromkeys(late, why))
         news = [one for one in step.incarnations if one not in self._told]
@@ -211,24 +216,25 @@ class Reconciler:
         return news
 
     def retry(self) -> None:
-        """Time has passed: what was put off is tried again."""
+        """Allow the steps that were put off to be tried again, after a pause."""
         self._put_off.clear()
 
-    # -- where it stands -----------------------------------------------------------------------
+    # -- progress ------------------------------------------------------------------------------
 
     @property
     def carried(self) -> int:
-        """So many records are carried out here. A log that is late does not count: others are
-        deleted meanwhile, and whoever waits for a deletion must not wait for room."""
+        """The number of catalog records that are carried out here. A late log does not hold it
+        back: other logs are deleted meanwhile, and a client that waits for a deletion must not wait
+        for disk space."""
         waiting = [number for one, number in self._todo.items() if one not in self._late]
         return min(waiting, default=self._catalog.applied)
 
     @property
     def deletions_done(self) -> bool:
-        """Whether the manifest knows of every deletion in the table. Only then may the table be
-        kept: what is folded into it is never told again."""
+        """True if the manifest has each deletion of the table. Only then may the table be saved: a
+        start does not see the records in it again."""
         return not self._doomed
 
     def why_late(self, incarnation: int) -> str | None:
-        """Why a log is not here although it should be; None if nothing failed."""
+        """The reason why a log is not here although it should be; None if no step failed."""
         return self._late.get(incarnation)

@@ -1,4 +1,5 @@
-"""Which peers refuse this node, and why: an operator is told, and a second process of it halts."""
+"""The peers that refuse this node, and their reasons: for operators, and to halt a second
+process."""
 
 from __future__ import annotations
 
@@ -17,17 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Refusals"]
 
-# An earlier process of this node that has a link to a peer for so long is not gone.
+# After this time with a link to a peer, an earlier process of this node counts as running.
 SECOND_S = 15.0
-# At least for so many keep-alive times: a link whose other end lost its power ends after three, or
-# four.
+# The minimum in keep-alive times: a link ends after three or four when its other end loses power.
 KEEPALIVES = 15
-# And for so many of the longest pauses between two dials: one dial proves little.
+# The minimum in longest pauses between two dials: one dial proves little.
 REDIALS = 6
 
 
 class Refusals:
-    """What peers answered instead of WELCOME, until they let this node in."""
+    """The answers of peers that sent a refusal instead of WELCOME, until they let this node in."""
 
     def __init__(
         self, members: Members, network: NetworkLimits, clock: Callable[[], float] = time.monotonic
@@ -40,24 +40,25 @@ class Refusals:
         )
         self._clock = clock
         self._texts: dict[NodeId, str] = {}
-        # Peers with a link to an earlier process of this node: since when they say so again and
-        # again, and when they last did.
+        # Peers that report a link to an earlier process of this node: the time since when they do
+        # so at each dial, and the time of the last report.
         self._second: dict[NodeId, tuple[float, float]] = {}
-        # Whether a peer has let this process in: then it may have acknowledged something.
+        # True if a peer has let this process in: then it may have acknowledged entries.
         self._welcomed = False
 
     def take(self, peer: NodeId, refusal: Refusal) -> None:
-        """Raises WrongDirectory if this node was started on a copy of the directory of one that
-        runs: its links would end with a copy that is let in later."""
+        """Record the refusal of ``peer``. Raises WrongDirectory if this node was started on a copy
+        of the data directory of a running node: if this copy were let in later, the links of that
+        node would end."""
         self._texts[peer] = f"{refusal.code}: {refusal.message}"
         if not refusal.linked:
             self._second.pop(peer, None)
             return
         now = self._clock()
         began, last = self._second.get(peer, (now, now))
-        # Two of the longest pauses between dials, or more.
+        # At least two of the longest pauses between dials.
         if now - last > self._second_s / 3:
-            began = now  # this process stood still, and the link may have ended meanwhile
+            began = now  # this process was suspended, and the link may have ended meanwhile
         self._second[peer] = began, now
         if now - began >= self._second_s:
             raise self._copied(peer)
@@ -77,24 +78,25 @@ class Refusals:
         )
 
     def let_in(self, peer: NodeId) -> None:
-        """``peer`` lets this node in."""
+        """Record that ``peer`` lets this node in."""
         self._welcomed = True
         self._texts.pop(peer, None)
         self._second.pop(peer, None)
 
     def forget(self, peer: NodeId) -> None:
-        """``peer`` cannot be reached, so it refuses this node no longer."""
+        """Forget the refusal of ``peer``, which cannot be reached now."""
         self._texts.pop(peer, None)
 
     @property
     def by_majority(self) -> bool:
-        """Whether those that do not refuse this node are no majority with it."""
+        """True if this node and the nodes that do not refuse it are no majority."""
         nodes = len(self._members.ids)
         return nodes - len(self._texts) < nodes // 2 + 1
 
     @property
     def text(self) -> str:
-        """Who refuses this node, and what the last of them says; empty if none does."""
+        """The peers that refuse this node, and the reason of the last one; empty if no peer
+        does."""
         if not self._texts:
             return ""
         *_, why = self._texts.values()

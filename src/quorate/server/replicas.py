@@ -1,8 +1,8 @@
 """The replicas of this node: each log's copy, found by its incarnation.
 
-What is wrong with one log stops that log's replica on this node, and no other: it serves nothing,
-votes for nobody and acknowledges nothing until the node is restarted. Two halts end the node: a
-disk that failed, because all logs share it; and the catalog's, because no log does without it.
+An error in one log stops only that log's replica on this node: it serves no request, grants no vote
+and acknowledges no entry until the node is restarted. Two halts end the node: a failed disk,
+because all logs share it; and a halt of the catalog, because all logs depend on it.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ __all__ = ["CATALOG", "Down", "Hosted", "Replicas"]
 
 log = logging.getLogger(__name__)
 
-# What the catalog is called where logs have names. No log of a user can be called so.
+# The name of the catalog where logs have names. No log of a user can have this name.
 CATALOG = "/catalog"
-# A record of the catalog is short, and most clusters have few: its files need not be large.
+# A record of the catalog is short, and most clusters have few logs: small files suffice.
 CATALOG_BATCH_BYTES = 64 * KIB
 CATALOG_SEGMENT_BYTES = 1 * MIB
-# Messages for logs that are not open here yet: enough for the first words of some hundred logs.
+# Maximum messages kept for logs that are not open here yet: enough for the first messages of some
+# hundred logs.
 EARLY_MAX = 1024
-# Its directory and its newest segment.
+# Open files per log: its directory and its newest segment.
 FILES_PER_LOG = 2
-# Cold reads; a disk serves several at once.
+# Threads for reads from disk; a disk serves several at once.
 READERS = 4
 
 _TOLD = {
@@ -76,7 +77,7 @@ class Hosted(NamedTuple):
     replica: Replica
 
     def measure(self) -> LogMetrics:
-        """What its metrics say now."""
+        """The present values of the log's metrics."""
         status = self.replica.status()
         return LogMetrics(
             self.name,
@@ -91,12 +92,12 @@ class Hosted(NamedTuple):
 
 
 class Down(NamedTuple):
-    """A log whose replica here halted, or could not even start."""
+    """A log whose replica here halted or could not start."""
 
     name: str
     incarnation: int
     halt: ReplicaHalted
-    # Gives its files back; None if it never had them.
+    # The task that closes the replica's files; None if they were never open.
     closing: asyncio.Task[None] | None
 
     @property
@@ -109,7 +110,7 @@ class Down(NamedTuple):
 
 
 class Replicas:
-    """Opens and closes them, and brings every message to its own."""
+    """Opens and closes the replicas, and delivers each message to its replica."""
 
     def __init__(
         self,
@@ -130,20 +131,20 @@ class Replicas:
         self._writer = Writer(observe=metrics.fsync_duration.observe)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="quorate-reader")
         self._hosted: dict[int, Hosted] = {}
-        # Logs of users that must not go on here. None of them is among the hosted.
+        # Logs of users whose replica must not go on here. None of them is in ``_hosted``.
         self.down: dict[int, Down] = {}
-        # Those that may be read without asking anybody.
+        # Logs that may be read without a barrier.
         self.readable: set[int] = set()
-        # Peers may make or open a log before this node does: what they say first is kept for it.
+        # Peers may make or open a log before this node does: their first messages are kept for it.
         self._early: deque[Envelope] = deque(maxlen=EARLY_MAX)
         self.catalog_incarnation = catalog_incarnation(directory.identity.cluster)
-        # (log, peer): the peer said that its disk has no room.
+        # (log, peer) pairs in which the peer reported a disk without space.
         self.roomless_peers: set[tuple[str, NodeId]] = set()
 
     # -- opening and closing -------------------------------------------------------------------
 
     def check_files(self) -> None:
-        """Raises Busy if one log more would leave too few files for everything else."""
+        """Raises Busy if one more log would leave too few files for all other uses."""
         most = open_files_max()
         if len(self._hosted) * FILES_PER_LOG >= most // 2:
             raise Busy(
@@ -151,29 +152,32 @@ class Replicas:
             )
 
     async def make_directory(self, incarnation: int) -> None:
-        """The place of a log, durable when this returns. Raises OSError."""
+        """Make the directory of a log; it is durable when this returns. Raises OSError."""
         await self.with_files(make_log, incarnation)
 
     async def with_files(self, act: Callable[[DataDirectory, int], None], incarnation: int) -> None:
-        """Do ``act`` with the files of a log that is not open."""
+        """Run ``act`` on the files of a log that is not open."""
         await self.in_directory(partial(act, self.directory, incarnation))
 
     async def in_directory(self, act: Callable[[], None]) -> None:
-        """Do what takes its time in the data directory. The node keeps the directory until ``act``
-        is done, also if the task that waits for it is cancelled."""
+        """Run ``act``, a slow operation in the data directory, in a thread. The node keeps the
+        directory until ``act`` is done, even if the task that waits for it is cancelled."""
         await asyncio.get_running_loop().run_in_executor(self._readers, act)
 
     async def open_catalog(self, nodes: tuple[NodeId, ...]) -> None:
-        """Raises ReplicaHalted: without it a node can do nothing."""
+        """Open the catalog's replica. Raises ReplicaHalted: a node cannot work without the
+        catalog."""
         limits = Limits(batch_bytes=CATALOG_BATCH_BYTES)
         storage = replace(self._config.storage, segment_bytes=CATALOG_SEGMENT_BYTES)
         config = replace(self._config, limits=limits, storage=storage)
         await self._open(self.catalog_incarnation, CATALOG, nodes, config)
 
     async def open(self, incarnation: int, name: str, nodes: tuple[NodeId, ...]) -> None:
-        """Take part in a log of a user. If its files do not allow that, it is down from then on.
+        """Open the replica of a user's log. If its files do not allow that, the log is down from
+        then on.
 
-        Raises DiskFailed; one with a cause that passes (no room, too many files) may be repeated.
+        Raises DiskFailed; if its cause is temporary (no space, too many files), the call may be
+        repeated.
         """
         self._check_free(incarnation, name)
         try:
@@ -184,7 +188,8 @@ class Replicas:
             self._stop_log(Down(name, incarnation, halt, None))
 
     def _check_free(self, incarnation: int, name: str) -> None:
-        """Two replicas would write to the same files."""
+        """Raises InvariantBroken if the log is open already: two replicas would write to the same
+        files."""
         if incarnation in self._hosted:
             raise InvariantBroken(
                 f"log {name} has incarnation {incarnation:032x}, with which "
@@ -219,7 +224,7 @@ class Replicas:
     # -- halts ---------------------------------------------------------------------------------
 
     def _on_halt(self, incarnation: int, halt: ReplicaHalted) -> None:
-        """A replica stopped itself: nothing of it is sent or written any more."""
+        """Handle the halt of a replica, which sends and writes no more."""
         if isinstance(halt, DiskFailed) or incarnation == self.catalog_incarnation:
             self._halted(halt)
             return
@@ -228,10 +233,10 @@ class Replicas:
         self._stop_log(Down(name, incarnation, halt, closing))
 
     async def _give_back(self, name: str, replica: Replica) -> None:
-        """Close the files, without the mark of a clean stop: they are what a kill leaves."""
+        """Close the files without the mark of a clean stop: they are left as after a kill."""
         try:
             await replica.close(clean=False)
-        except Exception as problem:  # noqa: BLE001  # it halted: what more goes wrong is only told
+        except Exception as problem:  # noqa: BLE001  # it halted: further errors are only logged
             log.error("a halted replica did not close log=%s error=%s", name, repr(problem))
 
     def _stop_log(self, down: Down) -> None:
@@ -245,7 +250,7 @@ class Replicas:
         self._metrics.elections.pop(name, None)
 
     async def close(self, incarnation: int) -> None:
-        """Leave a log that was deleted: what its files say does not matter any more."""
+        """Close a log that was deleted: the state of its files does not matter any more."""
         hosted, down = self._hosted.pop(incarnation, None), self.down.pop(incarnation, None)
         if hosted is not None:
             await hosted.replica.close(clean=False)
@@ -254,8 +259,8 @@ class Replicas:
             await down.closing
 
     async def close_all(self) -> None:
-        """A clean stop. Answers to all that was asked are given before this returns; a disk that
-        fails meanwhile is told like any other halt."""
+        """Stop all replicas cleanly. All requests are answered before this returns; a disk failure
+        meanwhile is reported like each other halt."""
         closing = [hosted.replica.close() for hosted in self._hosted.values()]
         problems = await asyncio.gather(*closing, return_exceptions=True)
         for problem in problems:
@@ -268,7 +273,7 @@ class Replicas:
     def _did_not_stop(self, problem: BaseException) -> None:
         log.error("a replica did not stop in order error=%s", str(problem))
         if isinstance(problem, OSError) and problem.errno in PASSING:
-            return  # there was no room for the mark of a clean stop: the next start does without
+            return  # no space for the mark of a clean stop: the next start works without it
         if not isinstance(problem, ReplicaHalted):
             node = self.directory.identity.node
             kind = DiskFailed if isinstance(problem, OSError) else InvariantBroken
@@ -284,23 +289,23 @@ class Replicas:
         return self._hosted[self.catalog_incarnation].replica
 
     def get(self, incarnation: int) -> Hosted | None:
-        """A log of a user."""
+        """The replica of a user's log; None for the catalog and for logs that are not open here."""
         return self._hosted.get(incarnation) if incarnation != self.catalog_incarnation else None
 
     def has(self, incarnation: int) -> bool:
-        """Whether a log has a replica here, be it one that halted."""
+        """True if a log has a replica here, including one that halted."""
         return incarnation in self._hosted or incarnation in self.down
 
     def __iter__(self) -> Iterator[Hosted]:
-        """Logs of users."""
+        """Iterate over the open logs of users."""
         return (one for one in self._hosted.values() if one.incarnation != self.catalog_incarnation)
 
     @property
     def everything(self) -> list[Hosted]:
-        """The catalog, too."""
+        """All open logs, including the catalog."""
         return [*self._hosted.values()]
 
-    # -- what arrives --------------------------------------------------------------------------
+    # -- messages and events -------------------------------------------------------------------
 
     def deliver(self, envelopes: Iterable[Envelope]) -> None:
         hosted = self._hosted
@@ -312,8 +317,8 @@ class Replicas:
                 one.replica.deliver(envelope)
 
     def _deliver_later(self, envelope: Envelope) -> None:
-        """The log is not made here yet, was deleted, or is down. Entries are long, and sent
-        again."""
+        """Keep a message for a log that is not made here yet, was deleted, or is down. Entries are
+        not kept: they are long, and the leader sends them again."""
         self._metrics.stray_messages += 1
         if type(envelope.message) is not Append and envelope.group.incarnation not in self.down:
             self._early.append(envelope)
@@ -331,7 +336,7 @@ class Replicas:
             if happening is Happening.LEADS:
                 self._metrics.elections[name] += 1
             if happening is Happening.PEER_STALLED and (name, peer) in self.roomless_peers:
-                continue  # it was told why
+                continue  # the reason was logged
             if (level := _TOLD.get(happening)) is not None:
                 facts = {"log": name, "term": term, "peer": peer, "index": index, "detail": detail}
                 known = {key: value for key, value in facts.items() if value}

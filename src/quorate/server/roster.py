@@ -1,10 +1,10 @@
-"""Which disk and which start each node of the cluster is known by, and who is refused for it.
+"""The disk and the start by which each node of the cluster is known, and the refusals that follow.
 
-What a node has promised is on its disk. An empty disk, or an older copy of its disk, must not vote
+The promises of a node are on its disk. An empty disk, or an older copy of its disk, must not vote
 under its name. ADR 20 has the argument.
 
-Nothing here reads a file, a socket or a clock. A roster changes a manifest and calls ``save``
-before anything rests on the change; the caller brings what the nodes say.
+The code here reads no file, no socket and no clock. A roster changes a manifest and calls ``save``
+before other steps rely on the change; the caller passes in the introductions of the nodes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Roster:
     """The nodes of the cluster, as the manifest of one of them knows them."""
 
     def __init__(self, own: Identity, manifest: Manifest, save: Callable[[], None]) -> None:
-        """One start of a node. It is counted, durably, before the node can say a word.
+        """Begin one start of a node. It is counted, durably, before the node sends its first
+        message.
 
         ``save`` makes the manifest durable or raises OSError. Raises Damaged if the manifest cannot
         be the one that this node wrote, and WrongDirectory if it is marked as an older copy.
@@ -42,9 +43,9 @@ class Roster:
         self.own = own
         self._manifest = manifest
         self._save = save
-        # What each peer said last in this process.
+        # The last introduction of each peer in this process.
         self._heard: dict[NodeId, Introduction] = {}
-        # Peers that know this node by another disk, with what they say.
+        # Peers that know this node by another disk or member list, with the text of the error.
         self._disowned: dict[NodeId, str] = {}
         if manifest.outdated is not None:
             raise self._older_copy(manifest.outdated)
@@ -52,7 +53,8 @@ class Roster:
         self._count_start()
 
     def _check_complete(self) -> None:
-        """A node that takes part knows the disks of all, and all know its own."""
+        """Raises Damaged if this node takes part and does not know the disks of all nodes, or not
+        all nodes have confirmed its own disk."""
         if not self._manifest.formed:
             return
         for peer, known in self._peers():
@@ -67,8 +69,8 @@ class Roster:
         starts = self._manifest.starts
         newest = max(starts, default=0) + 1
         starts[newest] = self.own.boot
-        # A start that a peer has written down is kept until the peer has written down a later one:
-        # without it this node could not prove to that peer that it is no older copy.
+        # A start that a peer has recorded is kept until the peer has recorded a later one: without
+        # it this node could not prove to that peer that it is no older copy.
         confirmed = {known.confirmed for _, known in self._peers()}
         oldest = min(confirmed, default=newest)
         for start in [*starts][:-1]:
@@ -83,12 +85,13 @@ class Roster:
     def _nodes(self) -> dict[NodeId, Member]:
         return self._manifest.nodes
 
-    # -- what this node says -------------------------------------------------------------------
+    # -- this node's introduction --------------------------------------------------------------
 
     @property
     def missing(self) -> tuple[NodeId, ...]:
-        """The nodes that a first start still waits for: it needs the disk of each, and to hear
-        from each that it has written down the disk of this node. Empty: logs may be opened."""
+        """The nodes that a first start still waits for: it needs the disk of each, and the
+        confirmation of each that it has recorded the disk of this node. If empty, logs may be
+        opened."""
         if self._manifest.formed:
             return ()
         return tuple(
@@ -96,7 +99,7 @@ class Roster:
         )
 
     def introduce(self) -> Introduction:
-        """What this node says of itself in each HELLO and WELCOME, as of now."""
+        """The introduction that this node sends in each HELLO and WELCOME, as of now."""
         *earlier, newest = self._manifest.starts.items()
         known: dict[str, Seen] = {
             node: seen for node, _ in self._peers() if (seen := self.seen(node)) is not None
@@ -109,7 +112,7 @@ class Roster:
         return tuple(sorted(self._nodes))
 
     def seen(self, peer: NodeId) -> Seen | None:
-        """What is known here of ``peer``; None if not even its disk is."""
+        """The facts that this node knows of ``peer``; None if it does not even know its disk."""
         known = self._nodes[peer]
         if known.storage is None:
             return None
@@ -117,14 +120,15 @@ class Roster:
         told = {place[witness]: (start, boot) for witness, start, boot in known.told}
         return Seen(known.storage, known.start, known.boot, told)
 
-    # -- what others say -----------------------------------------------------------------------
+    # -- introductions of peers ----------------------------------------------------------------
 
     def judge(self, peer: NodeId, said: Introduction, *, linked: bool) -> QuorateError | None:
-        """Why ``peer``, which said this in a HELLO or WELCOME, is refused; None if it is not.
+        """The error that refuses ``peer`` for its introduction in a HELLO or WELCOME; None if it is
+        let in.
 
-        ``linked`` is whether a link to a process of ``peer`` is open now. When this returns None
-        all that was learnt is durable. Raises DiskFailed, and WrongDirectory if ``peer`` proves
-        that this node runs on an older copy of its directory.
+        ``linked`` is True if a link to a process of ``peer`` is open now. When this returns None,
+        all facts that were learnt are durable. Raises DiskFailed, and WrongDirectory if ``peer``
+        proves that this node runs on an older copy of its directory.
         """
         problem = (
             self._judge_list(peer, said)
@@ -140,8 +144,8 @@ class Roster:
         return problem
 
     def take_outdated(self) -> list[NodeId]:
-        """Peers that were let in and cannot be the process that another node told since: their
-        links must end. Each is named once."""
+        """Peers that were let in and cannot be the process of which another node told since: their
+        links must end. Each such peer is returned once."""
         found = [
             peer
             for peer, said in self._heard.items()
@@ -156,7 +160,8 @@ class Roster:
 
     @property
     def refusal(self) -> str:
-        """Which peers do not let this node in, and why; empty if none is known to."""
+        """The peers that do not let this node in, and the reason of the last one; empty if there
+        are none."""
         if not self._disowned:
             return ""
         *_, why = self._disowned.values()
@@ -164,13 +169,14 @@ class Roster:
         return f"{' and '.join(sorted(self._disowned))} {refuse} this node: {why}"
 
     def is_second(self, peer: NodeId, said: Introduction) -> bool:
-        """Whether another process than the one that said this was the last to be let in."""
+        """True if the last process of ``peer`` that was let in is another than the sender of
+        ``said``."""
         heard = self._heard.get(peer)
         return heard is not None and (heard.start, heard.boot) != (said.start, said.boot)
 
     def hear_refusal(self, peer: NodeId, known: Seen | None) -> None:
-        """``peer`` refuses this node and knows that of it. Raises WrongDirectory if that proves
-        that this node runs on an older copy of its directory."""
+        """Take a refusal by ``peer``, which knows ``known`` of this node. Raises WrongDirectory if
+        that proves that this node runs on an older copy of its directory."""
         if known is not None and known.storage == self.own.storage:
             self._check_own(peer, known)
 
@@ -196,7 +202,7 @@ class Roster:
         )
 
     def _judge_start(self, peer: NodeId, said: Introduction) -> QuorateError | None:
-        """The peer must have been every process that is known to have had its name."""
+        """Refuse a peer that was not each process that is known to have had its name."""
         known = self._nodes[peer]
         told = [(start, boot) for _, start, boot in known.told]
         for start, _ in _missed(_history(said), (known.start, known.boot), told):
@@ -206,8 +212,9 @@ class Roster:
     def _judge_second(
         self, peer: NodeId, said: Introduction, *, linked: bool
     ) -> QuorateError | None:
-        """A later start while the process before it is still there is a copy: to let it in would
-        put out the node itself. A link whose other end is gone ends soon; then it is let in."""
+        """Refuse a later start while the process before it still has a link: the later one is a
+        copy, and to let it in would shut out the node itself. A link whose other end is gone ends
+        soon; then the later start is let in."""
         if not linked or not self.is_second(peer, said):
             return None
         return Busy(
@@ -217,7 +224,7 @@ class Roster:
         )
 
     def _judge_view(self, peer: NodeId, said: Introduction) -> QuorateError | None:
-        """What the peer knows of this node must be true."""
+        """Refuse a peer whose knowledge of this node is not true."""
         own, seen = self.own, said.known.get(self.own.node)
         self._disowned.pop(peer, None)
         if seen is None:
@@ -239,8 +246,8 @@ class Roster:
         return None
 
     def _check_own(self, peer: NodeId, seen: Seen) -> int:
-        """A start that ``peer`` knows of this node and that this node does not remember; 0 if there
-        is none. Raises WrongDirectory if this node cannot have been one of those processes."""
+        """A start of this node that ``peer`` knows and this node does not remember; 0 if there is
+        none. Raises WrongDirectory if this node cannot have been one of those processes."""
         forgotten, starts = 0, self._manifest.starts
         for start, boot in _missed(starts, (seen.start, seen.boot), seen.told.values()):
             if _was(starts, start, boot) is False:
@@ -249,13 +256,13 @@ class Roster:
         return forgotten
 
     def _give_up(self, proof: Outdated) -> WrongDirectory:
-        """Mark the directory, so that no later start on it takes part either."""
+        """Mark the directory as outdated, so that no later start on it takes part either."""
         self._manifest.outdated = proof
         halt = self._older_copy(proof)
         try:
             self._save()
         except OSError as error:
-            # The next start is told again. This one ends all the same.
+            # A peer will tell the next start again. This start ends all the same.
             return WrongDirectory(f"{halt} (the directory could not be marked: {error.strerror})")
         return halt
 
@@ -263,8 +270,8 @@ class Roster:
         return describe_older_copy(self.own.node, max(self._manifest.starts, default=0), proof)
 
     def _judge_others(self, peer: NodeId, said: Introduction) -> QuorateError | None:
-        """As long as nothing can have been acknowledged, a first start in which a third node has
-        shown two disks does not go on: the cluster would begin without that node."""
+        """Refuse to go on with a first start in which a third node has shown two disks, as long as
+        no entry can have been acknowledged: the cluster would begin without that node."""
         if self._manifest.formed or said.formed:
             return None
         for node, seen in self._thirds(peer, said):
@@ -278,14 +285,15 @@ class Roster:
         return None
 
     def _thirds(self, peer: NodeId, said: Introduction) -> Iterator[tuple[NodeId, Seen]]:
-        """What ``peer`` knows of other nodes than itself and this one."""
+        """The facts that ``peer`` knows of nodes other than itself and this one."""
         for name, seen in said.known.items():
             node = NodeId(name)
             if node in self._nodes and node not in (peer, self.own.node):
                 yield node, seen
 
     def _who_knows(self, node: NodeId, storage: bytes) -> str:
-        """Every node that is known to know ``node`` by that disk, this one first."""
+        """The nodes that are known to know ``node`` by that disk, this node first, with the
+        verb."""
         others = [
             peer
             for peer, said in self._heard.items()
@@ -300,12 +308,12 @@ class Roster:
         formed = self._manifest.formed or any(one.formed for one in heard)
         return remedy if formed else f"{remedy}; {START_OVER}"
 
-    # -- what is written down ------------------------------------------------------------------
+    # -- changes of the manifest ---------------------------------------------------------------
 
     def _learnt(self, peer: NodeId, said: Introduction) -> dict[NodeId, Member]:
-        """The rows of the manifest that change with what ``peer`` says.
+        """The rows of the manifest that change with the introduction of ``peer``.
 
-        A disk that is known is never replaced by another: all of ADR 20 rests on that.
+        A known disk is never replaced by another: all of ADR 20 rests on that.
         """
         known = self._nodes[peer]
         rows = {
@@ -327,13 +335,13 @@ class Roster:
         return {node: row for node, row in rows.items() if row != self._nodes[node]}
 
     def _confirmed_by(self, said: Introduction) -> int:
-        """The earliest start of this node that it has to remember for the one who says this."""
+        """The earliest start of this node that it has to remember for the sender of ``said``."""
         seen = said.known.get(self.own.node)
         return min(seen.starts, default=(0, 0))[0] if seen is not None else 0
 
     def _testimony(self, peer: NodeId, said: Introduction, node: NodeId) -> Iterator[Told]:
-        """The starts of ``node`` that ``peer`` was shown, and those that others told it. What this
-        node was shown it knows itself."""
+        """The starts of ``node`` that ``peer`` was shown, and those that other nodes told it. The
+        starts that this node was shown are left out: it knows them itself."""
         seen = said.known[node]
         yield Told(peer, seen.start, seen.boot)
         for place, (start, boot) in seen.told.items():
@@ -342,11 +350,12 @@ class Roster:
                 yield Told(witness, start, boot)
 
     def _to_keep(self, mine: Member, testimony: Iterable[Told]) -> tuple[Told, ...]:
-        """The told starts that are to be kept of a node, after a peer told some more: each that is
-        later than the one that the node showed, or contradicts what it told of itself then.
+        """The told starts of a node to keep, after a peer told more of them: each start that is
+        later than the one that the node showed, or contradicts the history that it told then.
 
-        Of each witness the latest: it let the node in because that one had been the earlier ones,
-        too. Of different witnesses all: they may have let in different copies.
+        Of each witness the latest is kept: the witness let the node in because that process had
+        also been the earlier ones. The starts of different witnesses are all kept: they may have
+        let in different copies.
         """
         kept, history = {one.witness: one for one in mine.told}, mine.history
         for one in testimony:
@@ -383,9 +392,10 @@ def _history(said: Introduction) -> dict[int, int]:
 def _missed(
     starts: Mapping[int, int], shown: tuple[int, int], told: Collection[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """What a node with these starts was not, of a start that it showed somewhere and of those that
-    others told there. It must remember what it showed, and the latest. An earlier one that was told
-    may be long ago: if the node does not remember it, that proves nothing."""
+    """The starts that a node with the history ``starts`` was not, among ``shown``, the start that
+    it showed to another node, and ``told``, those that others told there. The node must remember
+    the start that it showed, and the latest. A told start between these may be long ago: if the
+    node does not remember it, that proves nothing."""
     latest = max([shown, *told])
     for start, boot in (shown, *told):
         was = _was(starts, start, boot)
@@ -395,8 +405,9 @@ def _missed(
 
 
 def _was(starts: Mapping[int, int], start: int, boot: int) -> bool | None:
-    """Whether a node with these starts was the process ``boot`` at ``start``; None if that start is
-    over and it does not remember it: that proves neither. Nothing is asked of start 0."""
+    """True if a node with the history ``starts`` was the process ``boot`` at ``start``; None if
+    that start is over and the node does not remember it: that proves neither. Start 0 needs no
+    proof."""
     if start == 0:
         return True
     if start in starts:

@@ -1,8 +1,8 @@
-"""What all clients of a node share: its logs, its limits, and its time.
+"""The state that all clients of a node share: its logs, its limits, and its work per loop pass.
 
-In one pass of the event loop clients get a share of work, peers have what is left of it. Whoever
-comes after it is used up waits for the next pass, and is not read from meanwhile; those who wait
-take turns, one frame each.
+In each pass of the event loop, clients get a share of the work, and peers the rest. A client whose
+frame comes after the share is used up waits for the next pass, and its connection is not read
+meanwhile; waiting clients take turns, one frame each.
 """
 
 from __future__ import annotations
@@ -32,26 +32,27 @@ __all__ = ["Service"]
 
 log = logging.getLogger(__name__)
 
-# What clients may have done in one pass of the loop: some milliseconds' work.
+# Maximum work for clients in one pass of the loop: some milliseconds.
 PASS_FRAMES = 4096
 PASS_BYTES = 4 << 20
-# Appends of one connection that are proposed together.
+# Maximum bytes of appends of one connection that are proposed together.
 TOGETHER_BYTES = 256 << 10
-# Answers that wait in memory for clients that do not read. Above the first, reads are BUSY for
-# whoever has more than his share of it; above the second, whoever has most is let go.
+# Bytes of answers in memory for clients that do not read. Above the first, reads are BUSY for
+# connections that hold more than their share; above the second, the connection that holds most is
+# closed.
 UNSENT_BYTES_MAX = 256 << 20
 UNSENT_BYTES_END = 512 << 20
-# Of one connection: reads beyond that wait until it was read. Little enough that even over a slow
-# line nobody waits for an answer until it is given up.
+# Unread bytes of one connection above which its reads wait until the client has read. The limit is
+# low enough that even over a slow line no answer takes so long that its client gives up.
 UNREAD_BYTES_MAX = 16 << 20
-# Calls without an answer that are longer than the first, in bytes; more is BUSY. One connection
-# gets half of them.
+# Calls longer than the first are counted until they have an answer; the second limits their bytes,
+# and more is BUSY. One connection gets half of that.
 SHORT_CALL_BYTES = 4 << 10
 CALL_BYTES_MAX = 64 << 20
 
 
 class Service:
-    """Everything that a session needs of its node."""
+    """The parts of the node that its client sessions use, and their common limits."""
 
     def __init__(
         self,
@@ -72,30 +73,32 @@ class Service:
         self._batch_bytes = limits.batch_bytes
         self._appends_max = limits.pending_appends
         self._bytes_max = limits.pending_bytes
-        # Their rows count, too: half of a limit leaves room for those of the smallest batches.
+        # The rows of the batches count, too: half of the limit leaves room for those of the
+        # smallest.
         self.together_bytes = min(TOGETHER_BYTES, limits.batch_bytes // 2)
         # Appends of all sessions without an answer.
         self.pending_appends = 0
         self.pending_bytes = 0
-        # Bytes of their long calls without an answer.
+        # Bytes of the long calls of all sessions without an answer.
         self.call_bytes = 0
         self.sessions: set[Session] = set()
-        # At most so many bytes of answers have not left: what had not when it was last counted, and
-        # all that was answered since.
+        # Upper bound of the bytes of answers that have not left: the bytes at the last count, and
+        # all answers since.
         self.unsent_most = 0
-        # Far below where a connection ends because the other side does not read, and not below
-        # where it is clogged: who waits for it to be clear again would wait for nothing.
+        # Far below the size at which a connection ends because its client does not read, and not
+        # below the size at which it is clogged: otherwise a read would wait for a connection that
+        # is clear.
         network = settings.network
         unread = min(UNREAD_BYTES_MAX, network.write_buffer_bytes // 2)
         self.unread_bytes = max(unread, network.write_pause_bytes)
         self._loop = asyncio.get_running_loop()
-        # What is left of this pass, and whether the end of it was asked for.
+        # The rest of this pass's share, and whether the end of the pass is scheduled.
         self._frames_left = PASS_FRAMES
         self._bytes_left = PASS_BYTES
         self._pass_ends = False
         # Sessions with frames that wait, in the order of their turns.
         self._waiting: dict[Session, None] = {}
-        # Sessions with something to send.
+        # Sessions with answers to send.
         self._unsent: list[Session] = []
 
     def begin(self, connection: Connection) -> None:
@@ -110,7 +113,7 @@ class Service:
     # -- fairness ------------------------------------------------------------------------------
 
     def grants(self, size: int) -> bool:
-        """Whether a frame of ``size`` bytes may be worked on now."""
+        """Take a frame of ``size`` bytes from this pass's share; False if the share is used up."""
         if self.frames_left <= 0:
             return False
         self.spend(1, size)
@@ -118,17 +121,18 @@ class Service:
 
     @property
     def frames_left(self) -> int:
-        """How many may be worked on in this pass."""
+        """Number of frames that may still be handled in this pass."""
         return self._frames_left if self._bytes_left > 0 else 0
 
     def spend(self, frames: int, size: int) -> None:
-        """So much of this pass is used."""
+        """Subtract ``frames`` frames of ``size`` bytes in all from this pass's share."""
         self._frames_left -= frames
         self._bytes_left -= size
         self._end_pass()
 
     def wait(self, session: Session) -> None:
-        """``session`` has frames that were not granted: it has its turn in the next pass."""
+        """Queue ``session``, which has frames that were not granted, for its turn in the next
+        pass."""
         self._waiting[session] = None
         self._end_pass()
 
@@ -154,14 +158,14 @@ class Service:
     # -- checks --------------------------------------------------------------------------------
 
     def check_append(self, session: Session, size: int) -> None:
-        """Raises what an append of ``size`` bytes is refused with before it is looked at."""
+        """Raises the error that refuses an append of ``size`` bytes before its batch is parsed."""
         if size > self._batch_bytes:
             raise TooLarge(f"batch of {size} bytes, limit {self._batch_bytes} (limits.batch_bytes)")
         if self.pending_appends >= self._appends_max:
             raise Busy(f"{self.pending_appends} appends wait already (limits.pending_appends)")
         if self.pending_bytes + size > self._bytes_max:
             raise Busy(f"{self.pending_bytes} bytes wait already (limits.pending_bytes)")
-        # Nobody may keep all others out.
+        # One connection must not use up the limits of all.
         if session.pending_appends > self._appends_max // 2:
             raise Busy(
                 f"{session.pending_appends} appends of this connection wait already (half of "
@@ -174,7 +178,7 @@ class Service:
             )
 
     def takes(self, session: Session, appends: int, size: int) -> bool:
-        """Whether all of these are within every limit: none of them would be refused."""
+        """True if these appends are together within each limit: none of them would be refused."""
         return (
             self.pending_appends + appends <= self._appends_max
             and self.pending_bytes + size <= self._bytes_max
@@ -183,15 +187,16 @@ class Service:
         )
 
     def count_some(self, batches: Sequence[bytes]) -> list[int]:
-        """The records of each batch, up to the first with which something is wrong."""
+        """The record count of each batch, up to the first invalid batch."""
         counts: list[int] = []
-        # What is wrong finds out whoever takes it by itself.
+        # The error is raised again, and answered, when the batch is handled alone.
         with suppress(QuorateError):
             counts.extend(map(self.count_records, batches))
         return counts
 
     def count_records(self, data: bytes) -> int:
-        """The records of a batch, all of which is checked. Raises what is wrong with it."""
+        """The record count of a batch, which is checked completely. Raises the error in the
+        batch."""
         limit = self._record_bytes
         # A record is shorter than its batch, so only a long batch can have a long one.
         if len(data) <= limit:
@@ -202,13 +207,13 @@ class Service:
         return batch.count
 
     def admit_call(self, session: Session, size: int) -> int:
-        """What a call of ``size`` bytes counts until it has its answer. Raises what it is refused
-        with before it is looked at."""
+        """The bytes that a call of ``size`` bytes counts until it has its answer. Raises the error
+        that refuses the call before it is decoded."""
         if size <= SHORT_CALL_BYTES:
             return 0
         if self.call_bytes + size > CALL_BYTES_MAX:
             raise Busy(f"{self.call_bytes} bytes of calls wait already, limit {CALL_BYTES_MAX}")
-        # Nobody may keep all others out.
+        # One connection must not use up the limit of all.
         if session.call_bytes + size > CALL_BYTES_MAX // 2:
             raise Busy(
                 f"{session.call_bytes} bytes of calls of this connection wait already, limit "
@@ -217,7 +222,8 @@ class Service:
         return size
 
     def check_fetch(self, session: Session) -> None:
-        """Raises what a read is refused with before it is done."""
+        """Raises the error that refuses a read before it is sent. Closes the slowest readers if too
+        much memory is in use."""
         if self.unsent_most <= UNSENT_BYTES_MAX:
             return
         self.unsent_most = sum(one.unsent for one in self.sessions)
@@ -228,7 +234,7 @@ class Service:
                 f"{self.unsent_most} bytes wait for clients that read slowly, {session.unsent} of "
                 f"them for this one"
             )
-        # Who reads what he asked for does not wait for those who do not.
+        # Clients that read their answers must not wait for those that do not.
         while self.unsent_most > UNSENT_BYTES_END:
             self._let_go(max(self.sessions, key=lambda one: one.unsent))
 
@@ -242,7 +248,8 @@ class Service:
     # -- answers -------------------------------------------------------------------------------
 
     def flush_soon(self, session: Session) -> None:
-        """Everything that is answered until the loop comes round leaves in one write."""
+        """Schedule a flush of ``session``: all answers of this pass of the loop leave in one
+        write."""
         if not self._unsent:
             self._loop.call_soon(self.flush)
         self._unsent.append(session)
@@ -254,10 +261,10 @@ class Service:
 
 
 def _too_long(batch: Batch, limit: int) -> int | None:
-    """Bytes of a record with more than ``limit`` of them; None if there is none.
+    """The size of a record with more than ``limit`` bytes; None if there is no such record.
 
-    By bisection: where all records together are within the limit, none is above it. So a batch of
-    a million small records takes as few steps as one of ten large ones.
+    The search is a bisection: where all records together are within the limit, no record is above
+    it. So a batch of a million small records takes as few steps as one of ten large records.
     """
     values, keys, headers = batch.values.offsets, batch.keys, batch.headers
 

@@ -1,7 +1,7 @@
-"""One client's connection: requests come in frames, answers leave in as few writes as can be.
+"""A client's connection: requests arrive in frames, answers leave in as few writes as possible.
 
-Nothing here waits on the way of an append: it is checked and proposed when its frame arrives, and
-its receipt goes out with all others of the same turn. Reads and rare calls are tasks of their own.
+An append never waits here: it is checked and proposed when its frame arrives, and its receipt is
+sent with all others of the same turn. Reads and rare calls are tasks of their own.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ __all__ = ["Session"]
 
 log = logging.getLogger(__name__)
 
-# Reads and calls of one connection that have no answer yet; more is BUSY.
+# Maximum reads and calls of one connection without an answer; more is BUSY.
 TASKS_MAX = 256
-# What one read gets at once, and how long it may wait.
+# Maximum bytes of one read, and the maximum time that it waits for records.
 FETCH_BYTES_MAX = 4 << 20
 FETCH_WAIT_MS_MAX = 60_000
-# A read waits so long at most until those before it have left, or is BUSY: a client gives a node
-# a little longer to answer.
+# The maximum time that a read waits until earlier answers have left; then it is BUSY. A client
+# waits a little longer for an answer of a node.
 ROOM_WAIT_S = 3.0
 
 
@@ -72,23 +72,24 @@ class Session:
         # Appends that are proposed and have no answer.
         self.pending_appends = 0
         self.pending_bytes = 0
-        # Of long calls that have none.
+        # Bytes of long calls that have no answer.
         self.call_bytes = 0
-        # So much is unsent that nothing more is taken.
+        # True while so many bytes are unsent that no more frames are handled.
         self.clogged = False
         self._service = service
-        # Frames that came when the turn's share of work was used up. While there are any, nothing
-        # is read from the connection.
+        # Frames that arrived when the share of work was used up. While there are such frames, the
+        # connection is not read.
         self._queue: deque[Frame] = deque()
-        # What the next write carries.
+        # Answers for the next write.
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._receipts: list[tuple[Appends, Receipt]] = []
-        # Held by the one read that waits until the others have left; done when that moves.
+        # The lock is held by the one read that waits until earlier answers have left; the future is
+        # done when some have.
         self._turn = asyncio.Lock()
         self._moved: asyncio.Future[None] | None = None
-        # A read, and up to where its frames get their answers one by one: nothing is cut out of it
-        # again and again.
+        # A chunk that was read, and the position up to which its frames are answered one by one:
+        # the chunk is not split again for each of them.
         self._one_by_one: tuple[bytes, int] = (b"", 0)
         self._tasks: set[asyncio.Task[None]] = set()
         self._handlers: dict[FrameKind, Callable[[Frame], None]] = {
@@ -98,7 +99,7 @@ class Session:
         }
         connection.take_short(self._take_crowd)
 
-    # -- what the connection tells -------------------------------------------------------------
+    # -- events of the connection --------------------------------------------------------------
 
     def frame_received(self, frame: Frame) -> None:
         if self._queue or self.clogged or not self._service.grants(frame.size):
@@ -112,7 +113,7 @@ class Session:
         return self._queue[0].size
 
     def serve_one(self) -> None:
-        """Take the oldest frame that waits."""
+        """Handle the oldest frame that waits."""
         try:
             self._take(self._queue.popleft())
         except QuorateError as error:
@@ -129,7 +130,7 @@ class Session:
         self._adjust()
 
     def _adjust(self) -> None:
-        """Wait for a turn if there is something to take; read if there is nothing."""
+        """Wait for a turn if frames are queued; read from the connection if none are."""
         if self.clogged:
             self.connection.pause_reading()
             self._service.wait_no_more(self)
@@ -156,7 +157,7 @@ class Session:
         try:
             handler(frame)
         except QuorateError as error:
-            # The frame was whole, so the connection still is.
+            # The frame was complete, so the connection can go on.
             self._fail(request_of(frame), error)
 
     def _on_append(self, frame: Frame) -> None:
@@ -170,8 +171,9 @@ class Session:
             self._begin(append.request, work, len(append.batch))
 
     def _take_crowd(self, chunk: bytes, start: int) -> int:
-        """Propose plain appends that came together as one, from ``start`` of a read on. Where the
-        first frame begins that is left to the way of all frames: there it gets its own answer."""
+        """Propose plain appends that arrived together as one, from ``start`` of a chunk on. Returns
+        the start of the first frame that is left for `frame_received`, where it gets its own
+        answer."""
         service = self._service
         left, end = self._one_by_one
         if chunk is left and start < end:
@@ -210,7 +212,7 @@ class Session:
         hosted.replica.propose(batch, sum(counts), terms, callback, rows)
 
     def _count(self, batch: bytes) -> int:
-        """The records of a batch that may be proposed. Raises why it may not."""
+        """The record count of a batch that may be proposed. Raises the error if it may not."""
         service = self._service
         try:
             service.check_append(self, len(batch))
@@ -220,14 +222,15 @@ class Session:
             raise
 
     def _expect(self, appends: int, size: int) -> None:
-        """So much more has no answer yet."""
+        """Add to the appends and bytes without an answer."""
         self.pending_appends += appends
         self.pending_bytes += size
         self._service.pending_appends += appends
         self._service.pending_bytes += size
 
     async def _append_later(self, append: Append, count: int) -> None:
-        """The log is not known here. That is said only behind a barrier."""
+        """Propose an append to a log without a replica here, once the log is found. An unknown log
+        is refused only behind a barrier."""
         self._propose(append, await self._service.keeper.hosted(append.log), count)
 
     def _propose(self, append: Append, hosted: Hosted, count: int) -> None:
@@ -257,7 +260,7 @@ class Session:
                 self._fail(request, result)
 
     def _settle(self, appends: Appends) -> None:
-        """They have an answer, or need none any more."""
+        """Subtract appends that have an answer, or need none any more."""
         self._expect(-len(appends.requests), -appends.size)
 
     def _on_fetch(self, frame: Frame) -> None:
@@ -272,24 +275,24 @@ class Session:
         wait_s = min(wait_ms, FETCH_WAIT_MS_MAX) / 1000
         fetched = await replica.fetch(offset, bytes_max, wait_s, session_end)
         if not self._fits(fetched):
-            # It would not leave for long: better read again when it can than kept in memory.
+            # The answer could not leave soon: read it again later rather than keep it in memory.
             del fetched
             again = partial(replica.fetch, offset, bytes_max, 0.0, session_end)
             fetched = await self._in_turn(again)
-        # A disk takes its time: others may have been given much meanwhile.
+        # Disk reads are slow: other clients may have got many bytes meanwhile.
         self._service.check_fetch(self)
         first, end, rows, buffers = fetched
         self._send(encode_records(request, first, end, rows), *buffers)
 
     def _fits(self, fetched: Fetched) -> bool:
-        """Whether so much more may wait for this connection; anything may if nothing else does.
-        Nobody overtakes those who have read and wait for their turn."""
+        """True if the records fit into the unread bytes of this connection, or no other answer is
+        unsent. A read must not overtake those that wait for their turn."""
         unsent, size = self.unsent, sum(map(len, fetched.buffers))
         fits = not unsent or unsent + size <= self._service.unread_bytes
         return fits and not self._turn.locked()
 
     async def _in_turn(self, read: Callable[[], Awaitable[Fetched]]) -> Fetched:
-        """Read once almost all that was answered before has left: one after the other."""
+        """Read once almost all earlier answers have left; such reads go one after the other."""
         try:
             async with asyncio.timeout(ROOM_WAIT_S), self._turn:
                 while self._out or self.clogged:
@@ -325,7 +328,7 @@ class Session:
             task.add_done_callback(lambda _: self._hold(-size))
 
     def _hold(self, size: int) -> None:
-        """So many more bytes of long calls have no answer yet."""
+        """Add to the bytes of long calls without an answer."""
         self.call_bytes += size
         self._service.call_bytes += size
 
@@ -339,7 +342,8 @@ class Session:
     def _begin(
         self, request: int, work: Coroutine[Any, Any, None], batch_bytes: int | None = None
     ) -> asyncio.Task[None]:
-        """Let a request go on by itself. One with a batch counts as an append until it ends."""
+        """Run a request as a task. A request with a batch counts as an append until the task
+        ends."""
         if len(self._tasks) >= TASKS_MAX:
             work.close()
             raise Busy(f"{TASKS_MAX} requests of this connection wait already")
@@ -347,7 +351,7 @@ class Session:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if batch_bytes is not None:
-            # Not in the task: one that is cancelled before its first step would not give it back.
+            # Not in the task: a task that is cancelled before its first step would not subtract it.
             self._expect(1, batch_bytes)
             task.add_done_callback(lambda _: self._expect(-1, -batch_bytes))
         return task
@@ -358,7 +362,7 @@ class Session:
         except QuorateError as error:
             self._fail(request, error)
         except Exception as error:
-            # A bug costs this connection, and nothing else.
+            # A bug ends this connection only.
             log.exception("request failed address=%s", self.connection.address)
             self.connection.abort(error)
 
@@ -376,7 +380,7 @@ class Session:
         self._service.unsent_most += size
 
     def flush(self) -> None:
-        """Write everything that was answered since the last time."""
+        """Write all answers since the last flush."""
         buffers, self._out, self._out_bytes = self._out, [], 0
         if self._receipts:
             receipts, self._receipts = self._receipts, []

@@ -1,8 +1,8 @@
-"""What a node is told when it starts: NODE.toml, the environment, and flags.
+"""The settings of a node: NODE.toml, the environment, and flags.
 
-Every key has one name: ``[node] listen`` in the file, ``QUORATE_NODE_LISTEN`` in the environment,
+Each key has one name: ``[node] listen`` in the file, ``QUORATE_NODE_LISTEN`` in the environment,
 ``--node-listen`` on the command line. A flag wins over the environment, which wins over the file.
-A key that is not known is refused: whoever wrote it believes that it does something.
+An unknown key is refused: its author believes that it has an effect.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ __all__ = ["KEYS", "Key", "Settings", "check_loopback", "load_settings"]
 
 RECORD_BYTES = 4 * MIB
 RECORD_BYTES_MAX = 64 * MIB
-# As the data directory takes it.
+# The names that the data directory accepts.
 _NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{VOTE_NAME_MAX}}}")
 
 
-# -- what can be set ---------------------------------------------------------------------------
+# -- keys --------------------------------------------------------------------------------------
 
 
 class Kind(NamedTuple):
-    """What the value of a key is: how a flag says it, and what a file may say."""
+    """The type of a key's value: how to parse the text of a flag, and which values a file may
+    have."""
 
     noun: str
-    # From the text of a flag or variable; raises ValueError.
+    # Parses the text of a flag or variable; raises ValueError.
     parse: Callable[[str], Any]
-    # Whether a value of a file is of this kind.
+    # True if a value of a file is of this kind.
     fits: Callable[[Any], bool]
 
 
@@ -72,9 +73,9 @@ ADDRESSES = Kind(
 
 
 class Key(NamedTuple):
-    """One thing that can be set."""
+    """One setting of a node."""
 
-    # Of a table whose keys are the names of nodes the section is all of it.
+    # The table of the key. For a table whose keys are node names, ``name`` is empty.
     section: str
     name: str
     kind: Kind
@@ -82,7 +83,7 @@ class Key(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it stands in the file."""
+        """The place of the key in the file."""
         return f"[{self.section}] {self.name}".rstrip()
 
     @property
@@ -152,17 +153,17 @@ _BY_PLACE = {(key.section, key.name): key for key in KEYS}
 _SECTIONS = sorted({key.section.partition(".")[0] for key in KEYS})
 
 
-# -- what was set ------------------------------------------------------------------------------
+# -- settings ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a node starts with, checked as far as that can be done without its directory."""
+    """The settings of a node, checked as far as possible without its data directory."""
 
     node: NodeId
     data_dir: Path
     cluster: str
-    # Empty if nobody says: after the first start the directory knows.
+    # Empty if the settings name no nodes: after the first start the directory knows them.
     nodes: dict[NodeId, str]
     dial: dict[NodeId, str]
     # None: the node's own address, which the directory knows.
@@ -176,10 +177,10 @@ class Settings:
 
 
 def load_settings(path: Path, flags: Mapping[Key, str], environment: Mapping[str, str]) -> Settings:
-    """Raises InvalidArgument that names what is wrong and where it stands."""
+    """Load the settings. Raises InvalidArgument that names the error and its place."""
     given = _read(path)
     settled = dict(given)
-    # What wins over the file, and who says it.
+    # The values that win over the file, each with its source.
     sources: dict[Key, str] = {}
     for key in KEYS:
         said = ((key.variable, environment.get(key.variable)), (key.flag, flags.get(key)))
@@ -191,7 +192,8 @@ def load_settings(path: Path, flags: Mapping[Key, str], environment: Mapping[str
     if why is None:
         return _settle(_placed(settled))
     for key, source in sources.items():
-        # Without whom is it different? Nobody should search a file for what is not in there.
+        # Blame a source without which the error differs: a user must not search the file for a
+        # value that is not in it.
         others = {one: value for one, value in settled.items() if one != key}
         if _objection(others | {key: given[key]} if key in given else others) != why:
             raise InvalidArgument(f"{source}: {why}")
@@ -237,7 +239,8 @@ def _read(path: Path) -> dict[Key, Any]:
             if not key.kind.fits(value):
                 raise InvalidArgument(f"{path}: {key.place} = {value!r} is not {key.kind.noun}")
             if key.kind is PATH and value:
-                # A node finds its data wherever it was started from.
+                # A relative path starts at the file: a node finds its data from each working
+                # directory.
                 value = str(path.absolute().parent / value)
             given[key] = value
     return given
@@ -263,7 +266,7 @@ def _unknown(place: str, name: str, known: list[str]) -> str:
     return f"{place} is not known; {hint}"
 
 
-# -- what it comes to --------------------------------------------------------------------------
+# -- checks ------------------------------------------------------------------------------------
 
 
 def _settle(given: Mapping[tuple[str, str], Any]) -> Settings:
@@ -318,7 +321,8 @@ def _numbers(given: Mapping[tuple[str, str], Any], section: str) -> dict[str, in
 
 
 def _network(connections: int | None) -> NetworkLimits:
-    """Who says how many clients a node has means it, wherever they come from."""
+    """The network limits. A given number of connections holds for one address, too: the user means
+    it wherever the clients come from."""
     if connections is None:
         return NetworkLimits()
     return NetworkLimits(connections=connections, connections_per_address=connections)
@@ -367,7 +371,7 @@ def _check_address(place: str, address: str) -> None:
 
 
 def check_loopback(name: str, address: str) -> None:
-    """Raises InvalidArgument if who listens there can be reached from other machines."""
+    """Raises InvalidArgument if other machines can reach a listener at ``address``."""
     host, _ = parse_address(address)
     try:
         loopback = ipaddress.ip_address(host).is_loopback

@@ -1,7 +1,7 @@
-"""The catalog's table on disk: a start reads it, and of the catalog only what came after.
+"""The file of the catalog's table: a start reads it, and then only the catalog's later records.
 
-One file of the data directory. Everything in it is in the catalog's log, too; so a file that is
-missing or damaged costs a start the time to read the whole log, and nothing else.
+It is one file of the data directory. The catalog's log has all of its content, too; so a missing or
+damaged file costs a start only the time to read the whole log.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ __all__ = ["TABLE_EVERY", "TableFile"]
 
 log = logging.getLogger(__name__)
 
-# It is written after so many records of the catalog: a start reads as many at most, or a few more.
+# The table is written after this many records of the catalog: a start reads at most as many, or a
+# few more.
 TABLE_EVERY = 1000
 _MAGIC = b"QTABLE1\n"
-# Then: the CRC32C of the rest, the catalog's incarnation, the table.
+# After the magic: the CRC32C of the rest, the catalog's incarnation, the table.
 _CRC = struct.Struct("<I")
 
 
 class TableFile:
-    """Reads and writes it."""
+    """Reads and writes the table's file."""
 
     def __init__(self, directory: DataDirectory) -> None:
         self._path = directory.path
         incarnation = catalog_incarnation(directory.identity.cluster)
         self._own = incarnation.to_bytes(INCARNATION_BYTES, "little")
-        # How many records the newest one on disk has.
+        # Number of catalog records in the newest table on disk.
         self.applied = 0
 
     def read(self) -> Catalog:
-        """The table that was written last; an empty one if there is none that can be read."""
+        """The table that was written last; an empty table if the file is missing or unreadable."""
         try:
             data = (self._path / TABLE).read_bytes()
         except FileNotFoundError:
@@ -66,7 +67,7 @@ class TableFile:
         return Catalog.decode(rest[len(self._own) :])
 
     def write(self, table: bytes) -> None:
-        """Replace it: a crash leaves the new one or the one before. Raises OSError."""
+        """Replace the file: a crash leaves the new one or the one before. Raises OSError."""
         rest = self._own + table
         vfs = RealVfs(self._path)
         try:

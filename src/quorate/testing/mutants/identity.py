@@ -250,8 +250,8 @@ IDENTITY = (
         "node-that-stood-still-is-a-copy",
         "two refusals with nothing between them prove no link that lasted",
         "server/refusals.py",
-        "            began = now  # this process stood still",
-        "            pass  # this process stood still",
+        "            began = now  # this process was suspended",
+        "            pass  # this process was suspended",
     ),
     Mutant(
         "directory-of-a-node-that-was-let-in-removed",
@@ -393,8 +393,8 @@ IDENTITY = (
         "start-without-files-fails-the-disk",
         "a start that finds no room or no file ends by name, and can be repeated",
         "server/node.py",
-        "                raise\n            # Nothing was promised yet",
-        "                raise\n            raise\n            # Nothing was promised yet",
+        "                raise\n            # The node has promised nothing yet",
+        "                raise\n            raise\n            # The node has promised nothing yet",
     ),
     Mutant(
         "no-file-to-listen-with-is-a-mistake",
