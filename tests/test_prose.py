@@ -38,7 +38,7 @@ CEILINGS: dict[str, tuple[float, float]] = {
     "pipeline": (3.0, 4.0),
     "quorate": (3.0, 4.0),
     "raft": (3.0, 4.0),
-    "replica": (22.0, 27.0),
+    "replica": (3.0, 4.0),
     "server": (3.0, 4.0),
     "spark": (3.0, 4.0),
     "state": (3.0, 4.0),

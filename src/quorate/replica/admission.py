@@ -1,7 +1,7 @@
-"""The first look at a message: is it for this replica, and can it be true at all?
+"""Admission of messages: a message that is not for this replica, or cannot be true, is refused.
 
-Needs no state but the replica's own identity. What passes may still be old, late or unasked for:
-that is for the core to judge.
+The checks need no state but the replica's own identity and term. A message that passes may still be
+old, late or unasked for: the core judges that.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from quorate.types import ORIGIN, GroupId, NodeId, Position, Term
 
 __all__ = ["refusal"]
 
-# Nobody stands or leads in term 0: only those who never heard of anybody are in it.
+# Messages of candidates and leaders. No node stands or leads in term 0: a node is in that term only
+# before it first stands or hears of another term.
 ELECTED = frozenset({Vote, Compare, Append, Heartbeat})
 
 
 def refusal(envelope: Envelope, group: GroupId, node: NodeId, term: Term) -> Refusal | None:
-    """Why ``envelope`` is put aside by ``node`` in ``term``; None if it may go on."""
+    """The reason why ``node`` in ``term`` refuses ``envelope``; None if the core may judge it."""
     if envelope.group != group:
         same_cluster = envelope.group.cluster == group.cluster
         return Refusal.OTHER_INCARNATION if same_cluster else Refusal.OTHER_CLUSTER

@@ -1,8 +1,8 @@
-"""Do all replicas have the same state? They tell each other what theirs is, every so many entries.
+"""The comparison of states: replicas send each other digests of theirs, every so many entries.
 
-Logs are equal by their chain; this compares what came of applying them. A replica that differs from
-a majority must not go on: whatever it answers may be wrong. If replicas differ and no majority says
-which of them is right, none of them may go on.
+The chain proves that logs are equal; this module compares the states that result from applying
+them. A replica that differs from a majority must not go on: each of its answers may be wrong. If
+replicas differ and no majority says which of them is right, none of them may go on.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPARED_EVERY", "Agreement"]
 
-# Entries between two comparisons. Rare enough to cost nothing, often enough to name the place.
+# Entries between two comparisons: enough that the cost is negligible, few enough that a difference
+# is found near the entry that caused it.
 COMPARED_EVERY = 256
-# How many comparisons are kept for replicas that are behind.
+# Number of comparisons that are kept for replicas that are behind.
 KEPT = 64
 
 
 class _Doubt(NamedTuple):
-    """Another replica differs, and no majority has said yet which one is right."""
+    """A difference between two replicas about which no majority has decided yet."""
 
     since: int
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
     digest: int
     what: str
 
 
 class Agreement:
-    """What each replica said its state was, at the newest indexes compared.
+    """The digests that each replica sent of its state, at the newest indexes compared.
 
-    A doubt is given ``patience`` ticks: replicas that are behind, and messages that were lost, may
-    still decide it.
+    A doubt may last ``patience`` ticks: digests of replicas that are behind, or digests that were
+    lost and are sent again, may still decide it.
     """
 
     __slots__ = ("_clock", "_doubt", "_node", "_patience", "_said", "_told_at", "_voters")
@@ -49,19 +50,19 @@ class Agreement:
         self._patience = patience
         self._said: dict[Index, dict[NodeId, int]] = {}
         self._clock = 0
-        # The oldest difference that nothing has decided since.
+        # The oldest difference that no majority has decided since.
         self._doubt: _Doubt | None = None
-        # When the own digest was last told because of it.
+        # The tick at which this replica's digest was last sent because of the doubt.
         self._told_at = 0
 
     def note_own(self, index: Index, digest: int) -> None:
-        """This replica has applied ``index``. Raises StateDiverged if it must not go on."""
+        """Note this replica's digest after ``index``. Raises StateDiverged if it must not go on."""
         self._note(index, self._node, digest)
 
     def note_peer(self, peer: NodeId, message: StateHash) -> int | None:
-        """What ``peer`` said. Raises StateDiverged if this replica must not go on.
+        """Note the digest of ``peer``. Raises StateDiverged if this replica must not go on.
 
-        Gives this replica's own digest if the peer asks for it and it is known.
+        Returns this replica's own digest if the peer asks for it and it is known.
         """
         if message.index % COMPARED_EVERY != 0:
             return None
@@ -69,8 +70,8 @@ class Agreement:
         return self._said.get(message.index, {}).get(self._node) if message.asks else None
 
     def tick(self, clock: int) -> tuple[Index, int] | None:
-        """Time passes. Raises StateDiverged if a doubt lasted too long. What to tell every peer
-        again: the message that would have decided it may be lost."""
+        """Set the clock. Raises StateDiverged if a doubt lasted too long. Returns the index and
+        digest to send to every peer again: the message that would decide the doubt may be lost."""
         self._clock = clock
         doubt = self._doubt
         if doubt is None:
@@ -96,7 +97,7 @@ class Agreement:
 
     def _judge(self, index: Index, own: int, said: dict[NodeId, int]) -> None:
         counts, quorum = Counter(said.values()), majority(self._voters)
-        # A majority that agreed on an older state says nothing about the one in doubt.
+        # A majority that agreed on an older state does not decide about the one in doubt.
         if counts[own] >= quorum and self._doubt is not None and index >= self._doubt.index:
             self._doubt = None
         others = {digest: count for digest, count in counts.items() if digest != own}

@@ -1,7 +1,7 @@
-"""Space is admitted, not discovered: what the disk is sure to take, and who gets it.
+"""The allowance of disk space: entries are accepted only into space that is allocated already.
 
-Storage allocates ahead and tells how much room that leaves. Entries are accepted only into it; a
-reserve is kept for what a group cannot do without, such as the first entry of a new leader.
+Storage allocates ahead and reports the room that is left for entries. A reserve is kept for entries
+that a group cannot do without, such as the first entry of a new leader.
 """
 
 from __future__ import annotations
@@ -20,42 +20,43 @@ if TYPE_CHECKING:
 
 __all__ = ["DROP_BYTES", "NAMES_BYTES", "Allowance"]
 
-# What an entry takes besides a batch: its header, a row of the directory and some padding.
+# Bytes of an entry besides a batch: its header, a row of the directory and some padding.
 ENTRY_OVERHEAD = 128
-# What an entry that names something may take besides: two fences, or the label of a chunk.
+# Maximum bytes of the names in an entry that has them: two fences, or the label of a chunk.
 NAMES_BYTES = 512
-# What each chunk that is staged may take of an entry that drops it.
+# Maximum bytes for each staged chunk in an entry that drops it.
 DROP_BYTES = 8
 
 
 class Allowance:
-    """Room on disk, as far as it is not spoken for."""
+    """The room on disk that is not taken yet, and the requests that found none."""
 
     __slots__ = ("_durability", "_reserve", "_term", "asked", "room", "shortage", "wanted")
 
     def __init__(self, durability: Durability, reserve: int) -> None:
         self._durability = durability
         self._reserve = reserve
-        # What the disk takes besides what is under way; None while nothing bounds it.
+        # Bytes of entries that the disk takes after the last finished flush; None while there is no
+        # bound.
         self.room: int | None = None
-        # Why there is not more of it; empty if there is enough, or soon will be.
+        # The reason why there is not more room; empty if there is enough, or soon will be.
         self.shortage = ""
-        # Bytes for which the entry that a leader sent found no room; 0 if all did. The fewest for
-        # which a client's request found none while this node led. And the term of both: neither may
-        # come again after it.
+        # Bytes needed by the entry of a leader that found no room; 0 if all entries found room. The
+        # fewest bytes for which a client's request found none while this node led. And the term of
+        # both: neither the entry nor the request may come again after it.
         self.wanted = 0
         self.asked = 0
         self._term = Term(0)
 
     @property
     def free(self) -> int | None:
-        """Bytes that may still be logged; None while nothing bounds them."""
+        """Bytes that may still be logged; None while there is no bound."""
         return None if self.room is None else self.room - self._durability.unwritten_bytes
 
     @property
     def full(self) -> bool:
-        """Whether no more is to be had, and what there is is the reserve, or too little for what
-        was sent. What is under way does not count: it soon is no more."""
+        """Whether there is a shortage, and the room is only the reserve, or too small for the entry
+        that a leader sent. Bytes of unfinished flushes do not count: soon there are none."""
         room = self.room
         if room is None or not self.shortage:
             return False
@@ -63,65 +64,66 @@ class Allowance:
 
     @property
     def offer(self) -> int:
-        """What a leader is told: bytes of entries that this disk takes at most."""
+        """Maximum bytes of entries that this disk takes, as a leader is told."""
         return self.room if self.room is not None and self.shortage else ROOM_UNBOUNDED
 
     @property
     def missing(self) -> int:
-        """Bytes of the entry that found no room, if it finds none later either: it may be larger
-        than any that this node makes."""
+        """Bytes of the entry that found no room, if it finds none after the flushes either: it may
+        be larger than each entry that this node makes."""
         return self.wanted if self.room is not None and self.room < self.wanted else 0
 
     @property
     def cramped(self) -> bool:
-        """Whether not even the first entry of a new leader finds room."""
+        """Whether there is no room even for the first entry of a new leader."""
         free = self.free
         return free is not None and free < ENTRY_OVERHEAD
 
     def takes(self, size: int, batches: int) -> bool:
-        """Whether so many batches, ``size`` bytes together, leave the reserve alone.
+        """Whether there is room for so many batches, ``size`` bytes together, beside the reserve.
 
-        Each may get an entry of its own.
+        Each batch may get an entry of its own.
         """
         free = self.free
         return free is None or self.needs(size, batches) <= free
 
     def takes_later(self, size: int, batches: int) -> bool:
-        """The same once nothing is under way."""
+        """Whether there is room for them once no flush is under way."""
         return self.room is None or self.needs(size, batches) <= self.room
 
     def needs(self, size: int, batches: int) -> int:
-        """What so many batches take, with the reserve that must be left."""
+        """Bytes that so many batches take, with the reserve that must be left."""
         return size + batches * ENTRY_OVERHEAD + self._reserve
 
     def in_term(self, term: Term) -> None:
-        """Forget what found no room in another term."""
+        """Forget the entries and requests that found no room in another term."""
         if term != self._term:
             self._term, self.wanted, self.asked = term, 0, 0
 
     @property
     def lacking(self) -> int:
-        """Bytes for which a client's request finds no room either now; 0 if there is none."""
+        """Bytes of the client's request that still finds no room; 0 if there is none."""
         room = self.room
         return self.asked if room is not None and self.shortage and room < self.asked else 0
 
     def refused(self, needs: int) -> None:
-        """A request of ``needs`` bytes finds no room. The smallest one is the first that another
-        leader could take."""
+        """Note a request of ``needs`` bytes that finds no room. The smallest such request is the
+        first that another leader could take."""
         self.asked = min(needs, self.lacking or needs)
 
     def fitting(self, message: Append, log: Log) -> Append | None:
-        """As much of ``message`` as finds room; None if not even its first entry does.
+        """The entries of ``message`` that find room; None if not even its first entry does.
 
-        What is left out is not acknowledged, so the leader sends it again. What follows an entry
-        without room is left out, too: the answer that something is missing before it would make
-        the leader send both again at once, and again. Once there is room that is right.
+        Entries that are left out are not acknowledged, so the leader sends them again. The entries
+        that follow an entry without room are left out, too: the answer that entries before them are
+        missing would make the leader send both again at once, and again. Once there is room that
+        answer is right.
         """
         if not log.holds(message.prev):
             return None if self.missing else message
         if log.holds(message.entries[-1].position):
             return message
-        # Only what is stored says that there is room again for what had none.
+        # Only a message with entries to store decides anew about the entry that found no room.
         self.wanted = 0
         free = self.free
         if free is None:
@@ -136,12 +138,12 @@ class Allowance:
         return message
 
     def _kept_from(self, entry: Entry, term: Term) -> int:
-        """What of a full disk is not for ``entry``: the reserve, if the leader of ``term`` logged
-        it for a client. What it found in its log it cannot begin without.
+        """Bytes of a full disk that ``entry`` may not use: the reserve, if the leader of ``term``
+        logged the entry for a client. A leader cannot begin without the older entries of its log.
 
         While a spare is being allocated it is not known yet whether the disk is full. An entry may
-        take of the reserve then: this needs a segment that is used up to it before that, and costs
-        pages that leaders can do without. To keep them would hold up every roll.
+        take bytes of the reserve then: this needs a segment that is used up to the reserve before
+        that, and costs pages that leaders can do without. To keep them would hold up every roll.
         """
         spared = not self.shortage or entry.kind is EntryKind.NOOP or entry.term < term
         return 0 if spared else self._reserve

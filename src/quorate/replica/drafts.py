@@ -1,6 +1,6 @@
-"""What becomes of a request that has an entry to itself: the entry and the answer, or the answer.
+"""Drafts of entries for requests that have one to themselves: entry and answer, or only the answer.
 
-Nothing is logged here. Whoever asks has the state that is ahead, and logs what comes back at once.
+This module logs no entry. The caller has the state that is ahead, and logs a draft at once.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Draft", "Parts", "Prepared", "draft", "draft_expiries", "draft_room"]
 
-# An answer but for what only the commit tells.
+# An answer without the facts that only the commit tells.
 Prepared = Run | Opened | FenceChanged | Staged | Aborted
 
 
 class Parts(NamedTuple):
-    """What an entry is made of."""
+    """The parts of an entry that its proposer chooses."""
 
     kind: EntryKind
     body: bytes
-    count: int = 0  # type: ignore[assignment]  # nobody calls tuple's own
+    count: int = 0  # type: ignore[assignment]  # hides tuple.count, which is not called
     runs: int = 0
     stamps: int = 0
 
 
 class Draft(NamedTuple):
-    """The next entry, and what to answer when it is applied."""
+    """The next entry, and the answer to give when it is applied."""
 
     entry: Parts
     answer: Prepared
@@ -68,8 +68,8 @@ class Draft(NamedTuple):
 def draft(
     item: Stage | Operate, ahead: State, limits: Limits, last: Index, term: Term
 ) -> Draft | Prepared | QuorateError:
-    """``last`` is where the log ends, ``term`` that of its leader. Anything but a draft is said
-    without an entry."""
+    """The draft for ``item``, or the answer if no entry is needed. ``last`` is the last index of
+    the log, ``term`` the term of its leader."""
     index = Index(last + 1)
     if isinstance(item, Stage):
         return _draft_stage(item, ahead, limits, index)
@@ -124,11 +124,11 @@ def _draft_publish(
 
 
 def draft_room(item: Stage, ahead: State, now_us: int, config: Config) -> Iterator[Parts]:
-    """If what is staged is at its cap: the entry that drops the older runs of the same app. If that
-    is not enough, one that drops what others left there: they may be dead, and a log must not be
-    closed to all for a day because one job was killed.
+    """Entries that make room for ``item`` if the staged chunks are at their cap. The first drops
+    the older runs of the same app. If that is not enough, the second drops idle runs of other apps:
+    they may be dead, and a log must not be closed to all for a day because one job was killed.
 
-    Each is to be logged before the next is asked for.
+    The caller logs each entry before it asks for the next.
     """
     label, limits, staging = item.label, config.limits, ahead.staging
 
@@ -145,10 +145,11 @@ def draft_room(item: Stage, ahead: State, now_us: int, config: Config) -> Iterat
 
 
 def draft_expiries(ahead: State, now_us: int, timing: Timing) -> Iterator[Parts]:
-    """Entries that forget what was idle for too long by ``now_us``, the next append time; before
-    them one that lets a log grow older to which nothing else was added for a whole step.
+    """Entries that forget the producers, attempts and apps that were idle for too long by
+    ``now_us``, the next append time. Before them comes a noop if no entry was added for a whole
+    step: it lets the log grow older.
 
-    Each is to be logged before the next is asked for.
+    The caller logs each entry before it asks for the next.
     """
     if ahead.remembers and now_us - ahead.append_time >= AGE_STEP_US:
         yield Parts(EntryKind.NOOP, b"")

@@ -1,6 +1,6 @@
-"""Persist, then answer: which flush a message needs, and what a finished flush proves.
+"""The rule "persist, then answer": the flush that a message needs, and the proof a flush gives.
 
-At most one flush is under way; what changes meanwhile goes into the next. Each has a write number,
+At most one flush is under way; changes made meanwhile go into the next. Each has a write number,
 rising by one. A message that leaves carries its sender's term, so it needs the flush that holds
 the newest term and vote; an ack needs the flush that holds the entry it names as well.
 """
@@ -23,7 +23,7 @@ __all__ = ["Durability"]
 
 
 class Durability:
-    """What is on disk, what is on its way there, and who waits for it."""
+    """The changes on disk and on their way there, and the messages that wait for a flush."""
 
     __slots__ = (
         "_entries", "_flying_bytes", "_flying_number", "_flying_proves", "_flying_term", "_held",
@@ -35,20 +35,21 @@ class Durability:
         self._term, self._vote = term, vote
         self._vote_dirty = False
         self._sure = False
-        # What the next flush will hold.
+        # The changes of the log that the next flush will hold.
         self._truncate_from: Index | None = None
         self._entries: list[Entry] = []
-        # Bytes of entries for the next flush, and in the one that is under way.
+        # Bytes of entries for the next flush, and in the flush that is under way.
         self._staged_bytes = 0
         self._flying_bytes = 0
         self._next_number = 1
-        # The flush that is under way: 0 if none. What it will prove falls with every truncation.
+        # The flush that is under way: 0 if none. The index that it will prove falls with every
+        # truncation.
         self._flying_number = 0
         self._flying_proves = persisted
         self._flying_term = term
         # The newest flush that holds a vote record.
         self._vote_number = 0
-        # The newest finished flush and what it proves.
+        # The newest finished flush, and the index and term that it proves.
         self.flushed = 0
         self.persisted = persisted
         self.persisted_term = term
@@ -58,7 +59,7 @@ class Durability:
 
     @property
     def unwritten_bytes(self) -> int:
-        """Bytes of entries that are not on disk yet, or not known to be."""
+        """Bytes of entries that are not known to be on disk."""
         return self._staged_bytes + self._flying_bytes
 
     @property
@@ -66,19 +67,19 @@ class Durability:
         return len(self._held)
 
     def stage_vote(self, term: Term, vote: NodeId | None) -> None:
-        """Term or vote changed: messages made from now on need the next flush."""
+        """Take a changed term or vote: messages made from now on need the next flush."""
         self._term, self._vote = term, vote
         self._vote_dirty = True
         self._vote_number = self._next_number
 
     def stage_sure(self) -> None:
-        """Nothing is missing any more: the record need not say so after the next flush."""
+        """Let the next flush clear the mark of lost entries: the log has all of them again."""
         self._sure = True
 
     def stage_log(self, change: LogChange) -> None:
         first = change.truncate_from
         if first is not None:
-            # What was written before and is cut now is proved by nothing: a late completion of
+            # No flush proves an entry that was written before and is cut now: a late completion of
             # an overwritten entry must not count for the entry that took its place.
             self.persisted = min(self.persisted, Index(first - 1))
             self._flying_proves = min(self._flying_proves, Index(first - 1))
@@ -96,7 +97,7 @@ class Durability:
             ready.append(envelope)
             return
         if len(self._held) >= self._held_max:
-            self._held.popleft()  # as good as lost on the way: whoever needs it asks again
+            self._held.popleft()  # like a loss on the network: its receiver asks again
         self._held.append((need, envelope))
 
     def _need(self, envelope: Envelope) -> int:
@@ -107,7 +108,7 @@ class Durability:
         return max(self._vote_number, self._flying_number if in_flight else self._next_number)
 
     def next_flush(self, committed: Index) -> Flush | None:
-        """What to write next, if there is anything and nothing is under way."""
+        """The next flush, if there are changes and no flush is under way."""
         dirty = self._vote_dirty or self._sure or self._entries or self._truncate_from is not None
         if self._flying_number or not dirty:
             return None
@@ -130,7 +131,7 @@ class Durability:
         return flush
 
     def finish(self, number: int, term: Term, ready: list[Envelope]) -> None:
-        """Flush ``number`` is done: count what it proves and let go what waited for it.
+        """Finish flush ``number``: count its proof and release the messages that waited for it.
 
         A held message of an earlier term is dropped: its receiver has to hear the newer one.
         """

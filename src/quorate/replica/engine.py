@@ -1,8 +1,8 @@
-"""Everything between the socket and the disk for one log, in one synchronous object.
+"""The engine of one replica: all logic between the socket and the disk, in one synchronous object.
 
-:meth:`Engine.turn` takes what arrived and gives back what may be done now. Inputs come before
-timers, so a stall makes nobody look dead whose message already lies here. The shell with its
-threads and the simulator run this same object.
+:meth:`Engine.turn` takes the inputs that arrived and returns the effects to carry out. Inputs come
+before timers, so after a stall no peer whose message has already arrived looks dead. The shell with
+its threads and the simulator run this same object.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
-# How long replicas whose states differ wait for a majority that says which one is right.
+# Election timeouts that replicas with different states wait for a majority to decide.
 PATIENCE_ELECTIONS = 10
-# How often a leader looks for what expired.
+# Interval at which a leader looks for expired producers, staged chunks and apps.
 EXPIRY_LOOK_MS = 10_000
-# What that may log: producers, staged chunks, apps.
+# Maximum entries that this may log: a noop, and one each for producers, staged chunks and apps.
 EXPIRY_ENTRIES = 4
 
 
 class Engine:
-    """One replica: core, waiting callers and replicated state, and the rule of what waits."""
+    """One replica: core, waiting requests and replicated state, and the order of their effects."""
 
     __slots__ = (
         "_agreement", "_boot", "_checkpointed", "_expired_at", "_gate", "_group", "_handlers",
@@ -118,7 +118,7 @@ class Engine:
         self.state = State()
         if recovered.checkpoint is not None:
             self._restore(recovered.checkpoint)
-        # Everything up to here is in the newest checkpoint.
+        # The newest checkpoint holds all entries up to here.
         self._checkpointed = self.applied
         self._replay()
         self.state.take_work()
@@ -154,16 +154,16 @@ class Engine:
             standing.applied = index
 
     def _replay(self) -> None:
-        """Bring the state from its checkpoint to what this disk proves to be committed."""
+        """Apply the entries after the checkpoint that this disk proves to be committed."""
         standing, last = self.core.standing, self._applicable
         for entry in standing.log.walk_whole(Index(self.applied + 1), Index(last + 1)):
             self.state.apply(entry)
             standing.applied = entry.index
         if standing.applied < last:
-            # A sealed segment is believed until it is read: this is found only now.
+            # A sealed segment is verified only when it is read: the damage is found only now.
             standing.hollow.add(Index(standing.applied + 1))
 
-    # -- what others may ask -------------------------------------------------------------------
+    # -- progress ------------------------------------------------------------------------------
 
     @property
     def boot(self) -> BootId:
@@ -171,7 +171,7 @@ class Engine:
 
     @property
     def applied(self) -> Index:
-        """Everything up to here is in the state."""
+        """The index of the last entry in the state."""
         return self.core.standing.applied
 
     @property
@@ -184,7 +184,7 @@ class Engine:
 
     @property
     def settled(self) -> Index:
-        """What is committed and on this disk as it is: it never changes again.
+        """The last index that is committed and on this disk: entries up to it never change again.
 
         The disk may still hold a suffix that was truncated in memory, at indexes that are committed
         by now with other entries.
@@ -198,7 +198,7 @@ class Engine:
         """Take ``inputs`` in order, then let time pass. Raises ReplicaHalted to stop for good.
 
         However long ago the last turn was, at most one tick passes: a process that was stopped
-        must hear what waits for it before it judges anybody by silence.
+        must take the messages that wait for it before it judges a peer by its silence.
         """
         effects = Effects()
         core = self.core
@@ -230,7 +230,7 @@ class Engine:
         return effects
 
     def _carry_out(self, output: Output, effects: Effects) -> None:
-        """Stage what changed before looking at what may leave: the order is the rule."""
+        """Stage the changes, then decide which messages may leave: the order is the rule."""
         self._stage()
         if output.sure:
             self.durability.stage_sure()
@@ -240,7 +240,7 @@ class Engine:
         effects.events.extend(output.events)
 
     def _stage(self) -> None:
-        """Take what changed in memory into the next flush."""
+        """Take the changes of vote and log in memory into the next flush."""
         standing = self.core.standing
         if standing.vote_changed:
             standing.vote_changed = False
@@ -267,7 +267,7 @@ class Engine:
             return
         try:
             if type(message) is Append and message.term >= standing.term:
-                # What came before it in this turn has taken its room.
+                # The entries that came before it in this turn have taken their room.
                 self._stage()
                 message = self.allowance.fitting(message, standing.log)
             if message is None:
@@ -275,19 +275,19 @@ class Engine:
             else:
                 self.core.step(envelope.source, envelope.boot, message)
         except Busy:
-            # It is about an entry that is only on disk, and no file can be opened now: the message
-            # is as good as lost, and its sender says it again. Nothing was changed by it: entries
-            # are looked up before the log, the commit or a peer's progress moves.
+            # The message is about an entry that is only on disk, and no file can be opened now: it
+            # counts as lost, and its sender sends it again. It has changed no state: entries are
+            # looked up before the log, the commit or a peer's progress moves.
             standing.refuse(Refusal.NOT_READABLE)
 
     def _on_flushed(self, item: Flushed, effects: Effects) -> None:
-        # A truncation of this very turn must cap what the flush proves before it is counted.
+        # A truncation of this very turn must cap the flush's proof before the proof is counted.
         self._stage()
         durability = self.durability
         durability.finish(item.number, self.core.standing.term, effects.sends)
         if item.room is not None:
             self.allowance.room = item.room
-            # Before any message tells of it: what this flush proves is acknowledged from now on.
+            # The room comes first: messages made from now on acknowledge entries of this flush.
             self._look_at_room()
         self.core.persisted(durability.persisted, durability.persisted_term)
 
@@ -330,8 +330,8 @@ class Engine:
 
     def _on_request(self, item: Request, effects: Effects) -> None:
         problem = self._gate.refusal(item)
-        # Whoever proposes to a leader elected in this very turn has nothing to do with those
-        # who waited for the one before.
+        # A request to a leader elected in this very turn is kept apart from the requests that
+        # waited for the leader before.
         self._proposals.end_lost_leadership(effects.answers)
         if problem is not None:
             effects.answers.append(Answer(item.token, problem))
@@ -339,11 +339,11 @@ class Engine:
             self._proposals.take(item)
 
     def _expire(self) -> None:
-        """Now and then look for what was idle for too long."""
+        """Now and then forget producers, staged chunks and apps that were idle for too long."""
         standing = self.core.standing
         if standing.clock >= self._expired_at:
             self._expired_at = standing.clock + standing.ticks(EXPIRY_LOOK_MS)
-            # On a full disk it can wait, and a state that a lost entry stopped knows nothing of it.
+            # On a full disk expiry can wait; a state that stopped at a lost entry is too old.
             leader = self.core.leader if standing.lost is None else None
             allowance, size = self.allowance, self._proposals.expiry_room
             entries = self._proposals.arrived[0] + EXPIRY_ENTRIES
@@ -354,7 +354,7 @@ class Engine:
     # -- applying ------------------------------------------------------------------------------
 
     def _apply(self, effects: Effects) -> None:
-        """Bring the state up to committed."""
+        """Apply the committed entries to the state."""
         standing, target = self.core.standing, self._applicable
         if standing.applied >= target:
             return
@@ -366,7 +366,7 @@ class Engine:
 
     @property
     def _applicable(self) -> Index:
-        """What is committed, up to the first entry that this disk lost: nothing skips that."""
+        """The last committed index before the first entry that this disk lost: none is skipped."""
         standing = self.core.standing
         committed, lost = standing.committed, standing.lost
         return committed if lost is None else min(committed, Index(lost - 1))
@@ -377,7 +377,7 @@ class Engine:
         )
 
     def _compare(self, index: Index, effects: Effects) -> None:
-        """See that the state is what was foreseen, and what a majority has; tell the others."""
+        """Compare the state with the foreseen one and with a majority's; send its digest to all."""
         digest = self.state.digest()
         self._proposals.check_applied(index, digest)
         self._agreement.note_own(index, digest)
@@ -392,8 +392,8 @@ class Engine:
         self.durability.send(envelope, effects.sends)
 
     def _answer(self, output: Output, effects: Effects) -> None:
-        """Everything committed is applied by now, unless this disk lost some of it: so what waited
-        for that is answered, and a confirmed read shows what it must, or nothing."""
+        """Answer requests and reads. All committed entries are applied by now, unless this disk
+        lost some of them: a confirmed read that needs a lost entry gets an error."""
         proposals, answers = self._proposals, effects.answers
         applied = self.core.standing.applied
         for token, index in output.reads_confirmed:
@@ -413,7 +413,7 @@ class Engine:
 
     @property
     def _hindrance(self) -> str:
-        """Why this node does not lead, if an operator can do something about it."""
+        """The reason why this node does not lead, if an operator can remove it; else empty."""
         standing = self.core.standing
         if not standing.cramped or standing.all_committed:
             return ""
@@ -423,8 +423,8 @@ class Engine:
         )
 
     def _forget(self) -> None:
-        """Let go of entries that are on disk and applied, or never will be, beyond what memory is
-        given to them."""
+        """Drop entries from memory beyond its limit: those that are on disk and applied, or that
+        cannot be applied because of a lost entry."""
         log = self.core.standing.log
         limit = self.config.limits.log_memory_bytes
         if log.window_bytes > limit:
@@ -432,16 +432,16 @@ class Engine:
             log.forget(done if self.core.standing.lost is None else self.settled, limit // 4 * 3)
 
     def checkpoint(self, sealed: Index) -> Checkpoint | None:
-        """The state to be kept on disk, if one is due: after every segment that is sealed. Its
-        sections are made when they are asked for, of a copy: the state goes on meanwhile.
+        """The next checkpoint, if one is due: after every segment that is sealed. Its sections are
+        made on demand from a copy of the state: the state changes meanwhile.
 
-        Never while the state is ahead of this disk: it would know entries that the log lost.
+        None is due while the state is ahead of this disk: it would hold entries that a crash loses.
         """
         standing = self.core.standing
         if sealed <= self._checkpointed or self.applied > standing.persisted:
             return None
         if self.applied == self._checkpointed:
-            return None  # a lost entry stops it: there is nothing new to be kept
+            return None  # a lost entry stops the state: it did not change
         self._checkpointed = self.applied
         return Checkpoint(standing.log.position(self.applied), self.state.copy().sections())
 

@@ -1,4 +1,4 @@
-"""What goes into an engine's turn and what comes out of it."""
+"""The inputs, answers and effects of an engine's turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from quorate.storage.flusher import Flush
     from quorate.types import Index, NodeId, Term
 
-    # What clients ask for, each with an entry of its own.
+    # Operations that clients ask for, each with an entry of its own.
     Operation = OpenProducer | SetFence | Publish | Abort
 
 __all__ = [
@@ -42,13 +42,13 @@ __all__ = [
     "Stage",
 ]
 
-# Of a chunk's row in a publish entry.
+# Size of a chunk's row in a publish entry.
 _CHUNK_BYTES = 16
 
 
 @dataclass(slots=True)
 class Deliver:
-    """A message arrived."""
+    """A message that arrived from a peer."""
 
     envelope: Envelope
 
@@ -57,10 +57,10 @@ class Deliver:
 class Propose:
     """A client's batch of ``count`` records. ``token`` comes back with the answer.
 
-    With ``expected_term`` the batch is logged in that very term or not at all. ``terms`` are what
-    else its sender insists on. Batches that came together and have no terms may be proposed
-    together: ``batch`` is all of them, ``rows`` their directory. They share an entry and the
-    answer, which is where the first one went.
+    With ``expected_term`` the batch is logged in that very term or not at all. ``terms`` are the
+    other conditions of its sender. Batches that came together and have no conditions may be
+    proposed together: ``batch`` is all of them, ``rows`` their directory. They share an entry and
+    the answer, which tells where the first one went.
     """
 
     token: int
@@ -68,18 +68,18 @@ class Propose:
     count: int
     expected_term: Term | None = None
     terms: AppendTerms = PLAIN
-    # As an entry's body begins with; empty for a single batch.
+    # The directory with which an entry's body begins; empty for a single batch.
     rows: bytes = b""
 
     @property
     def size(self) -> int:
-        """Bytes that it holds of the limits, and takes on disk."""
+        """Bytes of the proposal that count for the limits and for the room on disk."""
         return len(self.batch) + len(self.rows)
 
 
 @dataclass(slots=True)
 class Stage:
-    """A client's batch of ``count`` records that nobody is to see yet."""
+    """A client's batch of ``count`` records that readers see only once it is published."""
 
     token: int
     label: Label
@@ -93,26 +93,26 @@ class Stage:
 
 @dataclass(slots=True)
 class Operate:
-    """Something else that a client wants logged: a producer opened, a fence set, what is staged
-    published or dropped."""
+    """An operation that a client wants logged: it opens a producer, sets a fence, or publishes or
+    drops staged chunks."""
 
     token: int
     operation: Operation
 
     @property
     def size(self) -> int:
-        """Most are small; the rows of a publish may be a megabyte."""
+        """Bytes of the rows of a publish, maybe a megabyte; 0 for the others, which are small."""
         operation = self.operation
         return _CHUNK_BYTES * operation.chunks if isinstance(operation, Publish) else 0
 
 
-# What a client wants logged.
+# A client's request that is to be logged.
 Request = Propose | Stage | Operate
 
 
 @dataclass(slots=True)
 class Read:
-    """A linearizable barrier: answered when what was acknowledged before it is applied here."""
+    """A linearizable barrier: answered once all appends acknowledged before it are applied here."""
 
     token: int
 
@@ -121,7 +121,7 @@ class Read:
 class Flushed:
     """The plan of flush ``number`` was carried out to its end.
 
-    ``room`` is what is left for entries after it; None if nothing bounds it.
+    ``room`` is the number of bytes left for entries after it; None if there is no bound.
     """
 
     number: int
@@ -130,20 +130,20 @@ class Flushed:
 
 @dataclass(slots=True)
 class Room:
-    """Bytes of entries that are sure to find a place on disk, besides what is under way."""
+    """Bytes of entries for which the disk is sure to have room."""
 
     room: int | None
-    # Why there is not more of it; empty if there is enough.
+    # The reason why there is not more room; empty if there is enough.
     shortage: str = ""
 
 
 @dataclass(slots=True)
 class FlushFailed:
-    """A step of flush ``number`` failed. There is no second try."""
+    """A step of flush ``number`` failed. The flush is not tried again."""
 
     number: int
     error: str
-    # Nothing is wrong with writing: the flush met an entry of this log that the disk spoiled.
+    # True if no write failed, but the flush met an entry of this log that the disk damaged.
     damaged: bool = False
 
 
@@ -161,33 +161,33 @@ Input = Deliver | Request | Read | Flushed | Room | FlushFailed | LinkClosed | L
 
 
 class Receipt(NamedTuple):
-    """Where an append went, and how many replicas were known to have it on disk."""
+    """The place of an append in the log, and the number of replicas known to have it on disk."""
 
     offset: int
-    count: int  # type: ignore[assignment]  # nobody calls tuple's own
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not called
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
     term: Term
     synced: int
 
 
 class ReadAnswer(NamedTuple):
-    """Everything acknowledged before the read was asked for is at or below ``index``."""
+    """The answer to a read: all appends acknowledged before the read are at or below ``index``."""
 
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
     end_offset: int
 
 
 class FenceChanged(NamedTuple):
     """The fence was set by the entry at ``index``."""
 
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
 
 
 class Aborted(NamedTuple):
-    """Nothing of it is staged after the entry at ``index``."""
+    """The answer to an abort: none of its attempts is staged after the entry at ``index``."""
 
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
-    # How many attempts were dropped.
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
+    # Number of attempts that were dropped.
     attempts: int
 
 
@@ -203,16 +203,17 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Effects:
-    """All of this may be done at once and in any order: whatever had to wait is not in it."""
+    """The effects of a turn. They may be carried out at once and in any order: messages and answers
+    that must wait are not among them."""
 
     sends: list[Envelope] = field(default_factory=list)
-    # To be made durable; then comes :class:`Flushed` with its number.
+    # The flush to make durable; :class:`Flushed` with its number reports that it is done.
     flush: Flush | None = None
     answers: list[Answer] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
-    # Something was left for another turn, which is to come at once.
+    # True if work was left for another turn, which is to come at once.
     more: bool = False
-    # Producers and attempts that were looked at one by one, or changed.
+    # Number of producers and attempts that were looked at one by one, or changed.
     work: int = 0
-    # Entries that were read from disk for peers.
+    # Number of entries that were read from disk for peers.
     fetched: int = 0

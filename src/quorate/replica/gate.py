@@ -1,7 +1,7 @@
-"""What a client's request is refused with before anybody judges it: its size, the role of this
-node, the room on disks, and the limits on what waits.
+"""The gate refuses clients' requests before they are judged: by size, the role of this node, the
+room on disks, and the limits on waiting requests.
 
-Every refusal of this file means: nothing was logged.
+Every refusal of this file means that no entry was logged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Gate"]
 
 
 class Gate:
-    """Of one replica."""
+    """The gate of one replica: checks each request of a client before it is judged."""
 
     __slots__ = ("_allowance", "_config", "_core", "_largest", "_proposals")
 
@@ -47,19 +47,20 @@ class Gate:
         self._config = config
         self._proposals = proposals
         self._allowance = allowance
-        # More than a segment takes finds no room however long somebody waits: a publish of very
-        # many chunks, where segments are small.
+        # An entry larger than a segment never finds room, however long its client waits: a publish
+        # of very many chunks, where segments are small.
         self._largest = config.storage.segment_bytes // PAGE * PAGE - UNPROMISED_PAGES * PAGE
 
     def refusal(self, item: Request) -> QuorateError | None:
-        """Why ``item`` is not taken; None if it is."""
+        """The error with which ``item`` is refused; None if it is accepted."""
         problem = None
         if not isinstance(item, Operate):
             problem = self._refuse_batch(item)
         return problem or self._refuse_proposal(item)
 
     def _refuse_batch(self, item: Propose | Stage) -> QuorateError | None:
-        """What is wrong with the batch as it is."""
+        """The error of a batch that is empty, too large or meant for another term; None if it is
+        none of these."""
         limit = self._config.limits.batch_bytes
         if item.count < 1:
             return EmptyBatch("a batch has at least one record")
@@ -89,12 +90,12 @@ class Gate:
                 f"on its disk; try again"
             )
         arrived, arrived_bytes = proposals.arrived
-        # What others staged is no concern of an append that comes alone.
+        # An append that comes alone needs no room for dropping the chunks that others staged.
         beside = proposals.room if arrived or _drops(item) else 0
         room = arrived_bytes + size + names + beside
         allowance = self._allowance
         takes = allowance.takes(room, arrived + 1)
-        # Without what the others of this turn take: that passes.
+        # The room without the other requests of this turn: their need is temporary.
         dropped = max(0, proposals.room - NAMES_BYTES * arrived) if _drops(item) else 0
         alone = allowance.needs(size + names + dropped, 1)
         if not takes and alone > self._largest:
@@ -131,7 +132,8 @@ class Gate:
         return Busy(f"what is on its way to the disks of peers leaves no room for {size} bytes")
 
     def _no_room(self, size: int, needs: int, leader: Leader, *, own: bool) -> DiskFull:
-        """``own`` means that this node has none for it; of peers it is known what they said."""
+        """The error that names the nodes without room: with ``own`` this node is one of them, and
+        peers are named by their last report."""
         shortage = self._allowance.shortage
         node = self._core.standing.node
         full = [f"{node} ({shortage})" if shortage else str(node)] if own else []
@@ -146,7 +148,7 @@ class Gate:
 
 
 def _drops(item: Request) -> bool:
-    """Whether ``item`` may bring about an entry that drops chunks, up to all that are staged."""
+    """Whether ``item`` may cause an entry that drops chunks, up to all that are staged."""
     return isinstance(item, Stage) or (
         isinstance(item, Operate) and isinstance(item.operation, Abort)
     )

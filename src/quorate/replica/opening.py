@@ -1,4 +1,4 @@
-"""Opening a replica: its log from a data directory, and the engine that knows what is in it."""
+"""The opening of a replica: its log from a data directory, and the engine made from that log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["OpenedReplica", "plan_opening"]
 
 
 class OpenedReplica(NamedTuple):
-    """A replica that may speak, and the files that are to be given back after it."""
+    """A replica that may send messages, and the files that are closed after its end."""
 
     engine: Engine
     flusher: Flusher
@@ -34,7 +34,7 @@ class OpenedReplica(NamedTuple):
     vfs: RealVfs
 
     async def note_boot(self, note: Callable[[int], Awaitable[None]]) -> None:
-        """Have ``note`` write down the boot of this opening. If it fails the files are closed."""
+        """Have ``note`` record the boot of this opening. If that fails the files are closed."""
         try:
             await note(self.log.record.boot)
         except BaseException:
@@ -42,7 +42,7 @@ class OpenedReplica(NamedTuple):
             raise
 
     def close(self) -> None:
-        """Nobody reads or writes the log any more."""
+        """Close the files. No thread reads or writes the log any more."""
         self.log.close()
         self.vfs.close()
 
@@ -55,7 +55,7 @@ def plan_opening(
     now_ms: int,
     boot: int = 0,
 ) -> Generator[str, None, OpenedReplica]:
-    """A plan for a thread: reading what is there and replaying it may take its time.
+    """The plan that opens a replica. It runs in a thread: reading and replaying the log is slow.
 
     Raises Damaged if the files are older than that ``boot`` of the log.
     """

@@ -1,11 +1,11 @@
-"""What clients want logged, from its arrival to its answer.
+"""Clients' requests that are to be logged, from their arrival to their answer.
 
-The leader judges each proposal, in order, against the state that is *ahead*: what is applied, and
-on top of it everything that it has logged itself. Whatever is logged was accepted; so followers
-never refuse anything, and offsets stay dense. Three kinds of answers have to wait:
+The leader judges each proposal, in order, against the state that is *ahead*: the applied state and
+on top of it all entries that the leader has logged itself. Each logged proposal was accepted; so
+followers never refuse an entry, and offsets stay dense. Three kinds of answers have to wait:
 
 - a receipt, until its entry is applied;
-- a second try of something that is logged already, until that entry is applied;
+- the answer to a retry of a request that is logged already, until that entry is applied;
 - a final refusal, which is a read: until the entries it rests on are applied and a majority, asked
   after the proposal came, still followed this leader.
 """
@@ -36,37 +36,37 @@ if TYPE_CHECKING:
 
 __all__ = ["Proposals"]
 
-# Tokens of reads that are asked here to confirm a refusal; clients' tokens are not negative, and
-# -1 is the core's own.
+# The first token of the reads that confirm refusals; clients' tokens are not negative, and -1 is
+# the core's own.
 FIRST_CONFIRMATION = -2
-# Producers and attempts that are looked at or changed in one turn before what else arrived is left
-# to the next: some ten milliseconds. What a single request costs comes on top of it.
+# Producers and attempts that are looked at or changed in one turn before the other requests are
+# left to the next: some ten milliseconds. The cost of a single request comes on top of it.
 TURN_WORK = 16_384
 
 
 class _Logged(NamedTuple):
-    """Something in the log that waits for its entry to be applied."""
+    """A request in the log that waits for its entry to be applied."""
 
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
     token: int
-    # Bytes that it holds of the limits.
+    # Bytes of the request that count for the limits.
     size: int
-    # The receipt but for what only the commit tells, or the whole answer.
+    # The receipt without the facts that only the commit tells, or the whole answer.
     answer: Prepared
 
 
 class _Refused(NamedTuple):
-    """An answer that nothing was logged for and that is not certain yet: a final refusal, or that
-    there is nothing to do."""
+    """An answer without an entry that is not certain yet: a final refusal, or the answer to an
+    abort that finds no attempt to drop."""
 
     token: int
     answer: QuorateError | Aborted
-    # The newest entry that it rests on.
-    index: Index  # type: ignore[assignment]  # nobody calls tuple's own
+    # The newest entry that the answer rests on.
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
 
 
 class Proposals:
-    """Of one replica. Only a leader has any."""
+    """The requests of one replica that have no answer yet. Only a leader has any."""
 
     __slots__ = (
         "_ahead", "_alone", "_arrived", "_arrived_bytes", "_config", "_confirmation", "_confirmed",
@@ -77,35 +77,35 @@ class Proposals:
     def __init__(self, core: Core, config: Config) -> None:
         self._core = core
         self._config = config
-        # Not in the log yet: a failure of these is final.
+        # Requests that are not in the log yet: a failure of these is final.
         self._arrived: deque[Request] = deque()
         self._arrived_bytes = 0
-        # How many of these have an entry to themselves.
+        # Number of these that have an entry to themselves.
         self._alone = 0
-        # In the log, in its order: without a commit their fate is unknown.
+        # Requests in the log, in its order: without a commit their outcome is unknown.
         self._logged: deque[_Logged] = deque()
         self._logged_bytes = 0
-        # Second tries of what is logged and not applied, in the order of their coming.
+        # Retries of requests that are logged and not applied, in the order of their arrival.
         self._repeated: list[_Logged] = []
-        # Refusals by the token of the read that is to confirm each; and those confirmed that wait
-        # for an entry still.
+        # Refusals by the token of the read that is to confirm each; and confirmed refusals that
+        # still wait for an entry.
         self._unconfirmed: dict[int, _Refused] = {}
         self._confirmed: list[_Refused] = []
         self._confirmation = FIRST_CONFIRMATION
-        # The state with everything that this leader logged; None until its noop is applied.
+        # The state with all entries that this leader logged; None until its noop is applied.
         self._ahead: State | None = None
-        # What the state must be after some of the entries that were logged here.
+        # Digests that the state must have after some of the entries that were logged here.
         self._digests: deque[tuple[Index, int]] = deque()
-        # How many attempts were dropped for the abort that arrived first and is not done yet.
+        # Number of attempts dropped for the abort that arrived first and is not done yet.
         self._dropped = 0
-        # Whether the last turn left something for another one, which is to come at once.
+        # Whether the last turn left requests for another turn, which is to come at once.
         self.behind = False
-        # The term in which this node led when it was last looked at; None while it does not.
+        # The term in which this node led at the last check; None if it did not lead.
         self._term: Term | None = None
 
     @property
     def waiting(self) -> int:
-        """How many have no answer yet."""
+        """Number of requests that have no answer yet."""
         refused = len(self._unconfirmed) + len(self._confirmed)
         return len(self._arrived) + len(self._logged) + len(self._repeated) + refused
 
@@ -115,19 +115,20 @@ class Proposals:
 
     @property
     def arrived(self) -> tuple[int, int]:
-        """How many are not in the log yet, and their bytes."""
+        """Number of requests that are not in the log yet, and their bytes."""
         return len(self._arrived), self._arrived_bytes
 
     @property
     def room(self) -> int:
-        """What those may take of the disk besides: names, and the drop of all that is staged."""
+        """Bytes on disk that those requests may take besides their own: for names, and for the drop
+        of all staged chunks."""
         staged = self._ahead.staging.chunks if self._ahead is not None else 0
         return NAMES_BYTES * self._alone + DROP_BYTES * staged
 
     @property
     def expiry_room(self) -> int:
-        """What it may take of the disk to forget as much as goes with one look: however much there
-        is, it must not wait for more room than a segment has."""
+        """Bytes on disk that one call of :meth:`expire` may take. They are bounded: however many
+        items are idle, expiry must not wait for more room than a segment has."""
         if self._ahead is None:
             return 0
         staging = self._ahead.staging
@@ -136,11 +137,12 @@ class Proposals:
         return self._arrived_bytes + NAMES_BYTES + DROP_BYTES * (producers + staged)
 
     def take_work(self) -> int:
-        """What was looked at or changed in the state that is ahead since this was asked last."""
+        """The work done in the state that is ahead since the last call: items looked at or
+        changed."""
         return self._ahead.take_work() if self._ahead is not None else 0
 
     def take(self, item: Request) -> None:
-        """``item`` passed every limit: it will be judged in its turn."""
+        """Queue ``item``, which passed every limit: it is judged after those before it."""
         self._arrived.append(item)
         self._arrived_bytes += item.size
         self._alone += not isinstance(item, Propose)
@@ -148,7 +150,8 @@ class Proposals:
     # -- leading and not -----------------------------------------------------------------------
 
     def end_lost_leadership(self, answers: list[Answer]) -> None:
-        """What was logged may still commit under another leader; what was not, cannot."""
+        """Answer all requests of a term that ended. Logged ones may still commit under another
+        leader; the others cannot."""
         leader = self._core.leader
         term = leader.term if leader is not None else None
         if term == self._term:
@@ -177,10 +180,10 @@ class Proposals:
     # -- logging -------------------------------------------------------------------------------
 
     def log_arrived(self, state: State, applied: Index, answers: list[Answer]) -> None:
-        """Judge what arrived, and wrap what is accepted into as few entries as fit.
+        """Judge the requests that arrived, and pack the accepted ones into as few entries as fit.
 
-        Once the noop of the term is applied: only then does this leader know the state that it must
-        not contradict.
+        This begins once the noop of the term is applied: only then does this leader know the state
+        that it must not contradict.
         """
         leader = self._core.leader
         self.behind = False
@@ -196,7 +199,8 @@ class Proposals:
     def _log_some(
         self, leader: Leader, ahead: State, applied: Index, answers: list[Answer]
     ) -> None:
-        """One entry: as many of the batches at hand as share it, or what has one to itself."""
+        """Log one entry: as many of the first batches as fit, or a request that has an entry to
+        itself."""
         limit = self._config.limits.entry_bytes
         batches: list[bytes] = []
         rows: list[bytes] = []
@@ -222,7 +226,7 @@ class Proposals:
             self._arrived_bytes -= item.size
             verdict = judge_append(ahead, item.count, item.terms)
             if verdict is not None:
-                # What is chosen already becomes the entry at this index.
+                # The batches that are accepted already become the entry at this index.
                 newest = index if runs else Index(index - 1)
                 self._settle(item.token, verdict, newest, applied, answers)
                 continue
@@ -268,7 +272,7 @@ class Proposals:
                 self._append(*dropped)
         made = draft(item, ahead, limits, log.last_index, self._core.standing.term)
         if isinstance(made, Aborted) and self._dropped:
-            # There were no more of them. What was dropped is in the log, like any other abort.
+            # No attempts were left. Those dropped before are in the log, like any other abort.
             self._note_logged(item, log.last_index, made)
             return
         if not isinstance(made, Draft):
@@ -276,7 +280,7 @@ class Proposals:
             return
         index = self._append(*made.entry)
         if isinstance(made.answer, Aborted) and made.answer.attempts == DROPPED_AT_ONCE:
-            # There may be more of them: it is drafted once more, in this turn or the next.
+            # There may be more attempts: the abort is drafted once more, in this turn or the next.
             self._dropped += DROPPED_AT_ONCE
             self._arrived.appendleft(item)
             self._arrived_bytes += item.size
@@ -285,7 +289,8 @@ class Proposals:
         self._note_logged(item, index, made.answer)
 
     def _note_logged(self, item: Stage | Operate, index: Index, answer: Prepared) -> None:
-        """An abort counts all that was dropped for it, with however many entries."""
+        """Note a request that is logged at ``index``. The answer to an abort counts the attempts
+        that all of its entries dropped."""
         if isinstance(answer, Aborted):
             answer = answer._replace(attempts=answer.attempts + self._dropped)
             self._dropped = 0
@@ -293,7 +298,8 @@ class Proposals:
         self._logged_bytes += item.size
 
     def expire(self) -> None:
-        """Drop what was idle for too long: by entries, so that all agree."""
+        """Forget producers, attempts and apps that were idle for too long: by entries, so that all
+        replicas agree."""
         if self._ahead is not None and self._core.leader is not None:
             now_us = self._core.leader.append_time
             for entry in draft_expiries(self._ahead, now_us, self._config.timing):
@@ -307,9 +313,9 @@ class Proposals:
         applied: Index,
         answers: list[Answer],
     ) -> None:
-        """It is not logged: because it is in the log already, or refused.
+        """Answer a request that is not logged: because it is in the log already, or refused.
 
-        The verdict rests on everything up to the entry ``newest``.
+        The verdict rests on all entries up to ``newest``.
         """
         if isinstance(verdict, QuorateError | Aborted):
             if isinstance(verdict, Aborted) or is_final(verdict):
@@ -337,14 +343,16 @@ class Proposals:
     # -- answering -----------------------------------------------------------------------------
 
     def confirmed(self, token: int) -> bool:
-        """A majority still follows this leader. False if ``token`` is not of this object."""
+        """Note that a majority still follows this leader. False if ``token`` is not of this
+        object."""
         refused = self._unconfirmed.pop(token, None)
         if refused is not None:
             self._confirmed.append(refused)
         return token <= FIRST_CONFIRMATION
 
     def unconfirmed(self, token: int, answers: list[Answer]) -> bool:
-        """Nobody vouched for this leader in time. False if ``token`` is not of this object."""
+        """Answer a refusal that no majority confirmed in time. False if ``token`` is not of this
+        object."""
         refused = self._unconfirmed.pop(token, None)
         if refused is not None:
             problem = NotLeader("no majority confirmed this leader in time; leader: none")
@@ -352,7 +360,8 @@ class Proposals:
         return token <= FIRST_CONFIRMATION
 
     def check_applied(self, index: Index, digest: int) -> None:
-        """What was applied must be what was foreseen when it was logged."""
+        """Raise StateDiverged if the state after entry ``index`` is not the state that was foreseen
+        when the entry was logged."""
         if self._digests and self._digests[0][0] == index:
             _, foreseen = self._digests.popleft()
             if foreseen != digest:
@@ -361,7 +370,7 @@ class Proposals:
                 )
 
     def answer(self, applied: Index, answers: list[Answer]) -> None:
-        """Answer everything that waited for entries up to ``applied``."""
+        """Answer all requests that waited for entries up to ``applied``."""
         while self._logged and self._logged[0].index <= applied:
             logged = self._logged.popleft()
             self._logged_bytes -= logged.size
@@ -381,6 +390,6 @@ class Proposals:
             return answer
         leader = self._core.leader
         index = Index(answer.index)
-        # Who stepped down in this very turn, after the commit, knows no more than the commit says.
+        # A leader that stepped down in this very turn, after the commit, knows only of the quorum.
         synced = self._core.standing.quorum if leader is None else leader.synced(index)
         return Receipt(answer.offset, answer.count, index, Term(answer.term), synced)

@@ -1,6 +1,6 @@
-"""The chunks of a publish, found by offset: one may have thousands, and a fetch wants a few.
+"""The chunks of a publish, found by offset: a publish may have thousands, and a fetch wants a few.
 
-Whoever reads on asks for the same publish again and again. So where each chunk begins is worked out
+A reader asks for the same publish again and again. So the first offset of each chunk is computed
 once and kept for a while.
 """
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["Published", "Recent"]
 
 _RECORDS = struct.Struct("<8xI4x")
-# Several readers may stand in different publishes.
+# Number of publishes that are kept: several readers may be in different ones.
 KEPT = 4
 
 
 class Published:
-    """One publish entry, for readers."""
+    """One publish entry, with the offset of each of its chunks."""
 
     __slots__ = ("_rows", "_starts", "append_time")
 
     def __init__(self, entry: Entry) -> None:
-        # Of all its records.
+        # The append time of all its records.
         self.append_time = entry.append_time
         self._rows = chunk_rows(entry)
         records = chain.from_iterable(_RECORDS.iter_unpack(self._rows))
-        # The offset of each chunk's first record; and the one behind the last.
+        # The offset of each chunk's first record; then the offset behind the last record.
         self._starts = array("Q", accumulate(records, initial=entry.base_offset))
 
     def from_offset(self, offset: int) -> Iterator[tuple[int, Chunk]]:
@@ -48,13 +48,13 @@ class Published:
 
 
 class Recent:
-    """The publishes that were read last. For the loop and for threads."""
+    """The publishes that were read last. The loop and threads may use it at the same time."""
 
     __slots__ = ("_found", "_lock")
 
     def __init__(self) -> None:
         self._lock = Lock()
-        # By index: what is read is committed, so no index ever gets another entry.
+        # By index: entries that are read are committed, so no index ever gets another entry.
         self._found: dict[int, Published] = {}
 
     def of(self, entry: Entry) -> Published:

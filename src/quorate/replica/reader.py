@@ -1,10 +1,10 @@
-"""Reading one replica: stored frames by offset, waiting for what is not there yet, offsets by time.
+"""The reader of one replica: fetches stored frames by offset, waits for new ones, finds offsets.
 
 An offset leads to the entry that takes it. If that is a publish, the records lie in the stage
 entries that it names, and those are given in its place, with its offsets and its append time.
 
-What is in memory is answered at once. A disk may take its time, so it is read in a pool of threads,
-and only what is settled: nobody writes there any more.
+Entries in memory are returned at once. A disk may be slow, so a pool of threads reads it, and only
+settled entries are read: no thread writes there any more.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ __all__ = ["Fetched", "Reader"]
 
 Result = TypeVar("Result")
 
-# What is read before it is known whether the entry at hand is a publish: what stands behind one is
-# seldom wanted.
+# Bytes of the first read, before it is known whether the entry is a publish: the entries behind a
+# publish are seldom wanted.
 PEEK_BYTES = 64 << 10
-# What a frame that is damaged, or that the disk does not give, ends an answer with.
+# Errors of a frame that is damaged or that the disk cannot read: the answer ends before it.
 _UNREADABLE = (Corrupt, OSError)
 
 
 class Fetched(NamedTuple):
-    """Stored frames, and between which offsets the log lay when they were read."""
+    """Stored frames, and the first and end offset of the log when they were read."""
 
     first_offset: int
     end_offset: int
     rows: Rows
-    # The frames one after the other; one may be in several pieces.
+    # The frames in order; a frame may be in several pieces.
     buffers: list[Buffer]
 
 
 class Reader:
-    """Everything that reads one replica and changes nothing."""
+    """The reads of one replica. They change no state."""
 
     __slots__ = (
         "_barrier", "_busy", "_engine", "_log", "_loop", "_pool", "_published", "_reading",
@@ -76,13 +76,13 @@ class Reader:
         self._barrier = barrier
         self._published = Recent()
         self._loop = asyncio.get_running_loop()
-        # Reads that have no answer yet, and those without a reader that a thread is not done with.
+        # Number of reads that have no answer yet, and of cancelled reads that a thread still does.
         self._busy = 0
-        # Those among them that wait until the end moves: all of them stand at the present end.
+        # The reads that wait until the end moves: all of them are at the present end.
         self._waiting: set[asyncio.Future[None]] = set()
-        # What threads are reading, also for somebody who does not wait any more.
+        # The reads that are in threads, also those whose caller was cancelled.
         self._reading: set[asyncio.Future[Any]] = set()
-        # Not None once nothing is read any more: why.
+        # The reason why reads are refused; None while they are not.
         self._stopped: str | None = None
 
     @property
@@ -91,10 +91,10 @@ class Reader:
         segments = self._log.segments
         return segments[0].header.base_offset if segments else 0
 
-    # -- what the shell tells ------------------------------------------------------------------
+    # -- calls of the shell --------------------------------------------------------------------
 
     def moved(self) -> None:
-        """The end moved: whoever waits for that looks again."""
+        """Wake the reads that wait for the end to move."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             _wake(future)
@@ -105,7 +105,7 @@ class Reader:
         self.moved()
 
     async def rest(self) -> None:
-        """Wait until no thread reads any more. Nothing new is read after a stop."""
+        """Wait until no thread reads any more. No read begins after a stop."""
         if self._reading:
             await asyncio.wait(self._reading)
 
@@ -114,8 +114,8 @@ class Reader:
     async def fetch(self, offset: int, bytes_max: int, wait_s: float, session_end: int) -> Fetched:
         """Frames from the one that holds ``offset`` on: up to ``bytes_max``, and at least one.
 
-        At the end of the log it waits for the next record, ``wait_s`` at most; then it gives back
-        no frame.
+        At the end of the log the fetch waits for the next record, ``wait_s`` at most; then it
+        returns no frame.
         """
         self._begin()
         try:
@@ -148,7 +148,8 @@ class Reader:
             raise NotLeader(self._stopped)
 
     async def _refuse_beyond_end(self, offset: int) -> None:
-        """This replica may only be behind: it asks where the log ends before it says so."""
+        """Raise OffsetOutOfRange if ``offset`` is past the end of the log. This replica may only be
+        behind, so it asks the leader for the end first."""
         answer = await self._barrier()
         if offset > answer.end_offset:
             raise OffsetOutOfRange(f"offset {offset} is past the end, {answer.end_offset}")
@@ -173,36 +174,37 @@ class Reader:
         self._refuse_if_stopped()
 
     async def _read(self, offset: int, bytes_max: int) -> tuple[Rows, list[Buffer]]:
-        """Frames from ``offset`` on, which is below the end."""
+        """Frames from ``offset`` on; ``offset`` is below the end."""
         known = self._in_memory
         if known and offset >= self._entry(known.start).base_offset:
             found, missing = self._read_memory(known, offset, bytes_max)
             if missing:
                 await self._in_thread(_read_missing, self._log, found, missing)
         else:
-            # What lies behind an entry that this disk lost is settled and yet not applied.
+            # Entries behind an entry that this disk lost are settled and yet not applied.
             last = min(self._engine.settled, self._engine.applied)
             arguments = self._log, self._published, offset, last, bytes_max
             found = await self._in_thread(_read_disk, *arguments)
         return found.rows, found.buffers
 
     def _entry(self, index: int) -> Entry:
-        """An entry that is in memory."""
+        """The entry at ``index``, which is in memory."""
         return self._engine.core.standing.log.slice(Index(index), 1, 0)[0]
 
     @property
     def _in_memory(self) -> range:
-        """The applied entries that are in memory."""
+        """The indexes of the applied entries that are in memory."""
         return range(self._engine.core.standing.log.first_in_memory, self._engine.applied + 1)
 
     def _read_memory(
         self, known: range, offset: int, bytes_max: int
     ) -> tuple[_Found, list[_Missing]]:
-        """What is found, and what must be read from disk.
+        """The frames in memory, and the chunks that must be read from disk.
 
         Chunks may have left memory before their publish came.
         """
-        # The last one that begins there or before: those without records begin there, too.
+        # The last entry that begins at or before the offset: entries without records may precede it
+        # with the same offset.
         place = bisect_right(known, offset, key=lambda index: self._entry(index).base_offset) - 1
         index = Index(known[place])
         log = self._engine.core.standing.log
@@ -227,8 +229,8 @@ class Reader:
         return found, missing
 
     async def _in_thread(self, read: Callable[..., Result], *arguments: object) -> Result:
-        """What ``read`` finds on disk. Whoever stops waiting for it does not stop the thread, and
-        keeps the place until the thread is done: only so is there an end to what waits for one."""
+        """The result of ``read``, which a thread calls. A cancelled caller does not stop the thread
+        and stays counted until the thread is done: only so are the reads in the pool bounded."""
         self._refuse_if_stopped()
         job = _Job(partial(read, *arguments))
         reading = self._loop.run_in_executor(self._pool, job.do)
@@ -270,31 +272,32 @@ class Reader:
 
 
 class _Missing(NamedTuple):
-    """A row that was taken and whose frame is not there yet."""
+    """A row that was taken and whose frame is still to be read."""
 
     row: int
-    # In the buffers.
+    # The position of the frame in the buffers.
     place: int
     entry: Index
 
 
 class _Found:
-    """Frames that hold the records from an offset on, as many as may be given at once."""
+    """Frames that hold the records from an offset on, as many as fit into one answer."""
 
     __slots__ = ("buffers", "full", "offset", "room", "rows")
 
     def __init__(self, offset: int, bytes_max: int) -> None:
-        # Of the next record that is wanted.
+        # The offset of the next record that is wanted.
         self.offset = offset
         self.rows: Rows = []
         self.buffers: list[Buffer] = []
         # Bytes that may still be taken.
         self.room = bytes_max
-        # Nothing more is.
+        # Whether no more frames are taken.
         self.full = False
 
     def takes(self, offset: int, count: int, size: int, append_time: int) -> bool:
-        """Whether a frame goes with the others: its bytes must follow. The first always does."""
+        """Take the row of a frame if it fits; the first always does. If so, the caller adds the
+        frame's bytes."""
         if self.full or offset + count <= self.offset:
             return False
         self.room -= size
@@ -306,7 +309,8 @@ class _Found:
         return True
 
     def chunks(self, publish: Published) -> Iterator[Chunk]:
-        """Those of a publish that are wanted: the bytes of each must follow before the next."""
+        """The chunks of a publish that are wanted. The caller adds the bytes of each before it asks
+        for the next."""
         for offset, chunk in publish.from_offset(self.offset):
             if self.takes(offset, chunk.records, chunk.size, publish.append_time):
                 yield chunk
@@ -314,20 +318,20 @@ class _Found:
                 return
 
     def leave_out(self, index: Index) -> _Missing:
-        """The frame of the row that was taken last: entry ``index``, which is to be read."""
+        """Leave a place for the frame of the last row: entry ``index``, which is to be read."""
         missing = _Missing(len(self.rows) - 1, len(self.buffers), index)
         self.buffers.append(b"")
         return missing
 
     def end_before(self, missing: _Missing) -> bool:
-        """It cannot be read: only what stands before it is given. Whether that is anything."""
+        """End the answer before ``missing``, which cannot be read. Whether a frame is left."""
         del self.rows[missing.row :], self.buffers[missing.place :]
         self.full = True
         return bool(self.rows)
 
 
 class _Job(Generic[Result]):
-    """A read for a thread, which passes it over if nobody wants it any more."""
+    """A read for a thread, which skips it if its caller was cancelled."""
 
     __slots__ = ("_read", "wanted")
 
@@ -350,20 +354,20 @@ def _wake(future: asyncio.Future[None]) -> None:
 def _read_disk(
     log: SegmentLog, published: Recent, offset: int, last: Index, bytes_max: int
 ) -> _Found:
-    """Frames of entries up to ``last``. Those that take no offset are passed over."""
+    """Frames of entries up to ``last``. Entries that take no offset are skipped."""
     found = _Found(offset, bytes_max)
     index, step = Index(0), min(bytes_max, PEEK_BYTES)
     one_by_one = False
     while not found.full:
-        # Where the next record is: much may have been staged before it.
+        # The entry of the next record: many stage entries may lie before it.
         index = max(index, log.index_at_offset(found.offset))
         if index > last or (found.rows and log.frame_bytes(index) > found.room):
-            break  # what does not fit would be read for nothing
+            break  # the frame would not fit
         try:
             frames = log.frames(index, Index(last + 1), 1 if one_by_one else step)
         except _UNREADABLE:
             if not one_by_one:
-                one_by_one = True  # one of several is bad: those before it are given
+                one_by_one = True  # one of several is bad: frames before it are given
                 continue
             if not found.rows:
                 raise
@@ -386,8 +390,8 @@ def _read_disk(
 
 
 def _read_missing(log: SegmentLog, found: _Found, missing: list[_Missing]) -> None:
-    """Put frames in their places, or end before the first that cannot be read. Raises what was
-    wrong with it if nothing stands before it."""
+    """Put frames in their places, or end before the first that cannot be read. Raises the error of
+    that frame if no frame stands before it."""
     for one in missing:
         try:
             (found.buffers[one.place],) = log.frames(one.entry, Index(one.entry + 1), 1)

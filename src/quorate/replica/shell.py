@@ -1,8 +1,8 @@
-"""One replica at work: an engine, driven by the event loop, and its log on disk.
+"""The shell of one replica: the event loop drives its engine, and threads do its work on disk.
 
-Whatever arrives is gathered, and one turn is taken for all of it in the next pass of the loop.
-Everything is done in the loop's thread but for what waits for a disk: plans are carried out by the
-writer, cold reads by a pool.
+Inputs are gathered, and one turn is taken for all of them in the next pass of the loop. All code
+runs in the loop's thread, except the work that waits for a disk: the writer carries out plans, and
+a pool does cold reads.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ Found = TypeVar("Found")
 
 log = logging.getLogger(__name__)
 
-# How long a stop waits for the commit of what is logged.
+# Seconds that a stop waits for the commit of logged requests.
 DRAIN_S = 1.0
 
 
 class Replica:
-    """Lives in one event loop. Callbacks are called in it, once each, never within the call that
-    gave them."""
+    """One replica in one event loop. The loop calls each callback once, and never within the call
+    that gave it."""
 
     def __init__(
         self,
@@ -97,18 +97,19 @@ class Replica:
         )
         self._reader = Reader(engine, opened.log, readers, self.barrier)
         self._loop = asyncio.get_running_loop()
-        # What the next turn takes; a turn is due as soon as there is something.
+        # The inputs of the next turn; a turn is due as soon as there is one.
         self._inbox: list[Input] = []
         self._turn_due = False
         self._token = 0
-        # Who waits for which answer. An append may have happened without one, a read may not.
+        # The callbacks by token. Without an answer the outcome of an append is unknown; a read has
+        # no effect.
         self._appends: dict[int, Callback] = {}
         self._reads: dict[int, Callback] = {}
-        # Not None once nothing is taken that is to be logged: why.
+        # The reason why requests are refused; None while they are accepted.
         self._refused: str | None = None
-        # Not None once no turn is taken any more: why.
+        # The reason why no turn is taken any more; None while turns are taken.
         self._ended: str | None = None
-        # Done when no append waits any more; None if nobody waits for that.
+        # Done when no append waits any more; None if no stop waits for that.
         self._drained: asyncio.Future[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._tick_s = engine.config.timing.tick_ms / 1000
@@ -132,13 +133,13 @@ class Replica:
         boot: int = 0,
         note_boot: Callable[[int], Awaitable[None]] | None = None,
     ) -> Replica:
-        """Open the log in ``directory``, or make it, and take part.
+        """Open the log in ``directory``, or make it, and start the replica.
 
         ``send`` is given the messages of a turn, ``report`` its events; ``halted`` is called once
-        if the replica must stop. Raises ReplicaHalted if it cannot even start.
+        if the replica must stop. Raises ReplicaHalted if the replica cannot start.
 
-        The log was opened before with ``boot``; ``note_boot`` is given that of this opening, and
-        the replica says nothing before it is done.
+        The log was opened before with ``boot``; ``note_boot`` is given the boot of this opening,
+        and the replica sends no message before ``note_boot`` is done.
         """
         try:
             plan = plan_opening(directory, group, voters, config, _now_ms(), boot)
@@ -147,15 +148,15 @@ class Replica:
                 await opened.note_boot(note_boot)
         except (OSError, Busy) as error:
             node, number = directory.identity.node, group.incarnation
-            # What the system refused: whoever waits for room or files looks at that.
+            # The error of the system: callers that wait for room or files look at the cause.
             cause = error.__cause__ if isinstance(error, Busy) else error
             raise DiskFailed(f"{node} cannot open log {number:032x}: {error}") from cause
         return cls(opened, writer, readers, send=send, halted=halted, report=report)
 
-    # -- what arrives --------------------------------------------------------------------------
+    # -- inputs --------------------------------------------------------------------------------
 
     def deliver(self, envelope: Envelope) -> None:
-        """A message of a peer arrived."""
+        """Take a message of a peer into the next turn."""
         self._give(Deliver(envelope))
 
     def link_closed(self, peer: NodeId) -> None:
@@ -182,7 +183,7 @@ class Replica:
         self._give(Propose(self._token, batch, count, None, terms, rows))
 
     def operate(self, operation: Operation, callback: Callback) -> None:
-        """Log an operation; ``callback`` gets what belongs to it, or an error."""
+        """Log an operation; ``callback`` gets its result or an error."""
         if self._refused is not None:
             self._refuse(callback)
             return
@@ -191,7 +192,7 @@ class Replica:
         self._give(Operate(self._token, operation))
 
     def read(self, callback: Callback) -> None:
-        """A barrier: ``callback`` gets a ReadAnswer or an error."""
+        """Read the end of the log by a barrier; ``callback`` gets a ReadAnswer or an error."""
         if self._ended is not None:
             self._refuse(callback)
             return
@@ -205,37 +206,37 @@ class Replica:
         return await future  # type: ignore[no-any-return]  # a receipt, or it raises
 
     async def stage(self, label: Label, batch: bytes, count: int) -> Staged:
-        """Log a batch of ``count`` records that nobody is to see yet."""
+        """Log a batch of ``count`` records that readers see only once it is published."""
         if self._refused is not None:
             raise self._refusal
         future = self._loop.create_future()
         self._token += 1
         self._appends[self._token] = partial(_finish, future)
         self._give(Stage(self._token, label, batch, count))
-        return await future  # type: ignore[no-any-return]  # that, or it raises
+        return await future  # type: ignore[no-any-return]  # Staged, or it raises
 
     async def operation(self, operation: Operation) -> Result:
-        """What belongs to the operation, or it raises."""
+        """Log an operation and return its result. Raises the error if there is one."""
         future = self._loop.create_future()
         self.operate(operation, partial(_finish, future))
         return await future  # type: ignore[no-any-return]  # a result that is no error
 
     async def barrier(self) -> ReadAnswer:
-        """Everything acknowledged before the call is applied here when it returns."""
+        """Wait until all appends acknowledged before the call are applied here."""
         future = self._loop.create_future()
         self.read(partial(_finish, future))
-        return await future  # type: ignore[no-any-return]  # that, or it raises
+        return await future  # type: ignore[no-any-return]  # a ReadAnswer, or it raises
 
-    # -- what may be asked ---------------------------------------------------------------------
+    # -- reads and status ----------------------------------------------------------------------
 
     async def fetch(
         self, offset: int, bytes_max: int, wait_s: float = 0.0, session_end: int = 0
     ) -> Fetched:
-        """See :meth:`Reader.fetch`."""
+        """Fetch frames: see :meth:`Reader.fetch`."""
         return await self._guarded(self._reader.fetch(offset, bytes_max, wait_s, session_end))
 
     async def offset_at(self, time_us: int) -> int:
-        """See :meth:`Reader.offset_at`."""
+        """Find an offset by time: see :meth:`Reader.offset_at`."""
         return await self._guarded(self._reader.offset_at(time_us))
 
     async def _guarded(self, reading: Awaitable[Found]) -> Found:
@@ -247,12 +248,12 @@ class Replica:
 
     @property
     def leader(self) -> NodeId | None:
-        """Who leads, as far as is known here."""
+        """The leader, if this replica knows it."""
         return self.engine.core.standing.leader if self._refused is None else None
 
     @property
     def serves(self) -> bool:
-        """Whether this node leads and its first entry is applied: it takes appends at once."""
+        """Whether this node leads and its first entry is applied: it logs appends at once."""
         leader = self.engine.core.leader if self._refused is None else None
         return leader is not None and self.engine.applied >= leader.start
 
@@ -262,7 +263,7 @@ class Replica:
 
     @property
     def end_offset(self) -> int:
-        """The end of what is applied here, without asking anybody."""
+        """The offset behind the last record that is applied here; the leader is not asked."""
         return self.engine.state.end
 
     def status(self) -> ReplicaStatus:
@@ -271,13 +272,13 @@ class Replica:
     # -- turns ---------------------------------------------------------------------------------
 
     def _give(self, item: Input) -> None:
-        """Something arrived: it is taken in the next turn, with whatever else arrives by then."""
+        """Put an input into the next turn, with the others that arrive by then."""
         if self._ended is None:
             self._inbox.append(item)
             self._plan_turn()
 
     def _plan_turn(self) -> None:
-        """Take one in the next pass of the loop."""
+        """Take a turn in the next pass of the loop."""
         if not self._turn_due:
             self._turn_due = True
             self._loop.call_soon(self._turn)
@@ -298,11 +299,11 @@ class Replica:
             self._carry_out(engine.turn(inputs, _now_ms(), time_ns() // 1000))
             if engine.state.end != end:
                 self._reader.moved()
-        except Exception as error:  # noqa: BLE001  # it left no known state
+        except Exception as error:  # noqa: BLE001  # the state is unknown after it
             self._halt(error)
 
     def _carry_out(self, effects: Effects) -> None:
-        """The disk first: it is the slowest."""
+        """Carry out the effects of a turn, the flush first: the disk is the slowest."""
         if effects.more:
             self._plan_turn()
         if effects.flush is not None:
@@ -331,7 +332,7 @@ class Replica:
         try:
             return self.engine.checkpoint(sealed)
         except (Busy, Corrupt):
-            return None  # where it stands cannot be read now: the next seal brings the next one
+            return None  # its position cannot be read now: the next seal brings the next one
         except Exception as error:  # noqa: BLE001  # as in a turn
             self._halt(error)
             return None
@@ -339,7 +340,8 @@ class Replica:
     # -- the end -------------------------------------------------------------------------------
 
     def _halt(self, error: Exception) -> None:
-        """Going on could harm: nothing is decided, sent or written from here on."""
+        """Halt the replica, because going on could do harm: from here on it takes no turn, sends no
+        message and writes no file."""
         if self._ended is None:
             self._disk.abandon()
             self._end(f"{self.engine.node} halted")
@@ -354,7 +356,8 @@ class Replica:
         return halt
 
     def _end(self, why: str) -> None:
-        """No turn is taken any more. Whoever waits is told what can be known."""
+        """End the turns. Appends that wait are told that their outcome is unknown, and reads are
+        refused."""
         self._take_no_more(why)
         self._ended = why
         self._ticker.cancel()
@@ -369,7 +372,7 @@ class Replica:
         self._look_whether_drained()
 
     def _take_no_more(self, why: str) -> None:
-        """Nothing is logged any more: not even what is here and was in no turn yet."""
+        """Refuse all requests from now on, also those that arrived and were in no turn yet."""
         self._refused = why
         given, self._inbox = self._inbox, []
         for item in given:
@@ -386,11 +389,11 @@ class Replica:
         self._loop.call_soon(self._answer, callback, self._refusal)
 
     async def close(self, *, clean: bool = True) -> None:
-        """Stop and give the files back. A clean stop waits for a moment for the commit of what is
-        logged, ends the flush under way and leaves its mark; the other kind leaves what a kill
-        leaves, for a log that is no longer wanted.
+        """Stop and close the files. A clean stop waits for a moment for the commit of logged
+        requests, ends the flush under way and writes its mark; the other kind leaves the files as a
+        kill does, for a log that is no longer wanted.
 
-        Raises DiskFailed or OSError if the mark could not be left; the files are given back then,
+        Raises DiskFailed or OSError if the mark could not be written; the files are closed then,
         too.
         """
         if self._closing is None:
@@ -417,7 +420,7 @@ class Replica:
     async def _give_back(self, *, clean: bool) -> None:
         if self._drained is not None:
             await asyncio.wait([self._drained], timeout=DRAIN_S)
-            clean = self._ended is None  # it may have halted meanwhile
+            clean = self._ended is None  # the replica may have halted meanwhile
             self._leave(clean=clean)
         try:
             await self._disk.rest()
@@ -434,7 +437,7 @@ def _now_ms() -> int:
 
 def _finish(future: asyncio.Future[Result], result: Result) -> None:
     if future.done():
-        return  # nobody waits any more
+        return  # the caller was cancelled
     if isinstance(result, QuorateError):
         future.set_exception(result)
     else:

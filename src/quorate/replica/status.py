@@ -1,4 +1,4 @@
-"""Where a replica stands, for whoever looks at it from outside."""
+"""The status of a replica, for operators and tools."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["PeerStatus", "ReplicaStatus", "status_of"]
 
 
 class PeerStatus(NamedTuple):
-    """A peer as the leader sees it."""
+    """The status of a peer, as the leader knows it."""
 
     node: NodeId
     # None until the leader knows where the logs agree.
     match: Index | None
     # compare, append, blocked or down.
     state: str
-    # Whether its disk has no room, by what it said last.
+    # Whether its disk has no room, by its last report.
     full: bool
 
 
 class ReplicaStatus(NamedTuple):
-    """One replica as it sees itself."""
+    """The status of one replica, as it knows itself."""
 
     role: Role
     leader: NodeId | None
@@ -37,15 +37,15 @@ class ReplicaStatus(NamedTuple):
     committed: Index
     persisted: Index
     last: Index
-    # Entries that this disk lost.
+    # Number of entries that this disk lost.
     damaged: int
-    # Frames of chunks that are staged and not published.
+    # Bytes of the frames of chunks that are staged and not published.
     staged_bytes: int
-    # Whether this disk has no room for what clients append.
+    # Whether this disk has no room for clients' appends.
     full: bool
-    # Only a leader knows them.
+    # Empty unless this node leads: only a leader knows its peers' status.
     peers: tuple[PeerStatus, ...]
-    # Whether it lost entries that were durable, and gives no vote until it has them again.
+    # Whether this node lost entries that were durable: it gives no vote until it has them again.
     unsure: bool
 
 
@@ -73,7 +73,7 @@ def _peers(engine: Engine) -> tuple[PeerStatus, ...]:
     leader, standing = engine.core.leader, engine.core.standing
     if leader is None:
         return ()
-    # Who said nothing for an election timeout would not help to elect anybody either.
+    # A peer that was silent for an election timeout would not help to elect a leader either.
     silent = standing.clock - standing.election_ticks
     found = []
     for node, peer in leader.progress.items():

@@ -1,4 +1,4 @@
-"""When a replica's disk is tended: what nobody waits for, once there is nothing else to do."""
+"""The schedule of a replica's chores on disk: they are done while there is no flush to do."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Upkeep"]
 
-# After so long without a flush the last one is proved.
+# The last flush is proved after this time without a flush.
 PROVE_MS = 10
-# How often chores are looked for that no flush is followed by: a full disk may have room again.
+# Interval of the search for chores that follow no flush: a full disk may have room again.
 LOOK_MS = 500
 
 
 class Upkeep:
-    """Asked at every tick."""
+    """The schedule of chores of one replica. The replica calls it at every tick."""
 
     __slots__ = ("_allowance", "_disk", "_idle_ms", "_looked_ms")
 
     def __init__(self, disk: LogWriter, allowance: Allowance, now_ms: int) -> None:
         self._disk = disk
         self._allowance = allowance
-        # Since when nothing is flushed, and when chores were last looked for.
+        # The time of the last flush, and of the last search for chores.
         self._idle_ms = self._looked_ms = now_ms
 
     def flushed(self, now_ms: int) -> None:
-        """There is something to flush."""
+        """Note the time of a flush."""
         self._idle_ms = now_ms
 
     def tend(self, settled: Index, now_ms: int) -> None:
@@ -40,8 +40,8 @@ class Upkeep:
         look = now_ms - self._looked_ms >= LOOK_MS
         if look:
             self._looked_ms = now_ms
-        # An entry that found no room may need a larger spare. On a full disk that is tried now and
-        # then, else at once.
+        # An entry that found no room may need a larger spare. On a full disk its allocation is
+        # tried now and then, else at once.
         missing = self._allowance.missing
         larger = missing and not self._allowance.shortage
         wanted = self._disk.wanted

@@ -1,7 +1,7 @@
-"""A node's writer: plans are carried out in threads, so that no loop ever waits for a disk.
+"""A node's writer: its threads carry out plans, so that no loop ever waits for a disk.
 
 All logs of a node share the threads; of each log at most one plan is under way. While it is, the
-log's end and its flusher belong to that thread, and to the loop in between: nothing is locked.
+log's end and its flusher belong to that thread, and to the loop in between: no lock is needed.
 
 Flushes have threads of their own: a vote or an append must not wait while other logs are opened.
 """
@@ -43,31 +43,32 @@ Result = TypeVar("Result")
 
 @runtime_checkable
 class Closable(Protocol):
-    """What holds files until it is closed."""
+    """An object that holds files until it is closed."""
 
     def close(self) -> None: ...
 
 
-# More than cores: a thread that syncs only waits, and file systems sync several files at once.
+# More threads than cores are of use: a thread that syncs only waits, and file systems sync several
+# files at once.
 THREADS = 4
-# Segments that could be sealed and wait while there is always a flush: each is an open file.
+# Maximum segments that wait for their seal while there is always a flush: each is an open file.
 UNSEALED_MAX = 1
-# After so long a plan that could not open a file is carried on.
+# Seconds after which a plan that could not open a file goes on.
 FILES_S = 0.02
-# So long a stop waits for files.
+# Seconds that a stop waits for files.
 STOP_S = 5.0
 
 
 def _ignore(_: float) -> None:
-    """Nobody wants to know how long a flush took."""
+    """Ignore the duration of a flush."""
 
 
 class Writer:
-    """The threads: so many for flushes, and as many for what can wait, opening a log and chores.
-    ``observe`` is told the seconds that each flush took, in the loop.
+    """The threads of a node: ``threads`` for flushes, and as many for work that can wait: opening a
+    log and chores. The loop calls ``observe`` with the seconds that each flush took.
 
-    A queue and threads that take from it: a pool would make a future with its lock for every flush,
-    which costs more than the rest of handing it over.
+    The threads take work from queues: a pool would make a future with its lock for every flush,
+    which costs more than the rest of the handover.
     """
 
     def __init__(self, threads: int = THREADS, observe: Callable[[float], None] = _ignore) -> None:
@@ -83,18 +84,18 @@ class Writer:
             thread.start()
 
     def begin(self, flush: Callable[..., None], *arguments: object) -> None:
-        """Do ``flush`` in a thread. It raises nothing, and reports back by itself."""
+        """Call ``flush`` in a thread. It must not raise, and reports its end by itself."""
         self._flushes.put(partial(flush, *arguments))
 
     def begin_later(self, work: Callable[[], None]) -> None:
-        """The same for what no flush waits for, as soon as there is a thread for it."""
+        """Call ``work``, for which no flush waits, as soon as a thread is free."""
         self._others.put(work)
 
     async def carry_out(self, plan: Generator[str, None, Result]) -> Result:
-        """Run all of ``plan`` in a thread, when there is one; what it returns.
+        """Run all of ``plan`` in a thread, as soon as one is free, and return its result.
 
-        Who is cancelled ends a plan under way after its present step: that is what a kill leaves.
-        What the plan opened is closed.
+        If the caller is cancelled, a plan under way ends after its present step and leaves the disk
+        as a kill does. The files that the plan opened are closed.
         """
         done: Future[Result] = Future()
         given_up = Event()
@@ -132,12 +133,12 @@ def _complete(plan: Generator[str, None, Result], done: Future[Result], given_up
         done.set_exception(asyncio.CancelledError())
     except StopIteration as end:
         done.set_result(end.value)
-    except BaseException as error:  # noqa: BLE001  # it is raised to whoever waits
+    except BaseException as error:  # noqa: BLE001  # it is raised in the caller
         done.set_exception(error)
 
 
 def _close_untaken(done: Future[Result]) -> None:
-    """Nobody is going to have the result of a plan: give back the files that it holds."""
+    """Close the files that the result of a plan holds if its caller was cancelled."""
     result = None if done.cancelled() or done.exception() is not None else done.result()
     if isinstance(result, Closable):
         result.close()
@@ -146,13 +147,13 @@ def _close_untaken(done: Future[Result]) -> None:
 class LogWriter:
     """The plans of one log: a flush as soon as there is one, chores in between.
 
-    The spare comes first among the chores, and all at once: a flush may need it as the next
+    The spare comes first among the chores, and without a break: a flush may need it as the next
     segment, and without it appends are soon refused. The others stop after any step for a flush
     that waits and go on after it: they touch no file that a flush touches. Only if too many
     segments wait for their seal, a flush waits until one more is sealed.
 
     A checkpoint comes last. It may be large, so it is made and written section by section, never
-    keeps a flush or another chore waiting for more than one of them, and a stop gives it up.
+    keeps a flush or another chore waiting for more than one section, and a stop gives it up.
     """
 
     __slots__ = (
@@ -175,34 +176,36 @@ class LogWriter:
         self._flusher = flusher
         log.looks_later = True
         self._report = report
-        # Asked with the last entry that is sealed: the state to keep, if one is due.
+        # Called with the last entry that is sealed: returns a checkpoint if one is due.
         self._checkpoint = checkpoint
         self._loop = asyncio.get_running_loop()
         # Whether a thread has the log, or is to have it.
         self._busy = False
-        # What to tend, until a thread begins with it. Whoever takes it out has the log.
+        # The order for chores, until a thread begins with it. The loop or thread that takes it out
+        # has the log.
         self._orders: list[tuple[Index, bool, int]] = []
-        # Whether a thread is going to look there.
+        # Whether a thread is going to look for an order.
         self._asked = False
-        # What was told last of the room, unless something was flushed since.
+        # The last report of the room; None if there was a flush since.
         self._room: Room | None = None
-        # The flush that waits for the thread that has it. Threads only look whether there is one.
+        # The flush that waits until the thread is done with the log. Threads only look whether
+        # there is one.
         self._next: Flush | None = None
-        # What was settled when the log was last given to a thread.
+        # The last settled index when the log was last given to a thread.
         self._settled = Index(0)
         # Chores that stopped for a flush, or are to be done before others.
         self._chores: Plan | None = None
         # The checkpoint that is being written.
         self._keeping: Plan | None = None
-        # The newest segment when nothing was left to do: more to do comes with the next one.
+        # The newest segment when no chores were left: the next chores come with the next segment.
         self._tended: Segment | None = None
-        # Nothing more is written; not even the plan under way goes on.
+        # True if no more may be written; not even the plan under way goes on.
         self._abandoned = False
-        # Why there can be no clean stop: a plan was not carried out to its end.
+        # The reason why there can be no clean stop: a plan was not carried out to its end.
         self._failed: Exception | None = None
-        # Done when no thread has the log any more; None if nobody waits for that.
+        # Done when no thread has the log any more; None if no stop waits for that.
         self._idle: asyncio.Future[None] | None = None
-        # When a stop gives up a plan that waits for files.
+        # The time at which a stop gives up a plan that waits for files.
         self._patient_until = 0.0
 
     # -- in the loop ---------------------------------------------------------------------------
@@ -213,16 +216,16 @@ class LogWriter:
 
     @property
     def unproven(self) -> bool:
-        """Whether the last flush can be proved. Asked only while no thread has the log."""
+        """Whether the last flush can be proved. Called only while no thread has the log."""
         return self._flusher.unproven
 
     def wants_proof(self, settled: Index) -> bool:
-        """Whether that is worth a block now. Asked only while no thread has the log."""
+        """Whether that proof is worth a block now. Called only while no thread has the log."""
         return self._flusher.wants_proof(settled)
 
     @property
     def has_chores(self) -> bool:
-        """Whether something may be left to do. Asked only by whoever has the log."""
+        """Whether chores may be left. Called only by the loop or thread that has the log."""
         segments = self._log.segments
         if self._chores is not None or self._keeping is not None or self._log.wanted:
             return True
@@ -243,20 +246,20 @@ class LogWriter:
             self._writer.begin(self._drive, self._writer.begin, self._do_flush(flush, settled))
 
     def tend(self, settled: Index, *, prove: bool = False, wanted: int = 0) -> None:
-        """Nothing is to be flushed: do chores, and prove the last flush if that is wanted.
+        """Do chores while there is no flush, and prove the last flush if ``prove`` is set.
 
         ``wanted`` are the bytes of an entry for which there must be room.
         """
         self._busy = True
         self._settled = settled
         self._orders.append((settled, prove, wanted))
-        # In this order: a thread that looks from now on finds it.
+        # The order is appended first: a thread that looks from now on finds it.
         if not self._asked:
             self._asked = True
             self._writer.begin_later(self._do_tend)
 
     def _took_back(self) -> bool:
-        """Whether chores were still to be begun: now they are not."""
+        """Take back the order for chores; whether no thread had begun with it."""
         try:
             self._orders.pop()
         except IndexError:
@@ -264,18 +267,18 @@ class LogWriter:
         return True
 
     def abandon(self) -> None:
-        """Leave what a kill would leave: the plan under way ends after the present step."""
+        """Leave the disk as a kill does: the plan under way ends after its present step."""
         self._abandoned = True
 
     async def rest(self) -> None:
-        """Wait until no thread has the log; none gets it again."""
+        """Wait until no thread has the log; no thread gets it again."""
         if self._busy and not self._took_back():
             self._idle = self._loop.create_future()
             self._patient_until = self._loop.time() + STOP_S
             await self._idle
 
     async def close(self, settled: Index) -> None:
-        """Leave the mark of a clean stop. No thread has the log."""
+        """Write the mark of a clean stop. No thread has the log."""
         if self._failed is not None:
             raise self._failed
         await self._writer.carry_out(self._closing(settled))
@@ -297,7 +300,8 @@ class LogWriter:
             self._report(Flushed(number, room))
 
     def _tidied(self, room: Room, more: bool) -> None:
-        """Chores are done, or stopped for a flush; ``more`` can be done at once."""
+        """Report the room after chores ended or stopped for a flush, and go on if ``more`` can be
+        done at once."""
         if self._keeping is None and self._idle is None and not self._abandoned:
             checkpoint = self._checkpoint(self._log.sealed)
             if checkpoint is not None:
@@ -319,7 +323,7 @@ class LogWriter:
         self._report(FlushFailed(number, described, isinstance(error, Damaged)))
 
     def _release(self) -> None:
-        """The thread is done with the log: the next flush has it, or whoever waits for rest."""
+        """Take the log back from a thread, and give it to a waiting stop or to the next flush."""
         self._busy = False
         flush, self._next = self._next, None
         if self._idle is not None:
@@ -328,7 +332,8 @@ class LogWriter:
             self.flush(flush, self._settled)
 
     def _wait(self, begin: Begin, work: Iterator[None]) -> None:
-        """No file can be opened now: the threads are for other logs until this one goes on."""
+        """Carry ``work`` on later, because no file can be opened now: the threads are free for
+        other logs meanwhile."""
         if self._idle is not None and self._loop.time() >= self._patient_until:
             self._failed = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             self._abandoned = True
@@ -349,7 +354,7 @@ class LogWriter:
             yield from self._carry_out(self._flusher.plan(flush))
             seconds = perf_counter() - started
             room, free = self._flusher.room, not self.has_chores
-        except Exception as error:  # noqa: BLE001  # whatever it was, the disk is in no known state
+        except Exception as error:  # noqa: BLE001  # the state of the disk is unknown after it
             tell(self._fail, flush.number, error)
             return
         tell(partial(self._flushed, flush.number, room, seconds, free=free))
@@ -361,15 +366,16 @@ class LogWriter:
         try:
             settled, prove, wanted = self._orders.pop()
         except IndexError:
-            return  # a flush, or whoever wants rest, was quicker
+            return  # a flush or a stop took the order back
         work = self._do(settled, prove=prove, wanted=wanted)
         self._drive(self._writer.begin_later, work)
 
     def _do(
         self, settled: Index, *, prove: bool = False, wanted: int = 0, flushing: bool = False
     ) -> Iterator[None]:
-        """The proof, the spare and the other chores; in a thread for flushes only one step of them,
-        so that they go on even if there is always a flush, unless they can wait no longer."""
+        """Do the proof, the spare and the other chores. A thread for flushes does only one step of
+        those others, so that they go on even if there is always a flush, unless too many segments
+        wait for their seal."""
         tell = self._loop.call_soon_threadsafe
         try:
             if prove:
@@ -378,7 +384,7 @@ class LogWriter:
             more = yield from self._do_chores(settled, flushing=flushing)
             more = more or self._keep_some(flushing=flushing)
             tell(self._tidied, Room(self._flusher.room, self._flusher.shortage), more)
-        except Exception as error:  # noqa: BLE001  # whatever it was, the disk is in no known state
+        except Exception as error:  # noqa: BLE001  # the state of the disk is unknown after it
             tell(self._fail, 0, error)
 
     def _carry_out(self, plan: Plan) -> Iterator[None]:
@@ -387,12 +393,12 @@ class LogWriter:
                 yield
 
     def _steps(self, plan: Plan) -> Plan:
-        """Those of ``plan``, unless all is abandoned."""
+        """The steps of ``plan``, until all plans are abandoned."""
         while not self._abandoned and (step := next(plan, None)) is not None:
             yield step
 
     def _do_chores(self, settled: Index, *, flushing: bool) -> Generator[None, None, bool]:
-        """Whether more of them can be done at once."""
+        """Do chores; whether more of them can be done at once."""
         resumed, before = self._chores is not None, self._waiting(settled)
         chores, self._chores = self._chores or self._flusher.chores(settled), None
         patient = self._sealable(settled) <= UNSEALED_MAX
@@ -408,7 +414,7 @@ class LogWriter:
         segments, left = self._log.segments, self._waiting(settled)
         if not found and segments and self._is_tidy(settled):
             self._tended = segments[-1]
-        # What cannot be sealed or indexed now is tried again later, not over and over.
+        # Seals and index files that cannot be written now are tried again later, not at once.
         return left > 0 and (resumed or left < before)
 
     def _keep_some(self, *, flushing: bool) -> bool:
@@ -421,21 +427,21 @@ class LogWriter:
         return False
 
     def _sealable(self, settled: Index) -> int:
-        """Segments that wait for their seal, and need not."""
+        """Number of segments that wait for their seal and could be sealed now."""
         return sum(one.last.index <= settled for one in self._log.unsealed)
 
     def _waiting(self, settled: Index) -> int:
-        """Seals and index files that are to be written."""
+        """Number of seals and index files that are to be written."""
         return self._sealable(settled) + len(self._log.unindexed)
 
     def _is_tidy(self, settled: Index) -> bool:
-        """Whether there is nothing to do before the next segment is begun. A segment is sealed
-        once all in it is settled; and for the spare or an index file there may be room later."""
+        """Whether there are no chores before the next segment begins. A segment is sealed once all
+        its entries are settled; and for the spare or an index file there may be room later."""
         sealed = self._log.segments[:-1]
         done = not sealed or sealed[-1].last.index <= settled
         return done and self._flusher.has_spare and not self._log.unindexed
 
 
 def _described(error: Exception) -> str:
-    """What went wrong; an error of the system names the file."""
+    """The text of ``error``; an error of the system names the file."""
     return str(error) if isinstance(error, OSError | Damaged) else repr(error)

@@ -202,8 +202,8 @@ ADVERSITY = (
         "too-many-files-end-a-node",
         "a message about an entry that cannot be read now is put aside",
         "replica/engine.py",
-        "        except Busy:\n            # It is about",
-        "        except KeyError:\n            # It is about",
+        "        except Busy:\n            # The message",
+        "        except KeyError:\n            # The message",
     ),
     Mutant(
         "record-written-impatiently",

@@ -110,8 +110,8 @@ CONSENSUS = (
         "flush-counted-before-the-turn-is-staged",
         "a truncation of the same turn caps what a flush proves",
         "replica/engine.py",
-        "before it is counted.\n        self._stage()\n",
-        "before it is counted.\n",
+        "before the proof is counted.\n        self._stage()\n",
+        "before the proof is counted.\n",
     ),
     # -- replication ---------------------------------------------------------------------------
     Mutant(

@@ -144,8 +144,8 @@ ROOM = (
         "room-told-before-the-flush",
         "the room that a follower tells knows of every flush that it acknowledged",
         "replica/engine.py",
-        "from now on.\n            self._look_at_room()\n",
-        "from now on.\n",
+        "entries of this flush.\n            self._look_at_room()\n",
+        "entries of this flush.\n",
     ),
     Mutant(
         "reserve-of-followers-for-clients",

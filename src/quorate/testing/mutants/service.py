@@ -63,7 +63,7 @@ SERVICE = (
         "rows-before-a-bad-one-kept-back",
         "whole entries before a damaged one are given",
         "replica/reader.py",
-        "                one_by_one = True  # one of several is bad: those before it are given\n"
+        "                one_by_one = True  # one of several is bad: frames before it are given\n"
         "                continue\n",
         "                raise\n",
     ),
