@@ -73,12 +73,15 @@ async def slow_line(target: str) -> AsyncIterator[str]:
 
 async def _carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
     """A piece at a time; the reader takes all that comes meanwhile."""
-    with contextlib.suppress(ConnectionError):
-        while piece := await source.read(PIECE_BYTES):
-            sink.write(piece)
-            await asyncio.sleep(PIECE_S)
+    try:
+        with contextlib.suppress(ConnectionError):
+            while piece := await source.read(PIECE_BYTES):
+                sink.write(piece)
+                await asyncio.sleep(PIECE_S)
+    finally:
         sink.close()
-        await sink.wait_closed()
+        with contextlib.suppress(ConnectionError):
+            await sink.wait_closed()
 
 
 def long_append(number: int) -> Envelope:
