@@ -90,7 +90,7 @@ class Directory:
         self.root = Files(trouble, refusable=True)
         self.logs: dict[int, Files] = {}
         self._durable_logs: dict[int, Files] = {}
-        # Logs whose folder somebody removed, or put an older copy in its place.
+        # Logs whose folder was removed, or replaced by an older copy.
         self.lost_logs: set[int] = set()
         # Those of them that have an older folder.
         self.older_logs: set[int] = set()
@@ -174,13 +174,13 @@ class Directory:
             files.power_cut(fate)
 
     def lose_log(self, incarnation: int) -> None:
-        """Somebody removed the folder of a log."""
+        """Remove the folder of a log, as an operator may."""
         self.lost_logs.add(incarnation)
         self.logs.pop(incarnation, None)
         self._durable_logs.pop(incarnation, None)
 
     def restore_log(self, incarnation: int, older: Files) -> None:
-        """Somebody put an older copy of the folder of a log in its place."""
+        """Replace the folder of a log by an older copy, as an operator may."""
         self.lost_logs.add(incarnation)
         self.older_logs.add(incarnation)
         self.logs[incarnation] = self._durable_logs[incarnation] = older.twin(self.trouble)

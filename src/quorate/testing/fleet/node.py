@@ -50,7 +50,7 @@ class Node:
 
     @property
     def lost_logs(self) -> set[int]:
-        """Logs whose folder somebody removed, or put an older copy in its place."""
+        """Logs whose folder was removed, or replaced by an older copy."""
         return self.directory.lost_logs
 
     @property

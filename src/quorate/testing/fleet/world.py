@@ -108,7 +108,7 @@ class World:
         return self.random.choice((KEPT, LOST, self.random.getrandbits(FATE_BITS)))
 
     def start_later(self, node: Node) -> None:
-        """Somebody starts the node again after a while."""
+        """Start the node again after a while, as a supervisor does."""
         self.after(self.random.randrange(1, DOWN_US), node.start)
 
     # -- links ---------------------------------------------------------------------------------
