@@ -14,7 +14,7 @@ from quorate.testing.sim.rot import rot_tail, spoil_body, spoil_page, stop_befor
 from quorate.testing.sim.script import Until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from quorate.raft.messages import Envelope
     from quorate.testing.disk.durable import Place
@@ -87,6 +87,21 @@ def _append_acked(stage: Stage, node: Node, count: int) -> Script:
     yield stage.within(2, lambda: clients.acked > acked)
 
 
+def _one_away(stage: Stage) -> Generator[int | Until, None, tuple[Node, Node, Node] | None]:
+    """Kill one of three nodes that have the same log: the leader, another node and the one that is
+    away. None if no node leads."""
+    stage.start(*stage.all)
+    yield stage.until_led()
+    leader = stage.world.leader()
+    if leader is None:
+        return None
+    away = stage.others(leader)[stage.pick(2)]
+    other = stage.others(leader, away)[0]
+    yield stage.until_equal(stage.all)
+    away.kill()
+    return leader, other, away
+
+
 def two_old_rots(stage: Stage) -> Script:
     """Two nodes lose an old entry each that the other has, or a page of them, and the third was
     away and needs both.
@@ -96,15 +111,10 @@ def two_old_rots(stage: Stage) -> Script:
     world = stage.world
     spoil = _spoil_page_after if stage.pick(2) else _spoil_body_after
     while True:
-        stage.start(*stage.all)
-        yield stage.until_led()
-        leader = world.leader()
-        if leader is None:
+        left = yield from _one_away(stage)
+        if left is None:
             continue
-        away = stage.others(leader)[stage.pick(2)]
-        other = stage.others(leader, away)[0]
-        yield stage.until_equal(stage.all)
-        away.kill()
+        leader, other, away = left
         last = away.store.durable.last
         while leader.leads and not (_spoilable(leader, last) and _spoilable(other, last)):
             stage.append(leader)
@@ -150,15 +160,10 @@ def two_new_rots(stage: Stage) -> Script:
     """
     world = stage.world
     while not world.losses.stopped:
-        stage.start(*stage.all)
-        yield stage.until_led()
-        leader = world.leader()
-        if leader is None:
+        left = yield from _one_away(stage)
+        if left is None:
             continue
-        away = stage.others(leader)[stage.pick(2)]
-        other = stage.others(leader, away)[0]
-        yield stage.until_equal(stage.all)
-        away.kill()
+        leader, other, away = left
         last = away.store.durable.last
         stage.append(leader, DROPPED)
         yield stage.until_equal([leader, other])
