@@ -24,9 +24,9 @@ BENCH ?=
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify fix sim fleet mutants crashes storage-exhaustive powercut \
+.PHONY: help setup demo test verify fix sim change-steps fleet mutants crashes storage-exhaustive powercut \
   chaos \
-  spark-chaos failover spark spark-slow faults fuzz bench bench-full bench-spark bench-storage \
+  spark-chaos failover handover spark spark-slow faults fuzz bench bench-full bench-spark bench-storage \
   bench-turns \
   coverage clean
 
@@ -53,7 +53,7 @@ demo: $(STAMP) ## three nodes, two million orders, two kills, everything counted
 
 # What breaks nodes and Spark jobs takes long, and has a target of its own. So have the slowest tests
 # on Spark. Each of the two workers has one session; tests are stolen, so that both end together.
-FAULTS := tests/faults tests/chaos
+FAULTS := tests/faults tests/verification/chaos
 SPARK_FAULTS := $(wildcard tests/spark/test_*_faults.py tests/pipeline/test_*_faults.py) \
   tests/demo/test_demo_run.py
 SPARK := tests/spark tests/pipeline tests/examples tests/demo
@@ -83,37 +83,44 @@ fix: $(STAMP) ## apply lint fixes and format
 	@$(PY) -m ruff format .
 
 sim: $(STAMP) ## simulate SEEDS=200 clusters from START=0 [MUTANT=name] [SOMETIMES=yes]
-	@$(PY) -m quorate.testing.sim --seeds $(SEEDS) --start $(START) $(if $(MUTANT),--mutant $(MUTANT)) \
+	@$(PY) -m verification.sim --seeds $(SEEDS) --start $(START) $(if $(MUTANT),--mutant $(MUTANT)) \
 	  $(if $(SOMETIMES),--sometimes)
 
+change-steps: $(STAMP) ## break a node at every step of every change of the members
+	@$(PY) -m verification.change_steps
+
 fleet: $(STAMP) ## simulate whole nodes with several logs, SEEDS=200 from START=0 [MUTANT=name]
-	@$(PY) -m quorate.testing.fleet --seeds $(SEEDS) --start $(START) $(if $(MUTANT),--mutant $(MUTANT))
+	@$(PY) -m verification.fleet --seeds $(SEEDS) --start $(START) $(if $(MUTANT),--mutant $(MUTANT))
 
 # A share is for a machine that tests every change: it starts no node.
 mutants: $(STAMP) ## check that the tests catch planted bugs [PATCHES=dir] [SHARE=1/10]
-	@$(PY) -m quorate.testing.mutants $(if $(PATCHES),--patches $(PATCHES)) \
+	@$(PY) -m verification.mutants $(if $(PATCHES),--patches $(PATCHES)) \
 	  $(if $(SHARE),--share $(SHARE) --in-process)
 
 crashes: $(STAMP) ## open what every crash can leave of a log
-	@$(PY) -m quorate.testing.disk.enumerate
+	@$(PY) -m verification.disk.enumerate
 
 storage-exhaustive: $(STAMP) ## flip every bit and cut at every byte of a small store
-	@$(PY) -m quorate.testing.exhaustive
+	@$(PY) -m verification.exhaustive
 
 powercut: $(STAMP) ## cut the power of a real file system CUTS=1000 times (needs root)
-	@$(PY) -m quorate.testing.powercut --cuts $(CUTS)
+	@$(PY) -m verification.powercut --cuts $(CUTS)
 
 chaos: $(STAMP) ## torment real nodes for SECONDS=60, judge what clients saw [SEED=n]
-	@$(PY) -m quorate.testing.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+	@$(PY) -m verification.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 spark-chaos: $(STAMP) ## kill Spark jobs and nodes KILLS=100 times, count every record [SEED=n]
-	@$(PY) -m quorate.testing.spark_chaos --kills $(or $(KILLS),100) $(if $(SEED),--seed $(SEED))
+	@$(PY) -m verification.spark_chaos --kills $(or $(KILLS),100) $(if $(SEED),--seed $(SEED))
 
 failover: $(STAMP) ## kill the leader KILLS=30 times, measure until the next append
-	@$(PY) -m quorate.testing.chaos.failover --kills $(or $(KILLS),30)
+	@$(PY) -m verification.chaos.failover --kills $(or $(KILLS),30)
+
+handover: $(STAMP) ## give leaderships away under load: TRANSFERS=200 and RESTARTS=20 of each node
+	@$(PY) -m verification.chaos.handover --transfers $(or $(TRANSFERS),200) \
+	  --restarts $(or $(RESTARTS),20)
 
 fuzz: $(STAMP) ## give every decoder FRAMES=10000000 mutated inputs
-	@$(PY) -m quorate.testing.fuzz --frames $(FRAMES)
+	@$(PY) -m verification.fuzz --frames $(FRAMES)
 
 # Peers, and what draws pictures: nobody who only tests needs them, and what cannot be had is left out.
 $(BENCH_STAMP): $(STAMP)
@@ -137,7 +144,7 @@ bench-storage: $(STAMP) ## the log beside bare system calls, in one run
 
 # The tests that drive the consensus core. One process and a longer timeout: tracing slows the
 # simulator down several times.
-CORE_TESTS := tests/unit tests/paper tests/regressions tests/scenarios tests/sim
+CORE_TESTS := tests/raft tests/replica tests/paper tests/regressions tests/scenarios tests/verification/sim
 coverage: $(STAMP) ## branch coverage of the consensus core, at least 95 %
 	@$(PY) -m coverage erase
 	@$(PY) -m coverage run -m pytest --timeout 600 $(CORE_TESTS)

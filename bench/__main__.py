@@ -20,12 +20,12 @@ from bench.machine import busy_share, describe
 from bench.page import page
 from bench.plots import draw
 from bench.reading import reads
-from bench.report import HEADS, lines, pipe_lines, short_count, voids
+from bench.report import HEADS, lines, missed_count, pipe_lines, voids
 from bench.rounds import Runner, Settings, loads
 from bench.storage import sync_p50
 from bench.systems import NOTES, Pipe, Quorate, ours_and_pipe, peers, slowed_disks
 from quorate.cli.workloads import WORKLOADS
-from quorate.testing.preload import why_not
+from verification.preload import why_not
 
 if TYPE_CHECKING:
     from bench.limit import Limit
@@ -164,7 +164,7 @@ def show(results: Results) -> None:
         if line.cells[0] != before:
             table.add_section()
         before = line.cells[0]
-        table.add_row(*line.cells, style="yellow" if line.short else "")
+        table.add_row(*line.cells, style="yellow" if line.missed else "")
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)
     for what, why in results["skipped"].items():
@@ -222,7 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
     # A part of a run does not take the place of a whole one.
     if whole or parsed.page is not None:
         publish(results, parsed.page or PAGE)
-    print(f"bench: rows={len(results['rows'])} short={short_count(results)} json={path.name}")
+    print(f"bench: rows={len(results['rows'])} missed={missed_count(results)} json={path.name}")
     return 0
 
 

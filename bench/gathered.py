@@ -17,8 +17,8 @@ from quorate.client.asynchronous import AsyncClient
 
 if TYPE_CHECKING:
     from quorate.cli.workloads import Workload
-    from quorate.client.producer import AsyncProducer
-    from quorate.client.tickets import AsyncDelivery
+    from quorate.client.produce.producer import AsyncProducer
+    from quorate.client.produce.tickets import AsyncDelivery
 
 __all__ = ["load_gathered"]
 

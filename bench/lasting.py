@@ -14,8 +14,8 @@ from bench.systems import Quorate
 from quorate.cli.loading import load
 from quorate.cli.workloads import WORKLOADS
 from quorate.net.loop import run
-from quorate.testing.chaos import failover
 from quorate.testing.processes import cluster
+from verification.chaos import failover
 
 if TYPE_CHECKING:
     from pathlib import Path

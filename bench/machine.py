@@ -74,7 +74,7 @@ def describe(folder: Path) -> dict[str, Any]:
 
 
 def described(
-    results: dict[str, Any], run: str, shorts: int, voids: Sequence[str]
+    results: dict[str, Any], run: str, missed: int, voids: Sequence[str]
 ) -> Iterator[str]:
     """The same for readers of a page: with how it was run, and whether it proves anything."""
     machine = results["machine"]
@@ -89,7 +89,7 @@ def described(
     yield f"| commit | {results['commit']}, {results['began']} |"
     yield f"| versions | {', '.join(' '.join(one) for one in results['versions'].items())} |"
     yield f"| run | {results['mode']}: {run} |"
-    yield f"| short | {shorts} of the bars |"
+    yield f"| bars that were missed | {missed} |"
     if voids:
         yield ""
         yield "**This run proves nothing:**"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bench.effort import NAMES
 from bench.machine import described
-from bench.report import HEADS, effort_lines, lines, pipe_lines, short_count, title_of, voids
+from bench.report import HEADS, effort_lines, lines, missed_count, pipe_lines, title_of, voids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,18 +16,21 @@ if TYPE_CHECKING:
 __all__ = ["page"]
 
 RULES = """\
-- Ratios, of what ran side by side: all systems in turn, round after round, on one machine. Shown is
-  the median of the rounds, with the lowest and the highest. Absolute figures promise nothing.
+- Ratios, of systems that ran side by side: all systems in turn, round after round, on one machine.
+  Shown is the median of the rounds, with the lowest and the highest. Absolute figures promise
+  nothing.
 - The limit is the bare pipe of `bench/limit.py`: the same processes, sockets, bytes, checksums and
   syncs, without consensus and without a log. Nothing that does this work in Python can be faster.
-- Everybody has three nodes, the same values, as many appends in flight and its data on the same
-  disk. What a peer cannot do, such as a sync before it answers, stands beside it.
+- A bar is the ratio or the figure that quorate is to reach. *Missed* in the last column means that
+  the bar of this row was missed. Such rows are shown like the others.
+- Every system has three nodes, the same values, as many appends in flight and its data on the same
+  disk. If a system cannot do something, such as a sync before it answers, its line in the list
+  above says so.
 - Every system is driven by the fastest client that makes sense for it. One request is one record
   unless it says batch, and nothing is gathered before it is sent; only the row named producer does,
   and no bar is about it.
 - The first part of each round is not counted. Nothing else runs meanwhile; the other systems stand
-  by, which takes a few percent of one core.
-- Rows that fall short of their bar are shown like the others."""
+  by, which takes a few percent of one core."""
 
 
 def page(results: Results, pictures: Sequence[str]) -> str:
@@ -39,11 +42,12 @@ def page(results: Results, pictures: Sequence[str]) -> str:
 def _opening(results: Results) -> Iterator[str]:
     yield "# Benchmarks"
     yield ""
-    yield "Written by `make bench` from what it measured; do not edit. How to read it is below."
+    yield "The speed of quorate, compared with a bare pipe, PySyncObj and etcd. `make bench` writes"
+    yield "this page from its measurements; do not edit it. [The rules](#rules) say how to read it."
     yield ""
     run = "{rounds} rounds of {seconds:g} s, after {warm_up:g} s that do not count"
     run = run.format_map(results["settings"])
-    yield from described(results, run, short_count(results), voids(results))
+    yield from described(results, run, missed_count(results), voids(results))
 
 
 def _tables(results: Results) -> Iterator[str]:
@@ -57,7 +61,7 @@ def _tables(results: Results) -> Iterator[str]:
     if slowed:
         yield from _section("Slow disks", slowed)
         yield ""
-        yield "Every sync takes so many milliseconds longer, for us and for the pipe."
+        yield "Every sync takes so many milliseconds longer, for quorate and for the pipe."
 
 
 def _section(title: str, found: Sequence[Line]) -> Iterator[str]:
@@ -86,8 +90,8 @@ def _closing(results: Results, pictures: Sequence[str]) -> Iterator[str]:
     yield ""
     yield "## The limit itself"
     yield ""
-    yield "What the pipe reached, beside what it is known to reach on two cores at least. A share"
-    yield "below 0.85 voids the ratios, unless the machine is slower than that one."
+    yield "What the pipe reached in this run, and before on a machine with two cores. A share below"
+    yield "0.85 voids the ratios, unless this machine is slower than that one."
     yield ""
     yield "| | pipe | known | share |"
     yield "|---|---|---|---|"

@@ -24,8 +24,8 @@ from bench.rounds import Turn, in_turn
 from quorate.cli.workloads import WORKLOADS
 from quorate.client.administration import find_log
 from quorate.client.asynchronous import AsyncClient
-from quorate.client.prefetch import Prefetch
-from quorate.client.reading import Reader
+from quorate.client.read.prefetch import Prefetch
+from quorate.client.read.reading import Reader
 from quorate.client.routing import Routing, parse_endpoints
 from quorate.client.session import Session
 from quorate.net.loop import run

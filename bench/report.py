@@ -1,7 +1,7 @@
 """From the results to rows that people read: medians, spreads, ratios, and the bars.
 
 A ratio is taken round by round, against what ran beside it in the same round, and the median of
-those is shown. Rows that fall short look like the others. The same results give the same rows.
+those is shown. Rows whose bar was missed look like the others. The same results give the same rows.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = [
     "Line",
     "effort_lines",
     "lines",
+    "missed_count",
     "pipe_lines",
-    "short_count",
     "title_of",
     "voids",
 ]
@@ -107,7 +107,7 @@ class Line(NamedTuple):
     workload: str
     delay_ms: int
     cells: tuple[str, ...]
-    short: bool
+    missed: bool
 
 
 def title_of(workload: str) -> str:
@@ -127,8 +127,8 @@ def lines(results: Results) -> list[Line]:
     return found
 
 
-def short_count(results: Results) -> int:
-    return sum(line.short for line in lines(results))
+def missed_count(results: Results) -> int:
+    return sum(line.missed for line in lines(results))
 
 
 def _line(results: Results, row: Row) -> Line:
@@ -139,12 +139,12 @@ def _line(results: Results, row: Row) -> Line:
     limit = LIMITS.get(workload, PIPE)
     ratios = [] if _key(row) == limit else _ratios(results, row, limit, figure)
     bar, value = _bar(results, row)
-    short = bar is not None and value is not None and not _kept(bar, value)
+    missed = bar is not None and value is not None and not _kept(bar, value)
     extra = ""
     if workload == "W6":
         extra = f"{_number(median(_values(row, 'records_per_s')))} records/s"
     errors = sum(outcome["errors"] for outcome in row["rounds"])
-    notes = [extra, "short" * short, f"{errors} errors" * bool(errors)]
+    notes = [extra, "missed" * missed, f"{errors} errors" * bool(errors)]
     cells = (
         workload + (f" +{delay_ms} ms" if delay_ms else ""),
         f"{row['system']} {row['variant']}".strip(),
@@ -156,7 +156,7 @@ def _line(results: Results, row: Row) -> Line:
         _bar_text(bar, value),
         ", ".join(note for note in notes if note),
     )
-    return Line(workload, delay_ms, cells, short)
+    return Line(workload, delay_ms, cells, missed)
 
 
 def _bar_text(bar: Bar | None, value: float | None) -> str:
@@ -179,7 +179,7 @@ def _failover_line(row: Row) -> Line:
         "",
         "",
     )
-    return Line("W8", 0, cells, short=False)
+    return Line("W8", 0, cells, missed=False)
 
 
 def _growth_lines(row: Row) -> list[Line]:
@@ -187,11 +187,11 @@ def _growth_lines(row: Row) -> list[Line]:
     memory = row["memory_bytes"] / 1e6
     opened = row["open_s"]
     stored = f"quorate, {row['stored_bytes'] / 1e9:g} GB"
-    short = not _kept(bar, memory)
-    size = ("W13", stored, "MB of memory", _number(memory), "", "", "", bar.text, "short" * short)
+    missed = not _kept(bar, memory)
+    size = ("W13", stored, "MB of memory", _number(memory), "", "", "", bar.text, "missed" * missed)
     spread = f"{_number(min(opened))} to {_number(max(opened))}"
     opening = ("W13", stored, "s to open", _number(median(opened)), spread, "", "", "", "")
-    return [Line("W13", 0, size, short), Line("W13", 0, opening, short=False)]
+    return [Line("W13", 0, size, missed), Line("W13", 0, opening, missed=False)]
 
 
 def effort_lines(results: Results) -> list[tuple[str, ...]]:
@@ -286,7 +286,7 @@ def voids(results: Results) -> list[str]:
     found += [
         f"the pipe reached {share.split()[0]} of what is known of it in {workload}"
         for workload, _, _, share in pipe_lines(results)
-        if share.endswith("short")
+        if share.endswith("too low")
     ]
     return found
 
@@ -306,6 +306,6 @@ def pipe_lines(results: Results) -> list[tuple[str, str, str, str]]:
         if not values or not (value := median(values)):
             continue
         share = known / value if figure == "p50_ms" else value / known
-        verdict = f"{share:.2f}" + (" short" if share < PIPE_SHARE else "")
+        verdict = f"{share:.2f}" + (" too low" if share < PIPE_SHARE else "")
         found.append((row["workload"], f"{_number(value)} {unit}", _number(known), verdict))
     return found

@@ -18,7 +18,7 @@ import quorate.spark
 from bench.machine import busy_share, describe
 from bench.rounds import Runner
 from bench.spark_data import Shape
-from bench.spark_report import HEADS, lines, page, short_count, voids
+from bench.spark_report import HEADS, lines, missed_count, page, voids
 from bench.spark_work import Bench, Marks
 from quorate.testing.processes import cluster
 
@@ -118,7 +118,7 @@ def show(results: Results) -> None:
     for place, head in enumerate(HEADS):
         table.add_column(head, justify="right" if place in (4, 7) else "left")
     for line in lines(results):
-        table.add_row(*line.cells, style="yellow" if line.short else "")
+        table.add_row(*line.cells, style="yellow" if line.missed else "")
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)
     for why in voids(results):
@@ -157,7 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
     if whole or parsed.page is not None:
         (parsed.page or PAGE).write_text(page(results), encoding="utf-8")
     rows = len(results["rows"])
-    print(f"bench-spark: rows={rows} short={short_count(results)} json={path.name}")
+    print(f"bench-spark: rows={rows} missed={missed_count(results)} json={path.name}")
     return 0
 
 

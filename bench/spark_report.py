@@ -1,7 +1,7 @@
 """From what was measured with Spark to tables, and to the page ``docs/benchmarks-spark.md``.
 
 A ratio is taken round by round, against what ran beside it in the same round, and the median of
-those is shown. Rows that fall short look like the others.
+those is shown. Rows whose bar was missed look like the others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Results = dict[str, Any]
 
-__all__ = ["HEADS", "Line", "lines", "page", "short_count", "voids"]
+__all__ = ["HEADS", "Line", "lines", "missed_count", "page", "voids"]
 
 HEADS = ("", "values", "system", "figure", "median", "low to high", "beside", "ratio", "bar", "")
 TITLES = {
@@ -44,7 +44,7 @@ RULES = """\
 - A write reads Parquet files. A stream counts what its micro-batches took, not what comes before.
 - Memory is that of the driver: Java and the processes that it started, after a collection; what
   they share is counted once.
-- Rows that fall short of their bar are shown like the others."""
+- Rows whose bar was missed are shown like the others."""
 
 
 class Bar(NamedTuple):
@@ -85,7 +85,7 @@ class Line(NamedTuple):
 
     workload: str
     cells: tuple[str, ...]
-    short: bool
+    missed: bool
 
 
 def lines(results: Results) -> list[Line]:
@@ -95,8 +95,8 @@ def lines(results: Results) -> list[Line]:
     return found
 
 
-def short_count(results: Results) -> int:
-    return sum(line.short for line in lines(results))
+def missed_count(results: Results) -> int:
+    return sum(line.missed for line in lines(results))
 
 
 def voids(results: Results) -> list[str]:
@@ -119,14 +119,14 @@ def _throughput(results: Results, row: Row) -> Iterator[Line]:
         and (ratios := _ratios(results, row, bar))
     ]
     if not compared:
-        yield Line(row["workload"], (*shown, "", "", "", ""), short=False)
+        yield Line(row["workload"], (*shown, "", "", "", ""), missed=False)
     for bar, ratios in compared:
-        short = median(ratios) < bar.bound
+        missed = median(ratios) < bar.bound
         beside = " ".join(bar.against).strip()
         ratio = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         bound = f"≥ {bar.bound:g}" if bar.bound else ""
-        cells = (*shown, beside, ratio, bound, "short" if short else "")
-        yield Line(row["workload"], cells, short)
+        cells = (*shown, beside, ratio, bound, "missed" if missed else "")
+        yield Line(row["workload"], cells, missed)
 
 
 def _ratios(results: Results, row: Row, bar: Bar) -> list[float]:
@@ -141,20 +141,20 @@ def _ratios(results: Results, row: Row, bar: Bar) -> list[float]:
 def _passing(row: Row) -> Iterator[Line]:
     for figure, bound in (("p50_ms", LATENCY_MS_MAX), ("p99_ms", None)):
         taken = [one[figure] for one in row["rounds"]]
-        short = bound is not None and median(taken) > bound
+        missed = bound is not None and median(taken) > bound
         bar = f"≤ {bound:g}" if bound is not None else ""
         shown = ("W11", "", "quorate", figure.replace("_", " "), *_spread(taken))
-        yield Line("W11", (*shown, "", "", bar, "short" if short else ""), short)
+        yield Line("W11", (*shown, "", "", bar, "missed" if missed else ""), missed)
     early, late = row["memory"]["early"], row["memory"]["late"]
     growth = late["memory_mb"] / early["memory_mb"]
     shown = ("W11", "", "quorate", f"MB after {late['batches']}", f"{late['memory_mb']:.0f}", "")
     beside = f"after {early['batches']}: {early['memory_mb']:.0f}"
-    short = growth > GROWTH_MAX
-    cells = (*shown, beside, f"{growth:.2f}", f"≤ {GROWTH_MAX:g}", "short" if short else "")
-    yield Line("W11", cells, short)
+    missed = growth > GROWTH_MAX
+    cells = (*shown, beside, f"{growth:.2f}", f"≤ {GROWTH_MAX:g}", "missed" if missed else "")
+    yield Line("W11", cells, missed)
     staged = row["staged_bytes"]
     shown = ("W11", "", "quorate", "bytes staged", str(staged), "")
-    yield Line("W11", (*shown, "", "", "0", "short" if staged else ""), staged > 0)
+    yield Line("W11", (*shown, "", "", "0", "missed" if staged else ""), staged > 0)
 
 
 def _spread(values: Sequence[float]) -> tuple[str, str]:
@@ -184,7 +184,7 @@ def _opening(results: Results) -> Iterator[str]:
     yield ""
     run = "{rounds} rounds, {small:,} records of 100 B, {large:,} of 1 KiB"
     run = run.format_map(results["settings"])
-    yield from described(results, run, short_count(results), voids(results))
+    yield from described(results, run, missed_count(results), voids(results))
 
 
 def _stored(results: Results) -> Iterator[str]:

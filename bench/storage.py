@@ -27,15 +27,15 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from bench.machine import busy_share
-from quorate.arrow import record_batch
 from quorate.batch import Batch, encode_batch
+from quorate.client.read.arrow import record_batch
 from quorate.entry import Entry, make_entry
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import LogId
-from quorate.storage.recovery import open_log
+from quorate.storage.recovery.open import open_log
 from quorate.storage.vfs import RealVfs
-from quorate.testing.disk.store import complete
 from quorate.types import ORIGIN, EntryKind, Index, Position, Term
+from verification.disk.store import complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -71,7 +71,7 @@ class Row(NamedTuple):
     def shown(self) -> str:
         ratios = self.ratios
         rates = [self.size / median(times) / 1e6 for times in (self.ours, self.bare)]
-        verdict = "" if median(ratios) >= self.target else "  short"
+        verdict = "" if median(ratios) >= self.target else "  missed"
         return (
             f"{self.name:34} {rates[0]:9.0f} {rates[1]:9.0f}   {median(ratios):5.2f}"
             f"  {min(ratios):5.2f} to {max(ratios):5.2f}   {self.target:4.2f}{verdict}"
@@ -373,8 +373,8 @@ def _measure(parent: Path, parsed: argparse.Namespace) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(results, indent=1) + "\n")
     rows = results.get("rows", [])
-    short = sum(median(row["ratios"]) < row["target"] for row in rows)
-    print(f"storage: rows={len(rows)} short={short} json={path}")
+    missed = sum(median(row["ratios"]) < row["target"] for row in rows)
+    print(f"storage: rows={len(rows)} missed={missed} json={path}")
 
 
 def _rows(parent: Path, rounds: int, gib: float) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from bench.peers import pysyncobj as pysyncobj_peer
 from quorate.cli.loading import load
 from quorate.client.blocking import Client
 from quorate.net.loop import run
-from quorate.testing.preload import FaultyDisks
 from quorate.testing.processes import cluster
+from verification.preload import FaultyDisks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping

@@ -25,17 +25,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.machine import busy_share
 from quorate.cli.serve import SWITCH_INTERVAL_S
+from quorate.commands import ChunkLabel, ProducerStamp
 from quorate.config import MIB, Config, Storage
-from quorate.entry import Chunk
+from quorate.entry_body import Chunk
 from quorate.errors import StageFull
-from quorate.replica.drafts import draft_room
-from quorate.replica.exchange import Stage
-from quorate.replica.shell import Replica
+from quorate.membership import Membership
+from quorate.replica.engine_io import Stage
+from quorate.replica.entry_drafts import draft_room
+from quorate.replica.replica import Replica
 from quorate.replica.writer import Writer
 from quorate.state.attempts import attempt_of
-from quorate.state.judge import AppendTerms, ProducerStamp
-from quorate.state.labels import Label
-from quorate.state.producers import Producer
+from quorate.state.judge import AppendConditions
+from quorate.state.producers import ProducerState
 from quorate.state.runs import Run, Runs
 from quorate.state.state import Restoring, State
 from quorate.storage.checkpoint import CHECKPOINT, Checkpoint
@@ -82,7 +83,9 @@ def crowd(state: State, size: Size) -> None:
         runs, window = Runs.of_rows(rows), max(1, size.runs)
         name, expiry_us = f"producer-{epoch}", 10**15
         state.producers.add(
-            Producer(name, epoch, bytes(16), size.runs, runs, window, expiry_us // 10, state.age)
+            ProducerState(
+                name, epoch, bytes(16), size.runs, runs, window, expiry_us // 10, state.age
+            )
         )
     for number in range(1, size.attempts + 1):
         key = number, 0, number.to_bytes(16, "little")
@@ -133,7 +136,7 @@ def measure_steps(size: Size) -> dict[str, float]:
     found["decode: longest section"], found["decode: all"] = taken
     found["decode: megabytes"] = sum(map(len, sections)) / 1e6
     for name, app in (("another app", "other"), ("a newer run of the app", "app")):
-        label = Label(app, b"q" * 16, 10**9, 0, b"a" * 16, 0)
+        label = ChunkLabel(app, b"q" * 16, 10**9, 0, b"a" * 16, 0)
         item = Stage(1, label, b"x" * 100, 1)
         found[f"a chunk at the cap, of {name}"] = spent_ms(partial(drafted, item, state))
     return found
@@ -182,8 +185,8 @@ class Bench:
 
     async def open(self) -> Replica:
         replica = await Replica.open(
-            self.directory, GroupId("bench", LOG), (NODE,), CONFIG, self.writer, self.readers,
-            send=lambda _: None, halted=_halted,
+            self.directory, GroupId("bench", LOG), Membership((NODE,)), CONFIG, self.writer,
+            self.readers, send=lambda _: None, halted=_halted,
         )  # fmt: skip
         while not replica.serves:  # noqa: ASYNC110  # an election takes its time
             await asyncio.sleep(0.005)
@@ -194,14 +197,15 @@ class Bench:
         replica = await self.open()
         while replica.end_offset < RECORDS:
             await replica.append(BATCH, RECORDS)
-        state, position = replica.engine.state.copy(), replica.engine.core.standing.log.last
+        state, position = replica.engine.state.copy(), replica.engine.core.raft.log.last
         await replica.close()
         crowd(state, self.size)
         self._keep(position, state)
 
     def _keep(self, position: Position, state: State) -> None:
+        checkpoint = Checkpoint(position, state.sections())
         with (self.place / CHECKPOINT).open("wb") as file:
-            file.writelines(Checkpoint(position, state.sections()).pieces())
+            file.writelines(checkpoint.pieces(self.directory.log_id(LOG)))
 
     async def fill(self, replica: Replica, seals: int) -> None:
         """Append until so many segments were sealed and checkpoints written."""
@@ -224,11 +228,11 @@ class Bench:
         while True:
             for epoch in range(1 + number, self.size.producers + 1, AT_ONCE):
                 stamp = ProducerStamp(f"producer-{epoch}", epoch, sequence)
-                await replica.append(BATCH, 1, AppendTerms(stamp))
+                await replica.append(BATCH, 1, AppendConditions(stamp))
                 if epoch % 64 == 1 and self.size.attempts:
-                    label = Label("other", bytes(16), 1, number, b"a" * 16, 0)
+                    label = ChunkLabel("other", bytes(16), 1, number, b"a" * 16, 0)
                     try:
-                        await replica.stage(label, b"x", 1)
+                        await replica.operate(label, b"x", 1)
                     except StageFull:
                         continue
             sequence += 1

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quorate.commands import Receipt
 from quorate.raft.messages import Envelope, PreVote
-from quorate.replica.exchange import Propose, ReadAnswer, Receipt
-from quorate.testing.hand import HandCluster
+from quorate.replica.engine_io import Propose, ReadAnswer
 from quorate.types import BootId, Index, NodeId
+from verification.hand import HandCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from quorate.entry import Entry
     from quorate.errors import QuorateError
     from quorate.raft.messages import Message
-    from quorate.raft.output import Event, Happening
+    from quorate.raft.output import Event, EventKind
     from quorate.raft.progress import Progress
-    from quorate.raft.roles import Standing
+    from quorate.raft.state import RaftState
 
 
 def led(size: int = 3, config: Config | None = None, *, seed: int = 0) -> HandCluster:
@@ -30,8 +31,8 @@ def led(size: int = 3, config: Config | None = None, *, seed: int = 0) -> HandCl
     return cluster
 
 
-def standing(cluster: HandCluster, name: str) -> Standing:
-    return cluster.engine(name).core.standing
+def raft_state(cluster: HandCluster, name: str) -> RaftState:
+    return cluster.engine(name).core.raft
 
 
 def progress(cluster: HandCluster, peer: str) -> Progress:
@@ -44,7 +45,7 @@ def progress(cluster: HandCluster, peer: str) -> Progress:
 
 
 def log_of(cluster: HandCluster, name: str) -> list[Entry]:
-    log = standing(cluster, name).log
+    log = raft_state(cluster, name).log
     return log.entries(Index(1), Index(log.last_index + 1))
 
 
@@ -58,9 +59,9 @@ def envelope(
     return Envelope(cluster.group, NodeId(source), NodeId(target), boot, message)
 
 
-def happened(cluster: HandCluster, name: str, happening: Happening) -> list[Event]:
+def happened(cluster: HandCluster, name: str, kind: EventKind) -> list[Event]:
     events = next(node.events for node in cluster.nodes.values() if node.name == name)
-    return [event for event in events if event.happening is happening]
+    return [event for event in events if event.kind is kind]
 
 
 def assert_same(cluster: HandCluster) -> None:
@@ -72,7 +73,7 @@ def assert_same(cluster: HandCluster) -> None:
         assert [entry.position for entry in log_of(cluster, name)] == [
             entry.position for entry in first
         ]
-        assert engine.applied == standing(cluster, name).committed == len(first)
+        assert engine.applied == raft_state(cluster, name).committed == len(first)
         assert engine.state.digest() == cluster.engine(running[0]).state.digest()
 
 

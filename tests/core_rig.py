@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from quorate.config import Config, Limits, Timing
 from quorate.entry import Entry, make_entry
+from quorate.membership import Membership
 from quorate.raft.core import Core
 from quorate.raft.messages import (
     Ack,
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from quorate.raft.leader import Leader
-    from quorate.raft.output import Event, Happening, Refusal
+    from quorate.raft.output import Event, EventKind, Refusal
     from quorate.raft.progress import Progress
-    from quorate.raft.roles import Standing
+    from quorate.raft.state import RaftState
 
 Sent = list[tuple[NodeId, Message]]
 Kind = TypeVar("Kind")
@@ -184,7 +185,7 @@ class CoreRig:
         self.peers = tuple(voter for voter in voters if voter != name)
         self.core = Core(
             self.name,
-            voters,
+            Membership(voters),
             config or Config(),
             Random(seed),
             boot=boot,
@@ -198,8 +199,8 @@ class CoreRig:
         self.reads_refused: list[int] = []
 
     @property
-    def standing(self) -> Standing:
-        return self.core.standing
+    def raft(self) -> RaftState:
+        return self.core.raft
 
     @property
     def leader(self) -> Leader:
@@ -207,23 +208,23 @@ class CoreRig:
         return self.core.leader
 
     def role(self) -> Role:
-        return self.core.standing.role
+        return self.core.raft.role
 
     @property
     def terms(self) -> list[int]:
         """The term of each entry in the log."""
-        last = self.standing.log.last_index
-        return [entry.term for entry in self.standing.log.entries(Index(1), Index(last + 1))]
+        last = self.raft.log.last_index
+        return [entry.term for entry in self.raft.log.entries(Index(1), Index(last + 1))]
 
     def progress(self, peer: str) -> Progress:
         """What this leader knows of ``peer``."""
         return self.leader.progress[NodeId(peer)]
 
     def refused(self, reason: Refusal) -> int:
-        return self.standing.refused[reason]
+        return self.raft.refused[reason]
 
-    def happened(self, happening: Happening) -> list[Event]:
-        return [event for event in self.events if event.happening is happening]
+    def happened(self, kind: EventKind) -> list[Event]:
+        return [event for event in self.events if event.kind is kind]
 
     # -- inputs, each of which ends a turn -----------------------------------------------------
 
@@ -240,12 +241,12 @@ class CoreRig:
 
     def persist(self, index: int | None = None) -> Sent:
         """The log up to ``index``, or all of it, and term and vote are on disk."""
-        last = self.standing.log.last_index if index is None else Index(index)
-        self.core.persisted(last, self.standing.term)
+        last = self.raft.log.last_index if index is None else Index(index)
+        self.core.persisted(last, self.raft.term)
         return self.finish()
 
     def propose(self, body: bytes = b"x") -> Sent:
-        self.core.append(EntryKind.DATA, body, 1, 0)
+        self.leader.append(EntryKind.DATA, body, 1, 0)
         return self.finish()
 
     def read(self, token: int) -> Sent:
@@ -273,8 +274,8 @@ class CoreRig:
         """Time out and win the pre-vote: a candidate whose own vote is not on disk yet."""
         asked = pick(self.time_out(), PreVote)
         sent: Sent = []
-        for peer in self.peers[: self.standing.quorum - 1]:
-            reply = PreVoteReply(self.standing.term, asked[0].request, granted=True)
+        for peer in self.peers[: self.raft.electorate.fewest - 1]:
+            reply = PreVoteReply(self.raft.term, asked[0].request, granted=True)
             sent = self.hear(peer, reply)
         assert self.role() is Role.CANDIDATE
         return sent
@@ -283,8 +284,8 @@ class CoreRig:
         """Win the next term. The noop is in the log, not on disk."""
         self.campaign()
         sent = self.persist()
-        for peer in self.peers[: self.standing.quorum - 1]:
-            sent = self.hear(peer, VoteReply(self.standing.term, granted=True))
+        for peer in self.peers[: self.raft.electorate.fewest - 1]:
+            sent = self.hear(peer, VoteReply(self.raft.term, granted=True))
         assert self.role() is Role.LEADER
         return sent
 
@@ -297,8 +298,8 @@ class CoreRig:
     def confirm(self, peer: str, match: int | None = None) -> Sent:
         """As leader: the peer acks up to ``match``, or everything, in the stream at hand."""
         number = self.progress(peer).number
-        last = self.standing.log.last_index if match is None else match
-        return self.hear(peer, ack(self.standing.term, last, number))
+        last = self.raft.log.last_index if match is None else match
+        return self.hear(peer, ack(self.raft.term, last, number))
 
 
 def leading(size: int = 3, *, settled: bool = True, **options: object) -> CoreRig:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from quorate.entry import make_entry, pack_batches
+from quorate.entry import make_entry
+from quorate.entry_body import pack_batches
 from quorate.storage.directory import DataDirectory, log_name
 from quorate.storage.flusher import Flush
-from quorate.storage.recovery import open_log
-from quorate.storage.verify import verify
-from quorate.testing.disk.store import complete
+from quorate.storage.offline.verify import verify
+from quorate.storage.recovery.open import open_log
 from quorate.types import EntryKind, Index, NodeId, Term
+from verification.disk.store import complete
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
     from quorate.entry import Entry
     from quorate.storage.damage import Damage
-    from quorate.storage.findings import LogReport
     from quorate.storage.flusher import Flusher
     from quorate.storage.log import SegmentLog
+    from quorate.storage.offline.report import LogReport
 
 CLUSTER = "shop"
 INCARNATION = 0xC0FFEE

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from core_rig import config as make_config
 from core_rig import pre_vote_reply, vote_reply
 from quorate.config import Config
+from quorate.membership import Membership
 from quorate.raft.messages import Envelope
 from quorate.replica.engine import Engine
-from quorate.replica.exchange import Deliver, Effects, Flushed, Input
-from quorate.storage.recovered import Recovered
+from quorate.replica.engine_io import Deliver, Effects, Flushed, Input
+from quorate.storage.recovery.result import Recovered
 from quorate.types import BootId, GroupId, NodeId, Role, Term, VoteRecord
 
 if TYPE_CHECKING:
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
     from quorate.entry import Entry
     from quorate.raft.messages import Message
     from quorate.raft.output import Refusal
-    from quorate.raft.roles import Standing
+    from quorate.raft.state import RaftState
 
 GROUP = GroupId("c", 1)
 BOOT = BootId(5, 0)
 VOTERS = (NodeId("n1"), NodeId("n2"), NodeId("n3"))
 # What no refused message may change is everything but these.
-NOT_STATE = frozenset({"refused", "config", "_handlers", "_requests", "_from_leader", "_to_leader"})
+NOT_STATE = frozenset(
+    {"refused", "config", "_handlers", "_in_any_role", "_from_leader", "_to_leader"}
+)
 
 
 class EngineRig:
@@ -37,14 +40,15 @@ class EngineRig:
         recovered = Recovered(VoteRecord(1, Term(term), None, 5), tuple(log))
         settings = make_config(**limits) if limits else Config()
         self.now_ms = 0
-        self.engine = Engine(GROUP, VOTERS[0], VOTERS, settings, recovered, Random(1), 0)
+        membership = Membership(VOTERS)
+        self.engine = Engine(GROUP, VOTERS[0], membership, settings, recovered, Random(1), 0)
 
     @property
-    def standing(self) -> Standing:
-        return self.engine.core.standing
+    def raft(self) -> RaftState:
+        return self.engine.core.raft
 
     def refused(self) -> Counter[Refusal]:
-        return Counter(self.standing.refused)
+        return Counter(self.raft.refused)
 
     def turn(self, *inputs: Input) -> Effects:
         """One turn; a flush that comes of it is done at once."""
@@ -78,8 +82,8 @@ class EngineRig:
     def lead(self) -> None:
         while self.engine.role is Role.FOLLOWER:
             self.tick()
-        self.hear("n2", pre_vote_reply(self.standing.term, boot=5))
-        self.hear("n2", vote_reply(self.standing.term))
+        self.hear("n2", pre_vote_reply(self.raft.term, boot=5))
+        self.hear("n2", vote_reply(self.raft.term))
         assert self.engine.role is Role.LEADER
 
     def picture(self) -> object:

@@ -1,4 +1,4 @@
-"""Proposals with terms and operations, at a cluster that is moved by hand."""
+"""Proposals with conditions and operations, at a cluster that is moved by hand."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from cluster_rig import led
 from core_rig import config
-from quorate.replica.exchange import Operate, Propose
-from quorate.state.judge import PLAIN, AppendTerms, Opened, ProducerStamp
-from quorate.state.operations import OpenProducer, SetFence
+from quorate.commands import OpenProducer, ProducerOpened, ProducerStamp, SetFence
+from quorate.replica.engine_io import Operate, Propose
+from quorate.state.judge import UNCONDITIONAL, AppendConditions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from quorate.testing.hand import HandCluster
+    from verification.hand import HandCluster
 
 SECOND_US = 1_000_000
 
@@ -41,23 +41,29 @@ def opening(name: str, number: int = 1, window: int = 4) -> OpenProducer:
     return OpenProducer(name, number.to_bytes(16, "little"), window, SECOND_US)
 
 
-def stamped(epoch: int, sequence: int, *, name: str = "p") -> AppendTerms:
-    return AppendTerms(ProducerStamp(name, epoch, sequence))
+def stamped(epoch: int, sequence: int, *, name: str = "p") -> AppendConditions:
+    return AppendConditions(ProducerStamp(name, epoch, sequence))
 
 
 def propose(
-    cluster: HandCluster, terms: AppendTerms = PLAIN, *, count: int = 1, name: str = "n1"
+    cluster: HandCluster,
+    conditions: AppendConditions = UNCONDITIONAL,
+    *,
+    count: int = 1,
+    name: str = "n1",
 ) -> int:
     """One batch in a turn of its own."""
     token = next(_tokens)
-    cluster.turn(name, [Propose(token, b"x", count, None, terms)])
+    cluster.turn(name, [Propose(token, b"x", count, None, conditions)])
     return token
 
 
-def at_once(cluster: HandCluster, terms: Sequence[AppendTerms], *, name: str = "n1") -> list[int]:
+def at_once(
+    cluster: HandCluster, conditions: Sequence[AppendConditions], *, name: str = "n1"
+) -> list[int]:
     """Batches of one record that arrive in one turn."""
-    tokens = [next(_tokens) for _ in terms]
-    proposals = zip(tokens, terms, strict=True)
+    tokens = [next(_tokens) for _ in conditions]
+    proposals = zip(tokens, conditions, strict=True)
     cluster.turn(name, [Propose(token, b"x", 1, None, each) for token, each in proposals])
     return tokens
 
@@ -68,13 +74,15 @@ def operate(cluster: HandCluster, operation: OpenProducer | SetFence, *, name: s
     return token
 
 
-def open_producer(cluster: HandCluster, name: str, number: int = 1, window: int = 4) -> Opened:
+def open_producer(
+    cluster: HandCluster, name: str, number: int = 1, window: int = 4
+) -> ProducerOpened:
     token = operate(cluster, opening(name, number, window))
     cluster.run(1)
     return opened(cluster, token)
 
 
-def opened(cluster: HandCluster, token: int) -> Opened:
+def opened(cluster: HandCluster, token: int) -> ProducerOpened:
     answer = cluster.answers[token]
-    assert isinstance(answer, Opened), answer
+    assert isinstance(answer, ProducerOpened), answer
     return answer

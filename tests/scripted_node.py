@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from quorate.batch import encode_batch
-from quorate.client.results import Receipt
-from quorate.entry import Entry, make_entry, pack_batches
+from quorate.commands import Receipt
+from quorate.entry import Entry, make_entry
+from quorate.entry_body import pack_batches
 from quorate.errors import QuorateError
 from quorate.types import ORIGIN, EntryKind, Index, Term
-from quorate.wire.calls import LogFound, decode_call, encode_result
+from quorate.wire.calls import LogCall, LogFound, decode_call, encode_result
 from quorate.wire.frames import FrameKind, FrameLimits, Framer
 from quorate.wire.handshake import (
     PROTOCOL,
@@ -193,7 +194,8 @@ class ScriptedNode:
         if frame.kind is FrameKind.FETCH:
             fetch = decode_fetch(frame)
             return fetch.request, fetch
-        return decode_call(frame)
+        number, call = decode_call(frame)
+        return number, call.command if isinstance(call, LogCall) else call
 
 
 def _encode(number: int, answer: Answer) -> bytes:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from quorate.errors import (
     Behind,
     Busy,
+    CatchingUp,
     CheckFailed,
     Corrupt,
     DecodeFailed,
@@ -44,9 +45,10 @@ if TYPE_CHECKING:
     from quorate import testing as testing
     from quorate.client.asynchronous import AsyncClient, AsyncLog
     from quorate.client.blocking import Client, Log
-    from quorate.client.producer import AsyncProducer, Producer
-    from quorate.client.results import ClusterStatus, Receipt, Record
-    from quorate.client.tickets import AsyncDelivery, Delivery
+    from quorate.client.produce.producer import AsyncProducer, Producer
+    from quorate.client.produce.tickets import AsyncDelivery, Delivery
+    from quorate.client.results import ClusterStatus, Record
+    from quorate.commands import Receipt
 
 __version__ = "0.1.0.dev0"
 
@@ -57,6 +59,7 @@ __all__ = [
     "AsyncProducer",
     "Behind",
     "Busy",
+    "CatchingUp",
     "CheckFailed",
     "Client",
     "ClusterStatus",
@@ -100,19 +103,20 @@ __all__ = [
 
 # These names are loaded at their first use: a program that needs only a part of the package, such
 # as a tool that looks at files, needs no sockets for it.
-_CLIENT = {
-    **dict.fromkeys(("AsyncClient", "AsyncLog"), "asynchronous"),
-    **dict.fromkeys(("AsyncDelivery", "Delivery"), "tickets"),
-    **dict.fromkeys(("AsyncProducer", "Producer"), "producer"),
-    **dict.fromkeys(("Client", "Log"), "blocking"),
-    **dict.fromkeys(("ClusterStatus", "Receipt", "Record"), "results"),
+_MODULES = {
+    **dict.fromkeys(("AsyncClient", "AsyncLog"), "client.asynchronous"),
+    **dict.fromkeys(("AsyncDelivery", "Delivery"), "client.produce.tickets"),
+    **dict.fromkeys(("AsyncProducer", "Producer"), "client.produce.producer"),
+    **dict.fromkeys(("Client", "Log"), "client.blocking"),
+    **dict.fromkeys(("ClusterStatus", "Record"), "client.results"),
+    "Receipt": "commands",
 }
 
 
 def __getattr__(name: str) -> object:
     if name in ("spark", "testing"):
         return import_module(f"{__name__}.{name}")
-    if name not in _CLIENT:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"quorate.client.{_CLIENT[name]}"), name)
+    found: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     return found

@@ -18,7 +18,7 @@ def start() -> int:
         # A process in the background of a shell ignores SIGINT.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt_once)
-        # Loaded here, so that Ctrl-C ends also a process that is still being loaded with one line.
+        # Imported here: Ctrl-C during the import also ends the process with one line.
         from quorate.cli.main import main
 
         return main()

@@ -23,58 +23,54 @@ believed and without a step of Python per record: an accepted batch can be read 
 
 from __future__ import annotations
 
-import reprlib
 import struct
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crc32c import crc32c
 
-from quorate.errors import EmptyBatch, InvalidArgument, TooLarge
-from quorate.single import (
-    BATCH_MAGIC,
-    MAGIC_CRC,
-    SINGLE_BYTES,
-    encode_single,
-    is_single,
-    open_single,
+from quorate.batch_columns import (
+    BATCH_BYTES_MAX,
+    Pair,
+    checked_column,
+    checked_headers,
+    checked_keys,
+    column_length,
+    encode_column,
+    expect,
 )
+from quorate.errors import EmptyBatch, InvalidArgument, TooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from quorate.batch_columns import Column, Headers, Keys
 
 __all__ = [
     "Batch",
-    "Column",
-    "Headers",
-    "Keys",
-    "Record",
+    "BatchRecord",
     "assemble_batch",
     "batch_count",
     "encode_batch",
+    "encode_record",
+    "encode_single",
+    "is_single",
     "open_single",
 ]
 
-MAGIC = BATCH_MAGIC
+MAGIC = b"QRBA"
 VERSION = 1
 HEAD_BYTES = 40
-# Maximum bytes of a batch: below 2^31, so that no int32 offset can overflow.
-BATCH_BYTES_MAX = (1 << 31) - 8
-SINGLE_MAX = BATCH_BYTES_MAX - SINGLE_BYTES
 
 KEYS, TIMES, HEADERS, ONE_TIME = 1, 2, 4, 8
 
 _HEAD = struct.Struct("<4sIHHII12sq")
 _RESERVED = bytes(12)
-_TIME = 1 << 63
-_OFFSET = struct.Struct("<i")
-
-# The number of offsets that are compared in one go, and the sign bit of each.
-_LANES = 4096
-_SIGNS = int.from_bytes(b"\0\0\0\x80" * _LANES, "little")
-# For each byte value: 1 if it continues a UTF-8 character, 0 if it begins one.
-_INSIDE = bytes(0x80 <= byte < 0xC0 for byte in range(256))
+# The magic is compared and the CRC follows it, so the bytes of the sum begin at 8.
+MAGIC_CRC = crc32c(MAGIC)
+# Times are int64: below this, and not below its negative.
+TIME_LIMIT = 1 << 63
 
 _PARTS = {
     0: ["value offsets", "value bytes"],
@@ -90,13 +86,9 @@ _LAYOUTS = {
 }
 
 Data = bytes | bytearray | memoryview
-Pair = tuple[str, bytes]
-Item = TypeVar("Item")
-_NOT_ENCODED = (TypeError, ValueError, struct.error)
-_ITEMS = {"values": "bytes", "keys": "bytes", "times": "int64", "headers": "(str, bytes) pairs"}
 
 
-class Record(NamedTuple):
+class BatchRecord(NamedTuple):
     """One record, as its producer gave it."""
 
     # Microseconds; None if the producer gave no time.
@@ -119,21 +111,21 @@ def encode_batch(
     headers: Sequence[Sequence[Pair]] | None = None,
 ) -> bytes:
     """The batch of these records. ``times`` are microseconds, or one int for them all."""
-    count = _length("values", values)
+    count = column_length("values", values)
     if count == 1 and keys is None and headers is None and type(times) is int:
-        value = values[0]
-        if type(value) is bytes and len(value) <= SINGLE_MAX and -_TIME <= times < _TIME:
-            return encode_single(value, times)
+        single = encode_single(values[0], times)
+        if single is not None:
+            return single
     if count == 0:
         raise EmptyBatch("a batch has at least one record")
     flags, time = 0, 0
-    parts = _encode("values", values, count, _cells)
-    if keys is not None and (added := _encode("keys", keys, count, _keys)):
+    parts = encode_column("values", values, count)
+    if keys is not None and (added := encode_column("keys", keys, count)):
         flags |= KEYS
         parts += added
     if times is not None:
         column, length = ([times], 1) if isinstance(times, int) else (times, count)
-        (packed,) = _encode("times", column, length, _times)
+        (packed,) = encode_column("times", column, length)
         # Most producers give one time to a whole batch: the head has room for one.
         if packed == packed[:8] * length:
             flags |= ONE_TIME
@@ -141,71 +133,26 @@ def encode_batch(
         else:
             flags |= TIMES
             parts.append(packed)
-    if headers is not None and (added := _encode("headers", headers, count, _headers)):
+    if headers is not None and (added := encode_column("headers", headers, count)):
         flags |= HEADERS
         parts += added
     return assemble_batch(flags, count, time, parts)
 
 
-def _length(name: str, column: Sequence[object]) -> int:
-    try:
-        return len(column)
-    except TypeError:
-        raise InvalidArgument(f"{name} is not a sequence: {reprlib.repr(column)}") from None
-
-
-def _encode(
-    name: str, column: Sequence[Item], count: int, encode: Callable[[Sequence[Item]], list[bytes]]
-) -> list[bytes]:
-    """The parts of a column. The item at fault is searched only after the encoding has failed."""
-    length = _length(name, column)
-    if length != count:
-        raise InvalidArgument(f"{name} has {length} items for {count} records")
-    try:
-        return encode(column)
-    except _NOT_ENCODED:
-        for place, item in enumerate(column):
-            try:
-                encode([item])
-            except _NOT_ENCODED:
-                message = f"{name}[{place}] is not {_ITEMS[name]}: {reprlib.repr(item)}"
-                raise InvalidArgument(message) from None
-        raise
-
-
-def _cells(cells: Sequence[bytes]) -> list[bytes]:
-    offsets, end = _offsets(cells)
-    data = b"".join(cells)
-    if len(data) != end:
-        raise TypeError("a cell that is as good as bytes and has wider items")
-    return [offsets, data]
-
-
-def _keys(keys: Sequence[bytes | None]) -> list[bytes]:
-    if keys.count(None) == len(keys):
-        return []
-    marks = "".join(["0" if key is None else "1" for key in reversed(keys)])
-    validity = int(marks, 2).to_bytes((len(keys) + 7) // 8, "little")
-    return [validity, *_cells([b"" if key is None else key for key in keys])]
-
-
-def _times(times: Sequence[int]) -> list[bytes]:
-    return [struct.pack(f"<{len(times)}q", *times)]
-
-
-def _headers(rows: Sequence[Sequence[Pair]]) -> list[bytes]:
-    offsets, end = _offsets(rows)
-    if end == 0:
-        return []
-    names, contents = zip(*chain.from_iterable(rows), strict=True)
-    return [offsets, *_cells([*map(str.encode, names)]), *_cells(contents)]
-
-
-def _offsets(cells: Sequence[Sized]) -> tuple[bytes, int]:
-    offsets = [*accumulate(map(len, cells), initial=0)]
-    if offsets[-1] > BATCH_BYTES_MAX:
-        raise TooLarge(f"a column of {offsets[-1]} bytes; a batch has at most {BATCH_BYTES_MAX}")
-    return struct.pack(f"<{len(offsets)}i", *offsets), offsets[-1]
+def encode_record(
+    value: bytes, key: bytes | None, times: Sequence[int] | int, headers: Sequence[Pair] | None
+) -> bytes:
+    """The batch of one record: as :func:`encode_batch` makes it, the usual one in fewer steps."""
+    if key is None and headers is None and type(times) is int:
+        single = encode_single(value, times)
+        if single is not None:
+            return single
+    return encode_batch(
+        [value],
+        keys=None if key is None else [key],
+        times=times,
+        headers=None if headers is None else [headers],
+    )
 
 
 def assemble_batch(flags: int, count: int, time: int, parts: Sequence[Data]) -> bytes:
@@ -231,49 +178,6 @@ def assemble_batch(flags: int, count: int, time: int, parts: Sequence[Data]) -> 
 # -- reading -------------------------------------------------------------------------------------
 
 
-class Column(NamedTuple):
-    """Bytes, and the offsets that cut them into cells: one more than there are cells."""
-
-    offsets: memoryview
-    data: memoryview
-
-    def cells(self, start: int, stop: int) -> list[bytes]:
-        bounds = struct.unpack_from(f"<{stop - start + 1}i", self.offsets, 4 * start)
-        # One copy of all cells, because a slice of bytes costs half of a slice of a view.
-        first = bounds[0]
-        data = self.data[first : bounds[-1]].tobytes()
-        return [data[begin - first : end - first] for begin, end in pairwise(bounds)]
-
-
-class Keys(NamedTuple):
-    """A column of keys. A cell is a key where the validity bitmap has a one: bit 0 of byte 0 is
-    record 0."""
-
-    validity: memoryview
-    column: Column
-
-    def cells(self, start: int, stop: int) -> list[bytes | None]:
-        bits = int.from_bytes(self.validity[start // 8 : (stop + 7) // 8], "little") >> start % 8
-        marks = reversed(f"{bits:0{stop - start}b}")
-        cells = self.column.cells(start, stop)
-        return [cell if mark == "1" else None for cell, mark in zip(cells, marks, strict=False)]
-
-
-class Headers(NamedTuple):
-    """The pairs of all records, and the offsets that cut them into one list per record."""
-
-    offsets: memoryview
-    names: Column
-    contents: Column
-
-    def cells(self, start: int, stop: int) -> list[tuple[Pair, ...]]:
-        bounds = struct.unpack_from(f"<{stop - start + 1}i", self.offsets, 4 * start)
-        first = bounds[0]
-        names = map(bytes.decode, self.names.cells(first, bounds[-1]))
-        pairs = tuple(zip(names, self.contents.cells(first, bounds[-1]), strict=True))
-        return [pairs[begin - first : end - first] for begin, end in pairwise(bounds)]
-
-
 @dataclass(slots=True)
 class Batch:
     """The records of a batch, read in place."""
@@ -294,37 +198,32 @@ class Batch:
         view = memoryview(data).cast("B")
         flags, count, time = _checked_head(view, proved)
         parts = _checked_parts(view, flags)
-        values = _checked_column(parts, "value", count)
-        keys, headers = None, None
+        values = checked_column(parts, "value", count)
+        keys = checked_keys(parts, count) if flags & KEYS else None
         times = parts.get("times", time if flags & ONE_TIME else None)
-        if flags & KEYS:
-            keys = Keys(parts["key validity"], _checked_column(parts, "key", count))
-            _expect("key validity", "length", len(keys.validity), (count + 7) // 8)
-            _expect("key validity", "rest", keys.validity[-1] >> (count - 1) % 8 >> 1, 0)
         if flags & TIMES:
-            _expect("times", "length", len(parts["times"]), 8 * count)
-        if flags & HEADERS:
-            pairs = _checked_end(parts, "header", count)
-            names = _checked_text(_checked_column(parts, "name", pairs))
-            contents = _checked_column(parts, "content", pairs)
-            headers = Headers(parts["header offsets"], names, contents)
+            expect("times", "length", len(parts["times"]), 8 * count)
+        headers = checked_headers(parts, count) if flags & HEADERS else None
         return cls(count, values, keys, times, headers)
 
-    def record(self, place: int) -> Record:
+    def record(self, place: int) -> BatchRecord:
         """The record at ``place``, from 0."""
         if not 0 <= place < self.count:
             raise InvalidArgument(f"record {place} of a batch that has {self.count}")
         return next(self._records(place, place + 1))
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[BatchRecord]:
         return self._records(0, self.count)
 
-    def _records(self, start: int, stop: int) -> Iterator[Record]:
-        # The same as Record(*row), at half the price.
-        return map(tuple.__new__, repeat(Record), zip(*self.columns(start, stop), strict=False))
+    def _records(self, start: int, stop: int) -> Iterator[BatchRecord]:
+        # The same as BatchRecord(*row), at half the price.
+        return map(
+            tuple.__new__, repeat(BatchRecord), zip(*self.columns(start, stop), strict=False)
+        )
 
     def columns(self, start: int, stop: int) -> tuple[Iterable[Any], ...]:
-        """The fields of :class:`Record`, each for all these records. Some iterators are endless."""
+        """The fields of :class:`BatchRecord`, each for all these records. Some iterators are
+        endless."""
         times: Iterable[int | None] = (
             struct.unpack_from(f"<{stop - start}q", self.times, 8 * start)
             if isinstance(self.times, memoryview)
@@ -340,27 +239,22 @@ def batch_count(data: Data) -> int:
     return 1 if type(data) is bytes and is_single(data) else Batch.parse(data).count
 
 
-def _expect(part: str, field: str, found: object, right: object) -> None:
-    if found != right:
-        raise InvalidArgument(f"batch {part}: {field} is {found!r}, not {right!r}")
-
-
 def _checked_head(view: memoryview, proved: bool) -> tuple[int, int, int]:
     if len(view) < HEAD_BYTES:
         raise InvalidArgument(f"batch head: {len(view)} bytes, fewer than {HEAD_BYTES}")
     magic, crc, version, flags, count, length, reserved, time = _HEAD.unpack_from(view)
-    _expect("head", "magic", magic, MAGIC)
-    _expect("head", "version", version, VERSION)
-    _expect("head", "length", length, len(view))
+    expect("head", "magic", magic, MAGIC)
+    expect("head", "version", version, VERSION)
+    expect("head", "length", length, len(view))
     if not proved:  # proved: another CRC over these bytes has just held
-        _expect("head", "CRC", crc, crc32c(view[8:], MAGIC_CRC))
+        expect("head", "CRC", crc, crc32c(view[8:], MAGIC_CRC))
     if flags not in _LAYOUTS:
         raise InvalidArgument(f"batch head: flags {flags:#x} are not known to this release")
     if count == 0:
         raise InvalidArgument("batch head: count is 0")
-    _expect("head", "reserved", reserved, _RESERVED)
+    expect("head", "reserved", reserved, _RESERVED)
     if not flags & ONE_TIME:
-        _expect("head", "time", time, 0)
+        expect("head", "time", time, 0)
     return flags, count, time
 
 
@@ -373,58 +267,81 @@ def _checked_parts(view: memoryview, flags: int) -> dict[str, memoryview]:
     parts = {}
     for name, offset, length in zip(names, directory[::2], directory[1::2], strict=True):
         # A part has one right place, so none can overlap another, leave a hole or be askew.
-        _expect(name, "offset", offset, position)
+        expect(name, "offset", offset, position)
         end = offset + length
         position = end + -end % 8
         if any(view[end:position]):
             raise InvalidArgument(f"batch {name}: padding is not 0")
         parts[name] = view[offset:end]
-    _expect("directory", "end of the last part", position, len(view))
+    expect("directory", "end of the last part", position, len(view))
     return parts
 
 
-def _checked_column(parts: dict[str, memoryview], name: str, cells: int) -> Column:
-    data = parts[f"{name} bytes"]
-    _expect(f"{name} bytes", "length", len(data), _checked_end(parts, name, cells))
-    return Column(parts[f"{name} offsets"], data)
+# -- the smallest batch: one record with only a value and its time ---------------------------------
+
+# Small appends are made of such batches, so they are encoded and recognized in a few steps. The
+# bytes are those of any batch: head, directory of two parts, two offsets, and the value.
+
+# magic, CRC; version, flags and count; length; reserved; time; where and how long the offsets are
+# and where the value is; its length; offsets: the first, the last
+_SINGLE = struct.Struct("<4sI8sI12sq12sIII")
+_SINGLE_PROOF = struct.Struct("<4sI")
+_SINGLE_PROVED = struct.Struct("<8sI12sq12sIII")
+# Bytes before the value, and the longest value.
+SINGLE_BYTES = _SINGLE.size
+SINGLE_MAX = BATCH_BYTES_MAX - SINGLE_BYTES
+
+_SINGLE_DIRECTORY = struct.Struct("<III").pack(56, 8, SINGLE_BYTES)
+# Version 1 and a count of 1; the flag says that the head has the time of all records.
+_TIMED = struct.Struct("<HHI").pack(1, 8, 1)
+_TIMELESS = struct.Struct("<HHI").pack(1, 0, 1)
+_PADDING = [bytes(-length % 8) for length in range(8)]
 
 
-def _checked_end(parts: dict[str, memoryview], name: str, cells: int) -> int:
-    """The last of ``cells + 1`` offsets, which begin with 0 and never fall."""
-    part = f"{name} offsets"
-    offsets = parts[part]
-    _expect(part, "length", len(offsets), 4 * (cells + 1))
-    _expect(part, "first", _OFFSET.unpack_from(offsets)[0], 0)
-    if not _rises(offsets):
-        raise InvalidArgument(f"batch {part}: one is below the one before it")
-    return int(_OFFSET.unpack_from(offsets, 4 * cells)[0])
+def encode_single(value: object, time: int) -> bytes | None:
+    """The batch of one record, with its time in microseconds.
 
-
-def _rises(offsets: memoryview) -> bool:
-    """True if no offset is negative or below the one before it.
-
-    One subtraction of long numbers compares thousands: an offset is a lane of 32 bits. Its sign
-    bit, set beforehand, stays set unless the offset falls; so no lane borrows from the next.
+    None for a value that is not plain bytes, and if it or the time is out of bounds:
+    :func:`encode_batch` converts such a value, or names the error.
     """
-    for start in range(0, len(offsets) - 4, 4 * _LANES):
-        lanes = offsets[start : start + 4 * _LANES + 4]
-        before = int.from_bytes(lanes, "little")
-        after = before >> 32
-        signs = _SIGNS >> (32 * (_LANES + 1) - 8 * len(lanes))
-        if (before | after) & signs or ((after | signs) - before) & signs != signs:
-            return False
-    return True
+    if type(value) is not bytes or len(value) > SINGLE_MAX or not -TIME_LIMIT <= time < TIME_LIMIT:
+        return None
+    size = len(value)
+    padding = _PADDING[size % 8]
+    length = SINGLE_BYTES + size + len(padding)
+    front = _SINGLE_PROVED.pack(_TIMED, length, _RESERVED, time, _SINGLE_DIRECTORY, size, 0, size)
+    proved = b"".join((front, value, padding))
+    return _SINGLE_PROOF.pack(MAGIC, crc32c(proved, MAGIC_CRC)) + proved
 
 
-def _checked_text(names: Column) -> Column:
-    text = names.data.tobytes()
-    if not text.isascii():
-        try:
-            text.decode()
-        except UnicodeDecodeError:
-            raise InvalidArgument("batch name bytes: not UTF-8") from None
-        # All bytes together may be text, and yet a name may begin in the middle of a character.
-        inside = text.translate(_INSIDE) + b"\0"
-        if any(map(inside.__getitem__, chain.from_iterable(_OFFSET.iter_unpack(names.offsets)))):
-            raise InvalidArgument("batch name offsets: one is inside of a character")
-    return names
+def open_single(data: bytes) -> tuple[int | None, bytes] | None:
+    """The time and the value of such a batch; None if ``data`` is another batch, or not whole.
+
+    The CRC is not checked here: a caller has just checked another CRC over these bytes, or checks
+    this one. None is no verdict: :meth:`Batch.parse` finds the error in a batch, if there is one.
+    """
+    if len(data) < SINGLE_BYTES:
+        return None
+    magic, _, kind, length, reserved, time, directory, size, first, last = _SINGLE.unpack_from(data)
+    end = SINGLE_BYTES + size
+    if (
+        size != last
+        or length != len(data)
+        or magic != MAGIC
+        or directory != _SINGLE_DIRECTORY
+        or reserved != _RESERVED
+        or first != 0
+        or data[end:] != _PADDING[size % 8]
+    ):
+        return None
+    if kind == _TIMED:
+        return time, data[SINGLE_BYTES:end]
+    return (None, data[SINGLE_BYTES:end]) if kind == _TIMELESS and time == 0 else None
+
+
+def is_single(data: bytes) -> bool:
+    """True if ``data`` is the whole batch of such a record; all of it is checked, the CRC too."""
+    if open_single(data) is None:
+        return False
+    _, crc = _SINGLE_PROOF.unpack_from(data)
+    return bool(crc32c(data[8:], MAGIC_CRC) == crc)

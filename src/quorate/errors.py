@@ -7,6 +7,7 @@
     ├── NoQuorum           NO_QUORUM*           no majority answered in time; nothing was logged
     ├── Busy               BUSY*                a queue is at its limit; nothing was logged
     ├── Transferring       TRANSFERRING*        the leader is handing over; nothing was logged
+    ├── CatchingUp         CATCHING_UP*         a node cannot take this over yet: see the message
     ├── DiskFull           DISK_FULL*           too few disks have room; nothing was logged
     ├── Behind             BEHIND*              this replica lacks records that the caller has seen
     ├── OutOfSequence      OUT_OF_SEQUENCE*     a producer's batch before this one is missing
@@ -43,18 +44,23 @@
     ├── StateDiverged                 this state differs from the majority's state of the same log
     └── InvariantBroken               a rule that the code relies on does not hold
 
-``*`` = retriable: answered only if no entry was logged. A halt is not a :class:`QuorateError`
+``*`` = retriable: answered only if no entry was logged; of a change of the members, at most the
+entry that makes the new nodes learners. A halt is not a :class:`QuorateError`
 because no request may be answered with it: it stops the replica, it is never sent.
 """
 
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from quorate.types import NodeId
 
 __all__ = [
     "Behind",
     "Busy",
+    "CatchingUp",
     "CheckFailed",
     "Corrupt",
     "Damaged",
@@ -108,8 +114,15 @@ class QuorateError(Exception):
 
 
 class NotLeader(QuorateError):
+    """``leader`` is the node to ask instead, if the node that refused knows it. The message names
+    it as well: programs use the field, people read the message."""
+
     code = "NOT_LEADER"
     retriable = True
+
+    def __init__(self, message: str, *, leader: NodeId | None = None) -> None:
+        super().__init__(message)
+        self.leader = leader
 
 
 class NoQuorum(QuorateError):
@@ -124,6 +137,11 @@ class Busy(QuorateError):
 
 class Transferring(QuorateError):
     code = "TRANSFERRING"
+    retriable = True
+
+
+class CatchingUp(QuorateError):
+    code = "CATCHING_UP"
     retriable = True
 
 
@@ -247,9 +265,14 @@ _KNOWN: list[type[QuorateError]] = [QuorateError, *QuorateError.__subclasses__()
 _BY_CODE = {error.code: error for error in _KNOWN}
 
 
-def error_for(code: str, message: str) -> QuorateError:
-    """The error that another process reported. A code that this release does not know is final."""
+def error_for(code: str, message: str, leader: NodeId | None = None) -> QuorateError:
+    """The error that another process reported. A code that this release does not know is final.
+
+    ``leader`` is that of NOT_LEADER.
+    """
     known = _BY_CODE.get(code)
+    if known is NotLeader:
+        return NotLeader(message, leader=leader)
     if known is not None:
         return known(message)
     error = QuorateError(message)

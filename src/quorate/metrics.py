@@ -176,7 +176,7 @@ def _halts_by_log(logs: list[LogMetrics], halted: tuple[tuple[str, bool], ...]) 
     """The halted and damaged replicas. No other metric of a halted replica is known."""
     ranges = [((one.log,), one.damaged_ranges) for one in logs]
     ranges += [((log,), int(damaged)) for log, damaged in halted]
-    yield _gauge("quorate_damaged_ranges", "Places that this disk lost.", ranges, "log")
+    yield _gauge("quorate_damaged_ranges", "Entries that this disk lost.", ranges, "log")
     stopped = [*(((one.log,), 0) for one in logs), *(((log,), 1) for log, _ in halted)]
     yield _gauge("quorate_replica_halted", "1 if its replica here stopped.", stopped, "log")
 

@@ -16,7 +16,6 @@ __all__ = [
     "EntryKind",
     "GroupId",
     "Index",
-    "Membership",
     "NodeId",
     "Position",
     "Role",
@@ -65,8 +64,8 @@ class Role(IntEnum):
 class EntryKind(IntEnum):
     """The kind of an entry. Numbers are part of the disk and wire formats and are never reused.
 
-    The kinds after NOOP are named so that their numbers are fixed; a replica of this release stops
-    at a kind that it does not know how to apply.
+    TRIM is reserved: its number is fixed, and a replica of this release stops at such an entry,
+    which it does not know how to apply.
     """
 
     DATA = 1
@@ -77,17 +76,6 @@ class EntryKind(IntEnum):
     TRIM = 6
     PRODUCER = 7
     FENCE = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """The nodes that vote, and those that only receive entries. Fixed for now: changes bring
-    ``outgoing`` voters."""
-
-    voters: tuple[NodeId, ...]
-    learners: tuple[NodeId, ...] = ()
-    # While a change is under way a majority of both sets is needed; empty otherwise.
-    outgoing: tuple[NodeId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

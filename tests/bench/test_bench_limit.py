@@ -14,7 +14,7 @@ from quorate.batch import encode_batch
 from quorate.cli.workloads import WORKLOADS
 from quorate.net.loop import run
 from quorate.testing.processes.ports import HOST
-from quorate.wire.requests import Append, encode_append
+from quorate.wire.requests import AppendRequest, encode_append
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def pipe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limit]:
 @pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
 def test_an_append_has_as_many_bytes_as_one_of_ours(workload: Workload) -> None:
     batch = encode_batch(workload.values(), times=0)
-    assert len(framed(batch)) == len(encode_append(Append(0, 1, batch))) + len(batch)
+    assert len(framed(batch)) == len(encode_append(AppendRequest(0, 1, batch))) + len(batch)
 
 
 def test_batches_are_split_wherever_the_bytes_end() -> None:

@@ -1,4 +1,4 @@
-"""What was measured with Spark becomes tables, and nothing is left out because it falls short."""
+"""What was measured with Spark becomes tables, and nothing is left out because a bar is missed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from bench.spark_data import FILE_RECORDS, FILES, Shape, write_files
-from bench.spark_report import HEADS, lines, page, short_count, voids
+from bench.spark_report import HEADS, lines, missed_count, page, voids
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,11 +57,11 @@ def test_ratios_are_taken_round_by_round() -> None:
     ratios = [line.cells[6:] for line in lines(found)]
     assert ratios == [
         ("parquet", "0.50 (0.50 to 0.90)", "≥ 0.5", ""),
-        ("quorate tuples", "2.25 (2.00 to 5.00)", "≥ 3", "short"),
+        ("quorate tuples", "2.25 (2.00 to 5.00)", "≥ 3", "missed"),
         ("", "", "", ""),
         ("", "", "", ""),
     ]
-    assert short_count(found) == 1
+    assert missed_count(found) == 1
 
 
 def test_the_limit_has_no_bar_and_stands_beside_both() -> None:
@@ -76,7 +76,7 @@ def test_the_limit_has_no_bar_and_stands_beside_both() -> None:
         ("parquet", "", "", "", ""),
         ("limit arrow", "parquet", "0.40 (0.40 to 0.40)", "", ""),
     ]
-    assert short_count(found) == 0
+    assert missed_count(found) == 0
 
 
 def test_a_stream_stands_beside_the_batch() -> None:
@@ -85,8 +85,8 @@ def test_a_stream_stands_beside_the_batch() -> None:
         row("W10", "quorate", "stream", 20),
         row("W10", "parquet", "", 100),
     )
-    shorts = [(line.cells[2], line.cells[6], line.short) for line in lines(found)]
-    assert shorts == [
+    missed = [(line.cells[2], line.cells[6], line.missed) for line in lines(found)]
+    assert missed == [
         ("quorate batch", "parquet", False),
         ("quorate stream", "quorate batch", True),
         ("parquet", "", False),
@@ -94,14 +94,14 @@ def test_a_stream_stands_beside_the_batch() -> None:
 
 
 def test_latency_memory_and_what_is_left_staged_have_bars() -> None:
-    assert [line.short for line in lines(results(PASSED))] == [False] * 4
+    assert [line.missed for line in lines(results(PASSED))] == [False] * 4
     slow = {**PASSED, "rounds": [{"p50_ms": 700.0, "p99_ms": 900.0}], "staged_bytes": 5}
     grown = {
         "early": {"batches": 200, "memory_mb": 1000.0},
         "late": {"batches": 1000, "memory_mb": 1200.0},
     }  # fmt: skip
-    shorts = [line.short for line in lines(results({**slow, "memory": grown}))]
-    assert shorts == [True, False, True, True]
+    missed = [line.missed for line in lines(results({**slow, "memory": grown}))]
+    assert missed == [True, False, True, True]
 
 
 def test_the_page_holds_every_row_and_says_when_it_proves_nothing() -> None:

@@ -13,9 +13,9 @@ import pytest
 from dev_rig import command, plain_environment
 from quorate.cli.append import BATCH_BYTES, append
 from quorate.cli.main import main
-from quorate.client.results import Receipt
+from quorate.commands import Receipt
 from quorate.wire.calls import FindLog
-from quorate.wire.requests import Append
+from quorate.wire.requests import AppendRequest
 from scripted_node import DROP, SILENCE, ScriptedNode, found, in_a_thread
 
 if TYPE_CHECKING:
@@ -198,15 +198,15 @@ def test_an_interrupted_append_is_an_unknown_outcome(quorate: Run) -> None:
     """Ctrl-C comes when the append has reached its node."""
     node = ScriptedNode()
 
-    def interrupt(_: Append) -> str:
+    def interrupt(_: AppendRequest) -> str:
         os.kill(os.getpid(), signal.SIGINT)
         return SILENCE
 
     node.will(FindLog, lambda _: found(node, leader=node.name))
-    node.will(Append, interrupt)
+    node.will(AppendRequest, interrupt)
     with in_a_thread(node):
         ran = quorate("append", "orders", "--endpoints", node.address, "--json", given=b"a\n")
-    assert (ran.status, node.count(Append)) == (3, 1)
+    assert (ran.status, node.count(AppendRequest)) == (3, 1)
     assert ran.err.startswith("error: OUTCOME_UNKNOWN: interrupted ")
     assert ran.documents[-1]["error"]["code"] == "OUTCOME_UNKNOWN"
 
@@ -262,13 +262,13 @@ def test_a_batch_leaves_when_no_other_line_comes(cluster: DevCluster, log: str) 
 def test_an_append_without_an_answer_is_status_3(quorate: Run) -> None:
     node = ScriptedNode()
     node.will(FindLog, lambda _: found(node, leader=node.name))
-    node.will(Append, Receipt(7, 1, 2, 1, 2), DROP)
+    node.will(AppendRequest, Receipt(7, 1, 2, 1, 2), DROP)
     with in_a_thread(node):
         ran = quorate(
             "append", "orders", "--endpoints", node.address, "--json", "--batch", "1",
             given=b"a\nb\nc\n",
         )  # fmt: skip
-    assert (ran.status, node.count(Append)) == (3, 2)
+    assert (ran.status, node.count(AppendRequest)) == (3, 2)
     assert ran.documents[0]["offset"] == 7
     assert ran.documents[1]["error"]["code"] == "OUTCOME_UNKNOWN"
     assert not ran.documents[1]["error"]["retriable"]

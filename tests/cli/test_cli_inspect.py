@@ -69,7 +69,7 @@ def test_a_directory_as_a_document(clean: Path, capsys: pytest.CaptureFixture[st
     [log] = found["logs"]
     last = {"index": 64, "term": 3, "chain": "60a78f78"}
     assert (log["incarnation"], log["clean"], log["spare_bytes"]) == (LOG, True, 40960)
-    assert log["mark"] == {"segment": 3, "end": 12288, "last": last}
+    assert log["mark"] == {"boot": 1, "segment": 3, "end": 12288, "last": last}
     assert log["votes"]["vote-a"] == log["votes"]["vote-b"]
     assert log["votes"]["vote-a"] == {
         "number": 7,

@@ -68,7 +68,7 @@ def test_inspect_names_it_and_finds_it_by_its_name(
     assert document(capsys, "inspect", known)["logs"][0]["name"] == "orders"
     assert document(capsys, "inspect", unknown)["logs"][0]["name"] is None
     assert main(["inspect", str(unknown), "--log", "orders"]) == 2
-    assert "has that name, or an incarnation that begins so: orders" in capsys.readouterr().err
+    assert "has the name orders, or an id that begins with it" in capsys.readouterr().err
 
 
 def test_inspect_shows_a_log_whose_manifest_is_bad(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dev_rig import plain_environment
 from quorate.cli.main import main
 from quorate.errors import WrongCluster
-from quorate.wire.calls import LogStatus, NodeStatus, ReplicaStatus, Status
+from quorate.wire.calls import LogStatus, NodeStatus, PeerStatus, Status
 from scripted_node import ScriptedNode, in_a_thread
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_one_node_that_answers_is_enough_without_a_leader_too(quorate: Run) -> N
         places = {"n1": "127.0.0.1:1", "n2": node.address}
         view = LogStatus(
             "orders", b"\1" * 16, "candidate", None, 7, 0, 12, 5, 6, 0,
-            [ReplicaStatus("n1", None, "down")], True,
+            [PeerStatus("n1", None, "down")], True,
         )  # fmt: skip
         node.will(Status, NodeStatus("n2", node.address, places, [view], 97, True))
         ran = quorate("status", "--endpoints", node.address)

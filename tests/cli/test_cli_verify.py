@@ -51,7 +51,7 @@ def test_a_whole_directory_is_summed_up(clean: Path, capsys: pytest.CaptureFixtu
     assert out == [
         f"{clean}: node n1 of cluster shop, {storage}",
         f"  log {LOG}, closed in order",
-        f"    3 segments, 1 sealed; {held}; 178048 bytes",
+        f"    3 segments, 1 sealed; {held}; 178056 bytes",
         "    ends at index 64, term 3, chain 60a78f78; committed up to 45",
         "  whole",
     ]
@@ -150,7 +150,7 @@ def test_the_document_says_the_same(
         "sealed": 1,
         "entries": 63,
         "records": 192,
-        "bytes": 178048,
+        "bytes": 178056,
         "first": 1,
         "last": {"index": 64, "term": 3, "chain": "60a78f78"},
         "first_offset": 0,

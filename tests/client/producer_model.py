@@ -11,10 +11,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.client.results import Receipt
+from quorate.client.produce.tickets import Ticket
+from quorate.client.produce.window import Window
 from quorate.client.retries import Lost
-from quorate.client.tickets import Ticket
-from quorate.client.window import Window
+from quorate.commands import Receipt
 from quorate.errors import (
     Busy,
     Duplicate,
@@ -26,7 +26,7 @@ from quorate.errors import (
 )
 
 if TYPE_CHECKING:
-    from quorate.client.window import Attempt
+    from quorate.client.produce.window import SendAttempt
 
 __all__ = ["Play"]
 
@@ -43,7 +43,7 @@ class Stored(NamedTuple):
 class Request(NamedTuple):
     """What travels: a copy, as bytes on a wire are."""
 
-    attempt: Attempt
+    attempt: SendAttempt
     sequence: int
     records: int
     data: bytes
@@ -55,8 +55,8 @@ class Connection:
     broken: bool = False
     requests: deque[Request] = field(default_factory=deque)
     # Taken in and not answered: the attempt, and how long the log must be committed for it.
-    pending: list[tuple[Attempt, Stored]] = field(default_factory=list)
-    answers: list[tuple[Attempt, Receipt | Exception]] = field(default_factory=list)
+    pending: list[tuple[SendAttempt, Stored]] = field(default_factory=list)
+    answers: list[tuple[SendAttempt, Receipt | Exception]] = field(default_factory=list)
 
 
 class Play:

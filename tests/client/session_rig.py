@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING
 
 from quorate.client.administration import find_log
 from quorate.client.asynchronous import AsyncLog
-from quorate.client.results import Receipt, Record
-from quorate.client.retries import Patience
+from quorate.client.retries import RetryLimits
 from quorate.client.routing import Routing
 from quorate.client.session import Session
+from quorate.commands import Receipt
 from quorate.wire.calls import FindLog
 from scripted_node import ScriptedNode, found
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from quorate.client.results import Record
+
 __all__ = ["LATER", "RECEIPT", "SOON", "all_of", "cluster", "log_of", "on_loop", "stopped"]
 
 # Short, so that giving up costs a test little; what is asserted does not depend on it.
-QUICK = Patience(
+QUICK = RetryLimits(
     dial_s=2.0, answer_s=1.0, follow_s=0.1, status_s=2.0, pause_min_s=0.001, pause_max_s=0.01
 )
 # Time for what is to succeed, and for what is to be given up.

@@ -12,7 +12,7 @@ from quorate.client.blocking import Log
 from quorate.client.pool import reason
 from quorate.client.routing import Route
 from quorate.errors import InvalidArgument
-from quorate.wire.requests import Append, encode_append
+from quorate.wire.requests import AppendRequest, encode_append
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,13 +67,16 @@ def test_a_fence(client: Client, name: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^fence .* is no name: 1 to 255 bytes"):
         log.producer("loader", fence=name)
     with pytest.raises(InvalidArgument, match=r"^fence .* is no name: 1 to 255 bytes"):
-        encode_append(Append(0, 1, b"", fence=name))
+        encode_append(AppendRequest(0, 1, b"", fence=name))
+    for arguments in ({"fence": name, "expect": None}, {"fence": "writer", "expect": name}):
+        with pytest.raises(InvalidArgument, match=r"^fence .* is no name: 1 to 255 bytes"):
+            log.set_fence(**arguments)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1.5, "", "x", [], -1, 1 << 64])
 def test_an_expected_offset(offset: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^expect_offset is .*, not a whole number"):
-        encode_append(Append(0, 1, b"", expect_offset=offset))
+        encode_append(AppendRequest(0, 1, b"", expect_offset=offset))
 
 
 @pytest.mark.parametrize("stop", ["x", "", 1.5, 0.0, [], -1])

@@ -290,7 +290,7 @@ def test_the_same_with_asyncio(cluster: DevCluster, log: quorate.Log) -> None:
 
 
 def append_for_a_while(
-    log: quorate.Log, writer: int, fates: dict[bytes, str], stop: threading.Event
+    log: quorate.Log, writer: int, outcomes: dict[bytes, str], stop: threading.Event
 ) -> None:
     number = 0
     while not stop.is_set():
@@ -298,27 +298,27 @@ def append_for_a_while(
         number += 1
         try:
             log.append(value)
-            fates[value] = "acked"
+            outcomes[value] = "acked"
         except OutcomeUnknown:
-            fates[value] = "unknown"
+            outcomes[value] = "unknown"
         except QuorateError:
-            fates[value] = "failed"
+            outcomes[value] = "failed"
 
 
 def test_a_killed_leader_loses_nothing_and_doubles_nothing(
     cluster: DevCluster, log: quorate.Log
 ) -> None:
-    fates: dict[bytes, str] = {}
+    outcomes: dict[bytes, str] = {}
     stop = threading.Event()
     writers = [
-        threading.Thread(target=append_for_a_while, args=(log, writer, fates, stop))
+        threading.Thread(target=append_for_a_while, args=(log, writer, outcomes, stop))
         for writer in range(4)
     ]
     for thread in writers:
         thread.start()
 
     def acked() -> int:
-        return sum(fate == "acked" for fate in list(fates.values()))
+        return sum(outcome == "acked" for outcome in list(outcomes.values()))
 
     wait_until(lambda: acked() >= 20, "appends are acknowledged")
     cluster.signal(cluster.leader(log.name), signal.SIGKILL)
@@ -330,9 +330,9 @@ def test_a_killed_leader_loses_nothing_and_doubles_nothing(
     values = [record.value for record in log.read(linearizable=True)]
     assert len(set(values)) == len(values), "nothing is there twice"
     there = set(values)
-    assert there <= fates.keys(), "nothing is there that nobody appended"
-    assert {value for value, fate in fates.items() if fate == "acked"} <= there
-    assert not {value for value, fate in fates.items() if fate == "failed"} & there
+    assert there <= outcomes.keys(), "nothing is there that nobody appended"
+    assert {value for value, outcome in outcomes.items() if outcome == "acked"} <= there
+    assert not {value for value, outcome in outcomes.items() if outcome == "failed"} & there
 
 
 def test_a_reader_survives_the_node_that_it_reads_from(

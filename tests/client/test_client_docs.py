@@ -14,12 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 import quorate
-from quorate.cli.main import quorate as command_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import click
 
     from dev_rig import DevCluster
 
@@ -145,29 +142,6 @@ def test_both_clients_have_the_same_methods(pair: str) -> None:
     # A thread that does not want to wait for its appends has a producer.
     only_async = {"submit"} if pair == "Log" else set()
     assert public(getattr(quorate, pair)) | only_async == public(getattr(quorate, f"Async{pair}"))
-
-
-def commands(group: click.Group, prefix: str = "quorate") -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
-        yield f"{prefix} {name}", command
-        if hasattr(command, "commands"):
-            yield from commands(command, f"{prefix} {name}")  # type: ignore[arg-type]  # a group
-
-
-def test_every_command_and_option_is_in_the_reference() -> None:
-    text = (DOCS / "reference/cli.md").read_text(encoding="utf-8")
-    shared = text.partition("\n## quorate append")[0]
-    for name, command in commands(command_line):
-        top = " ".join(name.split()[:2])
-        section = text.partition(f"\n## {top}\n")[2].partition("\n## ")[0]
-        assert f"`{name}" in section, name
-        if name == "quorate serve":  # its options are the keys of NODE.toml
-            continue
-        for parameter in command.params:
-            if not getattr(parameter, "hidden", False):
-                flag = parameter.opts[0]
-                documented = not flag.startswith("-") or f"`{flag}" in section + shared
-                assert documented, f"{name} {flag}"
 
 
 def test_the_package_lists_its_names() -> None:

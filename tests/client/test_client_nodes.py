@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from session_rig import RECEIPT, SOON, all_of, cluster, log_of, on_loop, stopped
+from session_rig import LATER, RECEIPT, SOON, all_of, cluster, log_of, on_loop, stopped
 
-from quorate.client.administration import cluster_status, create_log, delete_log, find_log
+from quorate.client import administration
+from quorate.client.administration import (
+    cluster_status,
+    create_log,
+    delete_log,
+    find_log,
+    transfer_log,
+)
+from quorate.client.session import wire_id
+from quorate.commands import SetFence
 from quorate.errors import (
     InvalidArgument,
     LogExists,
@@ -20,10 +30,28 @@ from quorate.errors import (
     Timeout,
     WrongCluster,
 )
-from quorate.wire.calls import CreateLog, DeleteLog, Done, FindLog, NodeStatus, SetFence, Status
+from quorate.types import NodeId
+from quorate.wire.calls import (
+    CreateLog,
+    DeleteLog,
+    Done,
+    Ends,
+    FindLog,
+    LeaderMoved,
+    ListLogs,
+    Logs,
+    NodeStatus,
+    ReadEnds,
+    Status,
+    TransferLog,
+)
 from quorate.wire.handshake import Hello
-from quorate.wire.requests import Append, Fetch
-from scripted_node import DROP, LOG, SILENCE, found
+from quorate.wire.requests import AppendRequest, Fetch
+from scripted_node import DROP, LOG, SILENCE, Found, entries, found
+
+if TYPE_CHECKING:
+    from quorate.client.retries import Retries
+    from quorate.client.session import Session
 
 # -- requests ----------------------------------------------------------------------------------
 
@@ -48,7 +76,7 @@ async def test_what_cannot_be_said_is_waited_for_by_nobody() -> None:
 async def test_a_log_that_was_made_again_is_another_one() -> None:
     async with cluster("n1") as (session, [node]):
         log = await log_of(session)
-        node.will(Append, LogNotFound("no log has incarnation c0ffee"))
+        node.will(AppendRequest, LogNotFound("no log has incarnation c0ffee"))
         with pytest.raises(LogNotFound):
             await log.append(b"v")
         node.will(FindLog, found(node, incarnation=LOG + 1))
@@ -108,7 +136,7 @@ async def test_a_log_that_is_there_cannot_be_created_but_can_be_used() -> None:
 async def test_a_node_that_lags_does_not_hand_out_a_log_that_is_gone() -> None:
     """With ``create`` there is a log afterwards: it is not the one that another client deleted."""
     async with cluster("n1", "n2") as (session, nodes):
-        nodes[0].will(CreateLog, NotLeader("n1 does not lead; leader: n2"))
+        nodes[0].will(CreateLog, NotLeader("n1 does not lead; leader: n2", leader=NodeId("n2")))
         nodes[1].will(CreateLog, found(nodes[1], incarnation=LOG + 1))
         assert (await find_log(session, "orders", create=True)).incarnation == LOG + 1
 
@@ -116,7 +144,7 @@ async def test_a_node_that_lags_does_not_hand_out_a_log_that_is_gone() -> None:
 @on_loop
 async def test_a_node_that_lags_does_not_hand_out_an_earlier_life_of_a_log() -> None:
     async with cluster("n1", "n2") as (session, nodes):
-        nodes[0].will(CreateLog, NotLeader("n1 does not lead; leader: n2"))
+        nodes[0].will(CreateLog, NotLeader("n1 does not lead; leader: n2", leader=NodeId("n2")))
 
         def exists(_: CreateLog) -> LogExists:
             session.routing.catalog.reader = "n1"  # which is asked next
@@ -132,10 +160,43 @@ async def test_a_node_that_lags_does_not_hand_out_an_earlier_life_of_a_log() -> 
 async def test_a_node_that_still_has_what_was_deleted_is_behind() -> None:
     async with cluster("n1", "n2") as (session, nodes):
         nodes[0].will(DeleteLog, Done())
+        nodes[0].will(ListLogs, Logs([found(nodes[0], leader="n1")]))
         nodes[1].will(FindLog, LogNotFound("log orders does not exist"))
         assert await delete_log(session, "orders") == LOG
         with pytest.raises(LogNotFound):
             await find_log(session, "orders")
+
+
+@on_loop
+async def test_a_node_that_lags_does_not_choose_which_life_is_deleted() -> None:
+    """The catalog's leader has forgotten that life already, and answers that it is deleted."""
+    async with cluster("n1") as (session, [node]):
+        node.will(FindLog, found(node, incarnation=LOG))
+        node.will(ListLogs, Logs([found(node, incarnation=LOG + 1)]))
+        node.will(DeleteLog, Done())
+        assert await delete_log(session, "orders") == LOG + 1
+        [asked] = [one for one in node.asked if isinstance(one, DeleteLog)]
+        assert asked.incarnation == wire_id(LOG + 1)
+
+
+@on_loop
+async def test_a_delete_without_an_answer_is_repeated_for_the_same_life() -> None:
+    async with cluster("n1") as (session, [node]):
+        lives = [Logs([found(node, incarnation=LOG + life)]) for life in range(3)]
+        node.will(ListLogs, *lives)
+        node.will(DeleteLog, DROP, SILENCE, Done())
+        assert await delete_log(session, "orders") == LOG
+        asked = [one.incarnation for one in node.asked if isinstance(one, DeleteLog)]
+        assert asked == [wire_id(LOG)] * 3
+
+
+@on_loop
+async def test_a_log_that_is_not_there_cannot_be_deleted() -> None:
+    async with cluster("n1") as (session, [node]):
+        node.will(ListLogs, Logs([]))
+        with pytest.raises(LogNotFound, match="orders does not exist"):
+            await delete_log(session, "orders")
+        assert not node.count(DeleteLog)
 
 
 @on_loop
@@ -152,10 +213,10 @@ async def test_a_node_that_hears_nobody_is_not_asked_again_and_again() -> None:
     """It may be one that its peers refuse: it will not know better later."""
     async with cluster("n1", "n2") as (session, nodes):
         nodes[0].will(FindLog, found(nodes[0], leader=None))
-        nodes[0].will(Append, NoQuorum("no leader confirmed the read in 2000 ms"))
-        nodes[1].will(Append, RECEIPT)
+        nodes[0].will(AppendRequest, NoQuorum("no leader confirmed the read in 2000 ms"))
+        nodes[1].will(AppendRequest, RECEIPT)
         assert await (await log_of(session)).append(b"v") == RECEIPT
-        assert nodes[0].count(Append) == 1
+        assert nodes[0].count(AppendRequest) == 1
 
 
 # -- the cluster -------------------------------------------------------------------------------
@@ -214,12 +275,12 @@ async def test_the_cluster_that_answered_first_is_the_only_one_from_then_on() ->
 @on_loop
 async def test_closing_ends_what_is_under_way() -> None:
     async with cluster("n1") as (session, [node]):
-        node.will(Append, SILENCE)
+        node.will(AppendRequest, SILENCE)
         node.will(Fetch, SILENCE)
         log = await log_of(session)
         append = asyncio.create_task(log.append(b"v"))
         read = asyncio.create_task(all_of(log.read()))
-        await node.until(Append)
+        await node.until(AppendRequest)
         await node.until(Fetch)
         await session.close()
         with pytest.raises(OutcomeUnknown):
@@ -254,13 +315,81 @@ async def test_a_dial_that_nobody_waits_for_any_more_fails_quietly() -> None:
 @on_loop
 async def test_a_caller_who_gives_up_leaves_nothing_behind() -> None:
     async with cluster("n1") as (session, [node]):
-        node.will(Append, SILENCE, RECEIPT)
+        node.will(AppendRequest, SILENCE, RECEIPT)
         log = await log_of(session)
         append = asyncio.create_task(log.append(b"v"))
-        await node.until(Append)
+        await node.until(AppendRequest)
         append.cancel()
         with pytest.raises(asyncio.CancelledError):
             await append
         # The connection is still good.
         assert await log.append(b"v") == RECEIPT
         assert node.count(Hello) == 1
+
+
+# -- operations with several steps -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["create", "delete", "transfer", "read"])
+@on_loop
+async def test_all_steps_of_an_operation_share_one_timeout(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first step takes most of the time."""
+    async with cluster("n1") as (session, [node]):
+        node.will(CreateLog, LogExists(f"there is one: incarnation {LOG:032x}"))
+        node.will(ListLogs, Logs([found(node, leader="n1")]))
+        node.will(DeleteLog, Done())
+        node.will(TransferLog, LeaderMoved("n1"))
+        node.will(ReadEnds, Ends(0, 1, 1))
+        node.will(Fetch, Found(0, 1, entries([b"v"])))
+        log = await log_of(session)
+        carry_out, clock = session.carry_out, session.clock
+        timeouts: list[float] = []
+
+        async def carry_out_slowly(retries: Retries, *arguments: Any) -> Any:
+            timeouts.append(retries.timeout)
+            return await carry_out(retries, *arguments)
+
+        monkeypatch.setattr(session, "clock", lambda: clock() + len(timeouts) * 0.9 * LATER)
+        monkeypatch.setattr(session, "carry_out", carry_out_slowly)
+        if operation == "create":
+            await find_log(session, "orders", create=True)
+        elif operation == "delete":
+            await delete_log(session, "orders")
+        elif operation == "transfer":
+            await transfer_log(session, "orders", None)
+        else:
+            assert [record.value for record in await all_of(log.read(-1))] == [b"v"]
+        assert len(timeouts) == 2
+        # The first step has all of it, and the second what is left.
+        assert timeouts[1] <= LATER / 10 < timeouts[0]
+
+
+@on_loop
+async def test_a_transfer_to_any_node_is_not_asked_for_twice() -> None:
+    """The node that has the leadership by then would give it on, perhaps to where it was."""
+    async with cluster("n1", "n2") as (session, nodes):
+        for node in nodes:
+            node.will(FindLog, found(node, leader="n1"))
+            node.will(TransferLog, DROP)
+        with pytest.raises(OutcomeUnknown):
+            await transfer_log(session, "orders", None)
+        assert sum(node.count(TransferLog) for node in nodes) == 1
+
+
+@on_loop
+async def test_both_rounds_of_a_status_share_one_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster("n1") as (session, [node]):
+        rounds: list[float] = []
+        ask = administration._ask_all
+
+        async def ask_slowly(asking: Session, addresses: list[str], deadline: float) -> Any:
+            rounds.append(deadline)
+            return await ask(asking, addresses, deadline)
+
+        node.will(Status, NodeStatus(node.name, node.address, node.nodes, []))
+        monkeypatch.setattr(administration, "_ask_all", ask_slowly)
+        await cluster_status(session)
+        assert len(rounds) == 2
+        assert rounds[0] == rounds[1]

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from session_rig import all_of, cluster, log_of, on_loop
 
-from quorate.client.reading import Reader
-from quorate.client.results import Receipt
+from quorate.client.read.reading import Reader
+from quorate.commands import Receipt
 from quorate.errors import Behind, Corrupt, InvalidArgument, NotLeader
+from quorate.types import NodeId
 from quorate.wire.calls import Ends, ReadEnds
 from quorate.wire.handshake import Hello
-from quorate.wire.requests import Append, Fetch
+from quorate.wire.requests import AppendRequest, Fetch
 from scripted_node import DROP, SILENCE, Found, ScriptedNode, entries
 
 
@@ -70,8 +71,8 @@ async def test_answers_that_take_long_grow_shorter() -> None:
     # When each is asked for, and when it came.
     moments = iter([0, 0.1, 1, 1.1, 2, 4, 5, 5.5, 6, 8, 9, 11, 12, 12.1, 13, 13.1])
     async with cluster("n1") as (session, [node]):
-        session.clock = lambda: next(moments)  # type: ignore[method-assign]
         reader = Reader((await log_of(session))._route)
+        session.clock = lambda: next(moments)  # type: ignore[method-assign]
         node.will(Fetch, *(Found(0, 1 << 30, [one]) for one in stored))
         for offset in range(len(stored)):
             await reader.next(session, offset, session.timeout)
@@ -154,9 +155,9 @@ async def test_a_follower_waits_for_more() -> None:
         SILENCE,
         Behind("ends with 0"),
         Corrupt("entry 3"),
-        NotLeader("leader: n2"),
-        NotLeader("leader: none"),
-        NotLeader("leader: n1"),
+        NotLeader("leader: n2", leader=NodeId("n2")),
+        NotLeader("not I"),
+        NotLeader("leader: n1", leader=NodeId("n1")),
     ],
 )
 @on_loop
@@ -185,7 +186,7 @@ async def test_a_spoilt_entry_is_not_believed_and_costs_nobody_else() -> None:
         spoilt = [replace(whole[0], body=whole[0].body[:-8] + b"spoilt!!")]
         nodes[0].will(Fetch, Found(0, 2, spoilt))
         nodes[1].will(Fetch, Found(0, 2, whole))
-        nodes[0].will(Append, lambda _: Receipt(2, 1, 3, 1, 2))
+        nodes[0].will(AppendRequest, lambda _: Receipt(2, 1, 3, 1, 2))
         log = await log_of(session)
         append, read = await asyncio.gather(log.append(b"v"), all_of(log.read(0, 2)))
         assert append.offset == 2
@@ -207,7 +208,7 @@ async def test_reads_carry_what_the_client_was_shown_and_what_it_appended() -> N
     async with cluster("n1") as (session, [node]):
         log = await log_of(session)
         node.will(Fetch, Found(0, 3, entries([b"a", b"b", b"c"])))
-        node.will(Append, Receipt(10, 2, 2, 1, 2))
+        node.will(AppendRequest, Receipt(10, 2, 2, 1, 2))
         await all_of(log.read())
         await log.append_batch([b"x", b"y"])
         node.will(Fetch, Found(0, 12, entries([b"a"] * 12)))
@@ -218,7 +219,7 @@ async def test_reads_carry_what_the_client_was_shown_and_what_it_appended() -> N
 @on_loop
 async def test_an_end_below_what_was_seen_is_not_taken() -> None:
     async with cluster("n1", "n2") as (session, nodes):
-        nodes[0].will(Append, Receipt(10, 2, 2, 1, 2))
+        nodes[0].will(AppendRequest, Receipt(10, 2, 2, 1, 2))
         nodes[0].will(ReadEnds, Ends(0, 4, 1))
         nodes[1].will(ReadEnds, Ends(0, 12, 3))
         log = await log_of(session)

@@ -16,20 +16,20 @@ from session_rig import LATER, QUICK, all_of, cluster, log_of, on_loop
 from quorate.batch import encode_batch
 from quorate.client.administration import find_log
 from quorate.client.asynchronous import AsyncLog
-from quorate.client.results import Receipt
+from quorate.client.retries import Idempotency
 from quorate.client.routing import Routing
 from quorate.client.session import Session
-from quorate.client.silence import LOOKS, OTHERS_MAX, SIGN_BYTES, Moved, Quiet, Silence
-from quorate.client.staging import Chunk, stage
-from quorate.wire.calls import (
-    ChunkStaged,
-    Ends,
-    OpenProducer,
-    ProducerOpened,
-    ReadEnds,
-    StageChunk,
+from quorate.client.stall import (
+    LOOKS,
+    OTHERS_MAX,
+    SIGN_BYTES,
+    RequestProgress,
+    StallClock,
+    StallTimeout,
 )
-from quorate.wire.requests import Append, Fetch
+from quorate.commands import ChunkLabel, ChunkStaged, OpenProducer, ProducerOpened, Receipt
+from quorate.wire.calls import Ends, LogCall, ReadEnds
+from quorate.wire.requests import AppendRequest, Fetch
 from scripted_node import SILENCE, Found, entries
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from scripted_node import ScriptedNode
 
-# The node's patience on such a line, and how long the longest request or answer takes on it.
+# How long the node waits on such a line, and how long the longest request or answer takes on it.
 ANSWER_S, WHOLE_S = 0.4, 1.2
 LONG = 900_000
 PIECE = 16 << 10
@@ -48,54 +48,57 @@ PART = 10_000
 # -- without a line ------------------------------------------------------------------------------
 
 
-def sent(arrived: int) -> Moved:
-    return Moved(arrived, answers=3, coming=0)
+def sent(arrived: int) -> RequestProgress:
+    return RequestProgress(arrived, answers=3, coming=0)
 
 
 def test_silence_counts_from_when_something_moved_last() -> None:
-    quiet = Quiet(4.0, now=100.0)
-    assert quiet.due == 101.0
+    clock = StallClock(4.0, now=100.0)
+    assert clock.due == 101.0
     # What moved until the first look is what the systems' buffers took.
-    assert quiet.look(101.0, sent(500)) == 104.0
-    assert quiet.look(102.0, sent(900)) == 106.0
-    assert quiet.look(103.0, sent(900)) == 106.0
-    assert quiet.look(105.5, sent(900)) == 106.0
-    assert quiet.due == 106.0
-    quiet.begin(110.0)
-    assert quiet.look(111.0, sent(1000)) == 114.0
+    assert clock.look(101.0, sent(500)) == 104.0
+    assert clock.look(102.0, sent(900)) == 106.0
+    assert clock.look(103.0, sent(900)) == 106.0
+    assert clock.look(105.5, sent(900)) == 106.0
+    assert clock.due == 106.0
+    clock.begin(110.0)
+    assert clock.look(111.0, sent(1000)) == 114.0
 
 
 def test_a_ping_that_has_not_arrived_moves_nothing() -> None:
-    quiet = Quiet(4.0, now=100.0)
-    quiet.look(101.0, sent(900))
-    assert quiet.look(102.0, sent(880)) == 104.0
-    assert quiet.look(103.0, sent(900)) == 104.0
+    clock = StallClock(4.0, now=100.0)
+    clock.look(101.0, sent(900))
+    assert clock.look(102.0, sent(880)) == 104.0
+    assert clock.look(103.0, sent(900)) == 104.0
 
 
 def test_answers_to_others_do_not_prolong_the_wait() -> None:
-    quiet = Quiet(4.0, now=100.0)
-    ends = {quiet.look(100.0 + look, Moved(900, answers=look, coming=0)) for look in range(1, 4)}
+    clock = StallClock(4.0, now=100.0)
+    ends = {
+        clock.look(100.0 + look, RequestProgress(900, answers=look, coming=0))
+        for look in range(1, 4)
+    }
     assert ends == {104.0}
 
 
 def test_signs_of_life_do_not_prolong_the_wait() -> None:
-    quiet = Quiet(4.0, now=100.0)
-    quiet.look(101.0, Moved(900, answers=3, coming=0))
-    assert quiet.look(102.0, Moved(900, answers=3, coming=SIGN_BYTES)) == 104.0
+    clock = StallClock(4.0, now=100.0)
+    clock.look(101.0, RequestProgress(900, answers=3, coming=0))
+    assert clock.look(102.0, RequestProgress(900, answers=3, coming=SIGN_BYTES)) == 104.0
 
 
 def test_an_answer_that_is_coming_is_waited_for_however_long() -> None:
-    quiet = Quiet(4.0, now=100.0)
+    clock = StallClock(4.0, now=100.0)
     for look in range(1, 1000):
-        end = quiet.look(100.0 + look, Moved(900, answers=3, coming=look * PART))
+        end = clock.look(100.0 + look, RequestProgress(900, answers=3, coming=look * PART))
     assert end == 100.0 + 999 + 4.0
 
 
 def test_what_is_coming_may_turn_out_to_be_anothers_so_often() -> None:
     """On a slow line one waits behind others' answers; on a fast one something always comes."""
-    quiet = Quiet(4.0, now=100.0)
+    clock = StallClock(4.0, now=100.0)
     ends = [
-        quiet.look(100.0 + look, Moved(900, answers=look, coming=PART))
+        clock.look(100.0 + look, RequestProgress(900, answers=look, coming=PART))
         for look in range(1, 3 * OTHERS_MAX)
     ]
     assert ends[OTHERS_MAX] == 101.0 + OTHERS_MAX + 4.0
@@ -103,10 +106,10 @@ def test_what_is_coming_may_turn_out_to_be_anothers_so_often() -> None:
 
 
 class Line:
-    """Takes the place of a connection; ``moved`` is told up to which mark it is asked."""
+    """Takes the place of a connection; ``progress`` is told up to which mark it is asked."""
 
-    def __init__(self, moved: Callable[[int | None], Moved]) -> None:
-        self.moved = moved
+    def __init__(self, moved: Callable[[int | None], RequestProgress]) -> None:
+        self.progress = moved
         self.queued = 500
 
 
@@ -115,14 +118,14 @@ async def test_a_wait_goes_on_while_something_moves() -> None:
     came = asyncio.Event()
     looks = count(1)
 
-    def moved(_: int | None) -> Moved:
+    def moved(_: int | None) -> RequestProgress:
         look = next(looks)
         if look == 5 * LOOKS:
             came.set()
         return sent(look)
 
     line: Any = Line(moved)
-    async with Silence(line, 0.02):
+    async with StallTimeout(line, 0.02):
         await came.wait()
 
 
@@ -130,7 +133,7 @@ async def test_a_wait_goes_on_while_something_moves() -> None:
 async def test_a_wait_ends_when_nothing_moves() -> None:
     line: Any = Line(lambda _: sent(7))
     with pytest.raises(TimeoutError):
-        async with Silence(line, 0.02):
+        async with StallTimeout(line, 0.02):
             await asyncio.Event().wait()
 
 
@@ -138,18 +141,18 @@ async def test_a_wait_ends_when_nothing_moves() -> None:
 async def test_what_is_sent_after_a_request_is_not_its_own() -> None:
     marks: list[int | None] = []
 
-    def moved(mark: int | None) -> Moved:
+    def moved(mark: int | None) -> RequestProgress:
         marks.append(mark)
         line.queued += 100
         return sent(7)
 
     line: Any = Line(moved)
-    silence = Silence(line, LATER)
-    silence._look()
-    silence.asked()
+    stall = StallTimeout(line, LATER)
+    stall._look()
+    stall.asked()
     asked = line.queued
-    silence._look()
-    silence._look()
+    stall._look()
+    stall._look()
     assert marks == [None, asked, asked]
 
 
@@ -157,7 +160,7 @@ async def test_what_is_sent_after_a_request_is_not_its_own() -> None:
 async def test_a_silence_that_is_only_to_be_noticed_ends_no_wait() -> None:
     line: Any = Line(lambda _: sent(7))
     noticed = asyncio.Event()
-    async with Silence(line, 0.02, noticed.set):
+    async with StallTimeout(line, 0.02, noticed.set):
         await noticed.wait()
 
 
@@ -241,10 +244,13 @@ async def test_who_waits_behind_others_long_answers_asks_once() -> None:
 @on_loop
 async def test_a_request_that_takes_longer_than_the_patience_is_sent_once() -> None:
     async with slow_log() as (session, node, log):
-        node.will(StageChunk, ChunkStaged(index=2, published=False))
-        chunk = Chunk("app", bytes(16), 1, 0, bytes(16), 0)
-        assert await stage(session, log._route, chunk, encode_batch([bytes(LONG)], times=0))
-        assert node.count(StageChunk) == 1
+        node.will(ChunkLabel, ChunkStaged(index=2, published=False))
+        chunk = ChunkLabel("app", bytes(16), 1, 0, bytes(16), 0)
+        call, batch = LogCall(log._route.wire, chunk), encode_batch([bytes(LONG)], times=0)
+        idempotent = Idempotency.IDEMPOTENT
+        staged = await session.change(log._route, "stage", call, idempotent, batch=batch)
+        assert staged == ChunkStaged(index=2, published=False)
+        assert node.count(ChunkLabel) == 1
 
 
 @on_loop
@@ -252,7 +258,7 @@ async def test_batches_that_take_longer_than_the_patience_are_sent_once() -> Non
     """The later ones wait for room while the bytes of the earlier ones move."""
     async with slow_log() as (session, node, log):
         node.will(OpenProducer, ProducerOpened(1, 0))
-        node.will(Append, lambda append: Receipt(append.producer.sequence - 1, 1, 2, 1, 2))
+        node.will(AppendRequest, lambda append: Receipt(append.producer.sequence - 1, 1, 2, 1, 2))
         at = await session.pool.connect(session.routing.endpoints[0])
         # Or the system takes them all at once.
         sock = at._connection._transport.get_extra_info("socket")
@@ -260,7 +266,7 @@ async def test_batches_that_take_longer_than_the_patience_are_sent_once() -> Non
         async with await log.producer("loader", linger_ms=0) as producer:
             for _ in range(3):
                 await producer.send_batch([bytes(LONG)])
-        stamps = [one.producer for one in node.asked if isinstance(one, Append)]
+        stamps = [one.producer for one in node.asked if isinstance(one, AppendRequest)]
         assert [stamp and stamp.sequence for stamp in stamps] == [1, 2, 3]
 
 
@@ -275,7 +281,7 @@ async def test_a_replica_that_says_nothing_leaves_time_for_another() -> None:
         nodes[0].will(Fetch, Found(0, 2, whole[:1]), Found(0, 2, whole[1:]))
         nodes[1].will(Fetch, SILENCE)
         # Longer than all the time there is.
-        session.patience = replace(session.patience, answer_s=LATER)
+        session.retry_limits = replace(session.retry_limits, answer_s=LATER)
         session.timeout = 1.0
         log._route.turn = 0  # the next replica is n2
         assert [record.value for record in await all_of(log.read(0))] == [b"a", b"b"]

@@ -11,14 +11,13 @@ import pytest
 import quorate
 from quorate.batch import encode_batch
 from quorate.client.staging import (
-    Chunk,
-    Part,
-    Publication,
-    abort,
-    last_published,
-    publish,
-    stage,
+    LastPublish,
+    Stager,
+    abort_staged,
+    last_publication,
+    publish_staged,
 )
+from quorate.commands import ChunkLabel, Part
 from quorate.errors import (
     Duplicate,
     Fenced,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dev_rig import DevCluster
-    from quorate.client.results import Receipt
+    from quorate.commands import Receipt
 
 APP = "query"
 DEADLINE_S = 60
@@ -47,19 +46,23 @@ def digest(number: int = 0) -> bytes:
 
 
 class Staging:
-    """One log, and the functions of the client with everything filled in."""
+    """One log, and the functions of the client with everything filled in. Those that wait do so in
+    a thread: some tests kill a leader meanwhile."""
 
     def __init__(self, cluster: DevCluster, name: str) -> None:
         self.cluster = cluster
         self.name = name
         self._client = quorate.AsyncClient(cluster.endpoints)
+        self._blocking = quorate.Client(cluster.endpoints)
 
     async def __aenter__(self) -> Staging:
         await self._client.__aenter__()
         self.log = await self._client.log(self.name, create=True)
+        self.staged = await asyncio.to_thread(self._blocking.log, self.name)
         return self
 
     async def __aexit__(self, *error: Any) -> None:
+        await asyncio.to_thread(self._blocking.close)
         await self._client.__aexit__(*error)
 
     async def stage(
@@ -70,8 +73,17 @@ class Staging:
         attempt: int = 1,
         number: int = 0,
     ) -> bool:
-        chunk = Chunk(APP, uuid(1), batch_id, partition, uuid(attempt), number)
-        return await stage(self.log._session, self.log._route, chunk, encode_batch(values))
+        """Stage one chunk; whether the log needed it."""
+        first = ChunkLabel(APP, uuid(1), batch_id, partition, uuid(attempt), 0)
+        return await asyncio.to_thread(self.stage_batch, first, encode_batch(values), number)
+
+    def stage_batch(self, first: ChunkLabel, batch: bytes, number: int = 0) -> bool:
+        stager = Stager(self.staged, first)
+        stager.chunks = number
+        stager.send(batch)
+        stager.finish()
+        assert stager.accepted is not stager.published
+        return stager.accepted
 
     async def publish(
         self,
@@ -81,15 +93,16 @@ class Staging:
         fence: str | None = None,
     ) -> Receipt:
         named = [Part(part[0], uuid(part[1]), *part[2:]) for part in parts]
-        session, route = self.log._session, self.log._route
-        return await publish(session, route, APP, batch_id, named, digest(of), fence)
+        return await asyncio.to_thread(
+            publish_staged, self.staged, APP, batch_id, named, digest(of), fence
+        )
 
     async def abort(self, batch_id: int, attempt: int | None = None) -> int:
         named = uuid(attempt) if attempt is not None else None
-        return await abort(self.log._session, self.log._route, APP, batch_id, named)
+        return await asyncio.to_thread(abort_staged, self.staged, APP, batch_id, named)
 
-    async def last(self) -> Publication | None:
-        return await last_published(self.log._session, self.log._route, APP)
+    async def last(self) -> LastPublish | None:
+        return await asyncio.to_thread(last_publication, self.staged, APP)
 
     async def values(self) -> list[bytes]:
         return [record.value async for record in self.log.read(linearizable=True)]
@@ -121,7 +134,7 @@ def test_what_is_staged_is_seen_when_it_is_published_and_all_at_once(staging: St
             await staging.log.append(b"after")
             assert await staging.values() == [b"before", b"c", b"d", b"e", b"a", b"b", b"after"]
             assert await staging.staged_bytes() == 0
-            assert await staging.last() == Publication(0, 1, 5, receipt.index, digest(9))
+            assert await staging.last() == LastPublish(0, 1, 5, receipt.index, digest(9))
 
     asyncio.run(scenario())
 
@@ -182,14 +195,13 @@ def test_what_is_aborted_cannot_be_published(staging: Staging) -> None:
 def test_bad_input_is_refused_by_its_name(staging: Staging) -> None:
     async def scenario() -> None:
         async with staging, asyncio.timeout(DEADLINE_S):
-            session, route = staging.log._session, staging.log._route
-            chunk = Chunk(APP, uuid(1), 0, 0, uuid(1), 0)
+            chunk = ChunkLabel(APP, uuid(1), 0, 0, uuid(1), 0)
             with pytest.raises(TooLarge, match="batch_bytes"):
-                await stage(session, route, chunk, bytes(9 << 20))
+                await asyncio.to_thread(staging.stage_batch, chunk, bytes(9 << 20))
             with pytest.raises(InvalidArgument):
-                await stage(session, route, chunk, b"no batch")
+                await asyncio.to_thread(staging.stage_batch, chunk, b"no batch")
             with pytest.raises(InvalidArgument):
-                await publish(session, route, APP, 0, [], b"short")
+                await asyncio.to_thread(publish_staged, staging.staged, APP, 0, [], b"short")
             with pytest.raises(TooLarge, match="65537 chunks, limit 65536"):
                 await staging.publish(0, (0, 1, 65_537, 65_537))
             parts = [(number, 1, 1, 1) for number in range(8193)]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from quorate.client.results import ReplicaSummary
 from quorate.client.status import merge_status
-from quorate.wire.calls import LogStatus, NodeStatus, ReplicaStatus
+from quorate.wire.calls import LogStatus, NodeStatus, PeerStatus
 
 PLACES = {"n1": "h:1", "n2": "h:2", "n3": "h:3"}
 INCARNATION = (7).to_bytes(16, "little")
 
 
 def view(
-    role: str, leader: str | None, term: int, committed: int, *peers: ReplicaStatus, end: int = 0
+    role: str, leader: str | None, term: int, committed: int, *peers: PeerStatus, end: int = 0
 ) -> LogStatus:
     return LogStatus(
         "orders", INCARNATION, role, leader, term, 0, end, committed, committed + 1, 0, list(peers)
@@ -31,7 +31,7 @@ def replica(
 
 
 def test_a_healthy_cluster() -> None:
-    peers = [ReplicaStatus("n2", 10, "append"), ReplicaStatus("n3", 4, "append")]
+    peers = [PeerStatus("n2", 10, "append"), PeerStatus("n3", 4, "append")]
     status = merge_status(
         [
             node("n1", view("leader", "n1", 3, 9, *peers, end=20)),
@@ -74,7 +74,7 @@ def test_a_healthy_cluster() -> None:
 
 
 def test_a_node_that_does_not_answer_is_down() -> None:
-    peers = [ReplicaStatus("n2", 10, "append"), ReplicaStatus("n3", None, "compare")]
+    peers = [PeerStatus("n2", 10, "append"), PeerStatus("n3", None, "compare")]
     status = merge_status(
         [
             node("n1", view("leader", "n1", 3, 9, *peers)),
@@ -101,8 +101,8 @@ def test_without_a_leader_one_answer_is_enough() -> None:
 
 
 def test_the_newest_term_decides_who_leads() -> None:
-    old = view("leader", "n1", 3, 7, ReplicaStatus("n2", 7, "append"))
-    new = view("leader", "n2", 4, 9, ReplicaStatus("n1", 7, "compare"))
+    old = view("leader", "n1", 3, 7, PeerStatus("n2", 7, "append"))
+    new = view("leader", "n2", 4, 9, PeerStatus("n1", 7, "compare"))
     for answers in ([node("n1", old), node("n2", new)], [node("n2", new), node("n1", old)]):
         log = merge_status(answers, {}, {})["logs"][0]
         assert (log["leader"], log["term"], log["committed"]) == ("n2", 4, 9)
@@ -130,7 +130,7 @@ def test_nodes_that_the_client_knew_are_listed_as_well() -> None:
 
 
 def test_a_replica_that_is_unsure_says_so() -> None:
-    peers = [ReplicaStatus("n2", 9, "append"), ReplicaStatus("n3", 9, "append")]
+    peers = [PeerStatus("n2", 9, "append"), PeerStatus("n3", 9, "append")]
     unsure = view("follower", "n1", 3, 9)
     unsure.unsure = True
     status = merge_status(
@@ -141,7 +141,7 @@ def test_a_replica_that_is_unsure_says_so() -> None:
 
 
 def test_who_has_no_room_is_told_by_itself_or_by_the_leader() -> None:
-    peers = [ReplicaStatus("n2", 10, "append"), ReplicaStatus("n3", 4, "append", full=True)]
+    peers = [PeerStatus("n2", 10, "append"), PeerStatus("n3", 4, "append", full=True)]
     leads = node("n1", view("leader", "n1", 3, 9, *peers))
     leads.disk_used, leads.full = 40, False
     follows = node("n2", view("follower", "n1", 3, 9))
@@ -158,7 +158,7 @@ def test_who_has_no_room_is_told_by_itself_or_by_the_leader() -> None:
 
 def test_a_replica_that_its_node_stopped_is_down_with_the_reason() -> None:
     """Whatever its leader still believes of it, and although its own numbers are all 0."""
-    peers = [ReplicaStatus("n2", 9, "append"), ReplicaStatus("n3", 9, "append")]
+    peers = [PeerStatus("n2", 9, "append"), PeerStatus("n3", 9, "append")]
     stopped = view("follower", None, 0, 0, end=0)
     stopped.halted = "DAMAGED: entry 7 is lost"
     status = merge_status(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import os
+import signal
 import socket
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from interruption_rig import each_interruption
 
 import quorate
-from quorate.client import blocking
+from quorate.client import blocking, worker
 from quorate.client.blocking import Client
 from quorate.client.session import Session
 from quorate.errors import Busy, InvalidArgument, Timeout
@@ -17,7 +23,7 @@ from quorate.errors import Busy, InvalidArgument, Timeout
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Nobody listens there.
+# No process listens there.
 NOWHERE = "127.0.0.1:1"
 # A test that would hang fails after this long.
 HANG_S = 20.0
@@ -126,3 +132,93 @@ def test_a_timeout_that_comes_from_below_is_raised_as_it_is() -> None:
         caller.start()
         caller.join(HANG_S)
         assert [str(error) for error in raised] == ["from below"]
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """An application whose handler raises TimeoutError, as many do."""
+
+    def ring(*_: object) -> None:
+        raise TimeoutError("of the application")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def waits(thread: int) -> bool:
+    """Whether a thread waits for the result of its call."""
+    return sys._current_frames()[thread].f_code is worker._Call.wait.__code__
+
+
+@pytest.mark.usefixtures("alarm")
+def test_what_a_signal_handler_raises_ends_the_call() -> None:
+    caller = threading.get_ident()
+    ended = threading.Event()
+
+    async def work(_: Session) -> None:
+        # Not sooner: asyncio takes an OSError, such as TimeoutError, that a handler raises within
+        # its wake of the loop for a failure of that wake, and drops it.
+        while not waits(caller):  # noqa: ASYNC110  # a frame sets no event
+            await asyncio.sleep(0)
+        signal.pthread_kill(caller, signal.SIGALRM)
+        try:
+            await asyncio.sleep(HANG_S)
+        finally:
+            ended.set()
+
+    with Client(NOWHERE) as client:
+        with pytest.raises(TimeoutError, match="of the application"):
+            client._run(work)
+        assert ended.wait(HANG_S / 2), "its caller is gone"
+
+
+def test_an_interrupted_call_keeps_no_lock_that_the_loop_needs() -> None:
+    async def nothing(_: Session) -> str:
+        return "done"
+
+    with Client(NOWHERE) as client:
+        client._run(nothing)
+        for interruption in each_interruption(
+            blocking, worker, threading, concurrent.futures._base
+        ):
+            interruption.during(lambda: client._run(nothing))
+            answers: list[str] = []
+            caller = threading.Thread(
+                target=lambda answers=answers: answers.append(client._run(nothing)), daemon=True
+            )
+            caller.start()
+            caller.join(HANG_S)
+            assert answers == ["done"], interruption.where
+
+
+def test_a_close_that_was_interrupted_can_be_repeated() -> None:
+    before = workers()
+    for interruption in each_interruption(blocking, worker):
+        client = Client(NOWHERE, timeout=0.2)
+        client._begin()
+        interruption.during(client.close, client._workers[os.getpid()]._closing)
+        client.close()
+        assert workers() == before, interruption.where
+        with pytest.raises(InvalidArgument, match="the client is closed"):
+            client.logs()
+
+
+def test_two_threads_may_close_a_client() -> None:
+    for _ in range(5):
+        client = Client(NOWHERE, timeout=0.2)
+        client._begin()
+        errors: list[Exception] = []
+
+        def close(client: Client = client, errors: list[Exception] = errors) -> None:
+            try:
+                client.close()
+            except (quorate.QuorateError, RuntimeError) as error:
+                errors.append(error)
+
+        closers = [threading.Thread(target=close) for _ in range(2)]
+        for closer in closers:
+            closer.start()
+        for closer in closers:
+            closer.join(HANG_S)
+        assert errors == []

@@ -271,7 +271,7 @@ def test_a_leader_that_is_paused_is_left(cluster: DevCluster, log: quorate.Log) 
 def test_without_a_majority_the_time_is_up(cluster: DevCluster, log: quorate.Log) -> None:
     """What ended as unknown is counted by last_sequence when the producer is opened again."""
     with cluster.client(timeout=2.0) as client:
-        producer = client.log(log.name).producer("doubtful", memory_bytes=2000)
+        producer = client.log(log.name).producer("unclear", memory_bytes=2000)
         producer.send_and_wait(b"0")
         nodes = ("n1", "n2", "n3")
         for node in nodes:
@@ -290,7 +290,7 @@ def test_without_a_majority_the_time_is_up(cluster: DevCluster, log: quorate.Log
         finally:
             for node in nodes:
                 cluster.signal(node, signal.SIGCONT)
-    with log.producer("doubtful") as producer:
+    with log.producer("unclear") as producer:
         there = producer.last_sequence
         producer.send(b"next")
     values = values_of(log)

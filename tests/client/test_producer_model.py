@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from producer_model import Play
 
-from quorate.client.results import Receipt
+from quorate.commands import Receipt
 
 USUAL = ("add", "add", "send", "send", "arrive", "arrive", "commit", "answer", "answer")
 TROUBLE = ("lose", "give_up", "replace_leader")

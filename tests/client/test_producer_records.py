@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from quorate.batch import Batch
-from quorate.client.accumulator import Accumulator, BatchLimits, Settings
-from quorate.client.results import Receipt
-from quorate.client.tickets import WHOLE, Ticket
+from quorate.client.produce.accumulator import Accumulator, BatchLimits
+from quorate.client.produce.settings import ProducerSettings
+from quorate.client.produce.tickets import WHOLE, Ticket
+from quorate.commands import Receipt
 from quorate.errors import EmptyBatch, Fenced, InvalidArgument, TooLarge
 
 LIMITS = BatchLimits("n1", record_bytes=5_000, batch_bytes=10_000)
@@ -24,7 +25,7 @@ class Rig:
     ) -> None:
         self.now = 100.0
         self.wakes = 0
-        settings = Settings(linger_ms, batch_bytes, memory_bytes)
+        settings = ProducerSettings(linger_ms, batch_bytes, memory_bytes)
         self.records = Accumulator(settings, LIMITS, lambda: self.now, self.wake)
 
     def wake(self) -> None:
@@ -84,14 +85,14 @@ def test_a_batch_of_its_own_keeps_its_place() -> None:
     assert added is not None
     assert added[1] == WHOLE
     rig.add(b"after")
-    rig.records.hurry()
+    rig.records.end_linger()
     assert rig.take() == [[b"before"], [b"a", b"b"], [b"after"]]
 
 
-def test_hurry_ends_the_wait() -> None:
+def test_the_end_of_lingering_ends_the_wait() -> None:
     rig = Rig(linger_ms=60_000)
     rig.add(b"v")
-    rig.records.hurry()
+    rig.records.end_linger()
     assert rig.take() == [[b"v"]]
 
 
@@ -99,7 +100,7 @@ def test_every_column_arrives() -> None:
     rig = Rig()
     rig.add(b"plain", timestamp=5)
     rig.add(bytearray(b"v"), key=memoryview(b"k"), headers=[("h", b"1"), ("h", b"2")], timestamp=6)
-    rig.records.hurry()
+    rig.records.end_linger()
     ticket = rig.records.take(rig.now)
     assert ticket is not None
     first, second = Batch.parse(ticket.data)
@@ -113,7 +114,7 @@ def test_what_is_changed_after_it_was_sent_is_sent_as_it_was() -> None:
     value = bytearray(b"before")
     rig.add(value)
     value[:] = b"after!"
-    rig.records.hurry()
+    rig.records.end_linger()
     assert rig.take() == [[b"before"]]
 
 
@@ -139,7 +140,7 @@ def test_bad_input_is_refused_and_spoils_no_other_record(
     with pytest.raises(InvalidArgument, match=named):
         rig.add(**({"value": b"v"} | options))
     rig.add(b"after")
-    rig.records.hurry()
+    rig.records.end_linger()
     assert rig.take() == [[b"before", b"after"]]
 
 
@@ -155,7 +156,7 @@ def test_what_no_node_takes_is_refused_before_it_is_sent() -> None:
     with pytest.raises(EmptyBatch):
         rig.records.add_batch([], None, None, None)
     rig.add(bytes(5_000))
-    rig.records.hurry()
+    rig.records.end_linger()
     assert rig.take() == [[b"before", bytes(5_000)]]
 
 
@@ -163,7 +164,7 @@ def test_no_batch_is_larger_than_a_node_takes() -> None:
     rig = Rig(batch_bytes=1 << 20)
     for number in range(200):
         rig.add(b"v" * (number * 20), key=b"k" * 20, headers=[("häder", b"x")] * 3)
-    rig.records.hurry()
+    rig.records.end_linger()
     taken = list(iter(lambda: rig.records.take(rig.now), None))
     assert sum(ticket.count for ticket in taken) == 200
     assert max(len(ticket.data) for ticket in taken) <= LIMITS.batch_bytes
@@ -213,7 +214,7 @@ def test_the_end_is_told_where_there_is_no_room() -> None:
     """What is on its way keeps its memory: whoever comes must not be told to wait for it."""
     rig = Rig(memory_bytes=300)
     rig.add(bytes(200))
-    rig.records.hurry()
+    rig.records.end_linger()
     assert len(rig.take()) == 1
     rig.records.end(Fenced("outcome"), Fenced("refusal"))
     with pytest.raises(Fenced, match="refusal"):
@@ -226,4 +227,4 @@ def test_the_end_is_told_where_there_is_no_room() -> None:
 def test_a_setting_out_of_range_is_named(name: str) -> None:
     values = {"linger_ms": 5, "batch_bytes": 1000, "memory_bytes": 1000} | {name: -1}
     with pytest.raises(InvalidArgument, match=f"{name} = -1 is not between"):
-        Settings(**values)
+        ProducerSettings(**values)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from session_rig import cluster, log_of, on_loop
 
-from quorate.client.results import Receipt
+from quorate.commands import OpenProducer, ProducerOpened, Receipt
+from quorate.config import NetworkLimits
 from quorate.errors import Fenced, OutOfSequence
-from quorate.net.limits import NetworkLimits
-from quorate.wire.calls import OpenProducer, ProducerOpened
-from quorate.wire.requests import Append
+from quorate.wire.requests import AppendRequest
 from scripted_node import SILENCE
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class Leader:
         self.sequences: dict[str, int] = {}
         self.appends = 0
 
-    def answer(self, append: Append) -> Receipt | QuorateError:
+    def answer(self, append: AppendRequest) -> Receipt | QuorateError:
         assert append.producer is not None
         name, _, sequence = append.producer
         self.appends += 1
@@ -60,7 +59,7 @@ async def test_producers_that_share_a_connection_wait_for_each_other() -> None:
     async with cluster("n1") as (session, [node]):
         leader = Leader()
         node.will(OpenProducer, ProducerOpened(5, 0))
-        node.will(Append, leader.answer)
+        node.will(AppendRequest, leader.answer)
         log = await log_of(session)
         names = [f"loader-{number}" for number in range(PRODUCERS)]
         producers = [await log.producer(name, linger_ms=0) for name in names]
@@ -83,7 +82,7 @@ async def test_no_round_begins_on_a_connection_that_has_ended() -> None:
     async with cluster("n1") as (session, [node]):
         leader = Leader()
         node.will(OpenProducer, ProducerOpened(5, 0))
-        node.will(Append, leader.answer)
+        node.will(AppendRequest, leader.answer)
         async with await (await log_of(session)).producer("loader", linger_ms=0) as producer:
             await producer.send_and_wait(b"first")
             at = session.pool.connected(node.address)
@@ -99,11 +98,11 @@ async def test_who_waits_for_room_learns_that_the_producer_has_ended() -> None:
     """The first batch still holds its memory when the second is refused for good."""
     async with cluster("n1") as (session, [node]):
         node.will(OpenProducer, ProducerOpened(5, 0))
-        node.will(Append, SILENCE, Fenced("epoch 9"))
+        node.will(AppendRequest, SILENCE, Fenced("epoch 9"))
         log = await log_of(session)
         producer = await log.producer("loader", linger_ms=0, memory_bytes=1000)
         await producer.send(bytes(600))
-        await node.until(Append)
+        await node.until(AppendRequest)
         await producer.send(bytes(100))
         with pytest.raises(Fenced, match="open it again"):
             await producer.send(bytes(400))

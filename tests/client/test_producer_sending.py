@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from session_rig import LATER, SOON, cluster, log_of, on_loop
 
-from quorate.client.results import Receipt
+from quorate.client.node_connection import NodeConnection
+from quorate.commands import OpenProducer, ProducerOpened, Receipt
 from quorate.errors import (
     Busy,
     Duplicate,
@@ -24,12 +25,13 @@ from quorate.errors import (
     TooLarge,
     UnknownProducer,
 )
-from quorate.wire.calls import FindLog, OpenProducer, ProducerOpened
-from quorate.wire.requests import Append
+from quorate.types import NodeId
+from quorate.wire.calls import FindLog
+from quorate.wire.requests import AppendRequest
 from scripted_node import DROP, SILENCE, ScriptedNode, found
 
 if TYPE_CHECKING:
-    from quorate.client.producer import AsyncProducer
+    from quorate.client.produce.producer import AsyncProducer
     from quorate.client.session import Session
 
 
@@ -45,14 +47,14 @@ class Leader:
         # Batches as they were taken.
         self.taken: list[bytes] = []
 
-    def answer(self, append: Append) -> Any:
+    def answer(self, append: AppendRequest) -> Any:
         if self.instead:
             answer = self.instead.pop(0)
             if answer is not None:
                 return answer
         return self.judge(append)
 
-    def judge(self, append: Append) -> Any:
+    def judge(self, append: AppendRequest) -> Any:
         assert append.producer is not None
         sequence = append.producer.sequence
         if sequence in self.places:
@@ -75,7 +77,7 @@ class Mute:
         # So many appends came.
         self.reached = asyncio.Event()
 
-    def answer(self, _: Append) -> str:
+    def answer(self, _: AppendRequest) -> str:
         self._awaited -= 1
         if self._awaited == 0:
             self.reached.set()
@@ -84,15 +86,15 @@ class Mute:
 
 def lead(node: ScriptedNode, leader: Leader) -> None:
     node.will(OpenProducer, ProducerOpened(5, leader.last_sequence))
-    node.will(Append, leader.answer)
+    node.will(AppendRequest, leader.answer)
 
 
 async def opened(session: Session, **options: Any) -> AsyncProducer:
     return await (await log_of(session)).producer("loader", **({"linger_ms": 0} | options))
 
 
-def appends(*nodes: ScriptedNode) -> list[Append]:
-    return [one for node in nodes for one in node.asked if isinstance(one, Append)]
+def appends(*nodes: ScriptedNode) -> list[AppendRequest]:
+    return [one for node in nodes for one in node.asked if isinstance(one, AppendRequest)]
 
 
 @on_loop
@@ -129,7 +131,7 @@ async def test_batches_do_not_wait_for_each_other() -> None:
     async with cluster("n1") as (session, [node]):
         lead(node, Leader())
         mute = Mute(5)
-        node.will(Append, mute.answer)
+        node.will(AppendRequest, mute.answer)
         producer = await opened(session)
         for _ in range(5):
             await producer.send_batch([b"a", b"b"])
@@ -144,7 +146,7 @@ async def test_the_window_has_an_end() -> None:
         producer = await opened(session)
         [asked] = [one for one in node.asked if isinstance(one, OpenProducer)]
         mute = Mute(asked.window)
-        node.will(Append, mute.answer)
+        node.will(AppendRequest, mute.answer)
         for _ in range(asked.window + 5):
             await producer.send_batch([b"v"])
         await mute.reached.wait()
@@ -174,7 +176,7 @@ async def test_everything_goes_again_in_order_and_unchanged(trouble: Any) -> Non
 async def test_a_new_leader_is_followed() -> None:
     async with cluster("n1", "n2") as (session, [old, new]):
         leader = Leader()
-        leader.instead = [None, None, NotLeader("another leads, leader: n2")]
+        leader.instead = [None, None, NotLeader("another leads, leader: n2", leader=NodeId("n2"))]
         lead(old, leader)
         lead(new, leader)
         async with await opened(session) as producer:
@@ -182,7 +184,7 @@ async def test_a_new_leader_is_followed() -> None:
             await producer.flush()
             await producer.send_batch([b"v"])
             await producer.flush()
-            old.will(Append, NotLeader("another leads, leader: n2"))
+            old.will(AppendRequest, NotLeader("another leads, leader: n2", leader=NodeId("n2")))
             for _ in range(5):
                 await producer.send_batch([b"v"])
         assert len(leader.taken) == 7
@@ -195,7 +197,7 @@ async def test_a_silent_leader_is_given_up() -> None:
         leader = Leader()
         lead(silent, leader)
         lead(other, leader)
-        silent.will(Append, SILENCE)
+        silent.will(AppendRequest, SILENCE)
         async with await opened(session) as producer:
             delivery = await producer.send(b"v")
         assert (await delivery).offset == 0
@@ -206,7 +208,7 @@ async def test_a_silent_leader_is_given_up() -> None:
 async def test_an_opening_is_repeated_as_the_same() -> None:
     async with cluster("n1", "n2") as (session, nodes):
         nodes[0].will(OpenProducer, DROP, ProducerOpened(5, 40))
-        nodes[1].will(OpenProducer, NotLeader("leader: n1"))
+        nodes[1].will(OpenProducer, NotLeader("leader: n1", leader=NodeId("n1")))
         assert (await opened(session)).last_sequence == 40
         asked = [one for node in nodes for one in node.asked if isinstance(one, OpenProducer)]
         assert len(asked) >= 2
@@ -221,7 +223,7 @@ async def test_an_opening_is_repeated_as_the_same() -> None:
 async def test_a_final_refusal_ends_the_producer(error: QuorateError) -> None:
     async with cluster("n1") as (session, [node]):
         lead(node, Leader())
-        node.will(Append, error)
+        node.will(AppendRequest, error)
         producer = await opened(session)
         deliveries = [await producer.send_batch([b"v"]) for _ in range(3)]
         with pytest.raises(type(error)):
@@ -236,11 +238,11 @@ async def test_a_final_refusal_ends_the_producer(error: QuorateError) -> None:
 
 
 @on_loop
-async def test_a_refusal_after_a_doubt() -> None:
+async def test_a_refusal_after_a_lost_attempt() -> None:
     """FENCED does not say what became of the first attempt."""
     async with cluster("n1") as (session, [node]):
         lead(node, Leader())
-        node.will(Append, DROP, Fenced("epoch 9"))
+        node.will(AppendRequest, DROP, Fenced("epoch 9"))
         producer = await opened(session)
         with pytest.raises(OutcomeUnknown, match="FENCED: epoch 9"):
             await producer.send_and_wait(b"a")
@@ -252,7 +254,7 @@ async def test_a_refusal_after_a_doubt() -> None:
 async def test_a_duplicate_is_delivered_without_a_place() -> None:
     async with cluster("n1") as (session, [node]):
         lead(node, Leader())
-        node.will(Append, DROP, Duplicate("its offset is no longer kept"))
+        node.will(AppendRequest, DROP, Duplicate("its offset is no longer kept"))
         async with await opened(session) as producer:
             delivery = await producer.send(b"a")
         with pytest.raises(Duplicate, match="no longer kept"):
@@ -260,12 +262,26 @@ async def test_a_duplicate_is_delivered_without_a_place() -> None:
         assert producer.last_sequence == 1
 
 
-@pytest.mark.parametrize("trouble", [DROP, Busy("full"), SILENCE, NotLeader("nobody leads")])
+@on_loop
+async def test_a_batch_that_waited_too_long_at_a_node_is_sent_again_before_those_after_it() -> None:
+    async with cluster("n1") as (session, [node]):
+        leader = Leader()
+        leader.instead = [None, Timeout("waited"), Timeout("waited")]
+        lead(node, leader)
+        async with await opened(session) as producer:
+            deliveries = [await producer.send_batch([b"%d" % place]) for place in range(4)]
+        assert [(await one).offset for one in deliveries] == [0, 1, 2, 3]
+        assert len(leader.taken) == 4
+
+
+@pytest.mark.parametrize(
+    "trouble", [DROP, Busy("full"), SILENCE, NotLeader("nobody leads"), Timeout("waited")]
+)
 @on_loop
 async def test_when_the_time_is_up_all_that_waits_is_unknown(trouble: Any) -> None:
     async with cluster("n1") as (session, [node]):
         lead(node, Leader())
-        node.will(Append, trouble)
+        node.will(AppendRequest, trouble)
         producer = await opened(session, linger_ms=60_000)
         session.timeout = SOON
         sent = await producer.send_batch([b"a"])
@@ -300,7 +316,7 @@ async def test_the_log_is_gone(incarnation: int | None) -> None:
     async with cluster("n1") as (session, [node]):
         lead(node, Leader())
         producer = await opened(session)
-        node.will(Append, LogNotFound("no such log"))
+        node.will(AppendRequest, LogNotFound("no such log"))
         gone = LogNotFound("no such log")
         node.will(FindLog, gone if incarnation is None else found(node, "n1", incarnation))
         expected = LogNotFound if incarnation is None else LogRecreated
@@ -350,7 +366,7 @@ async def test_no_room_in_time_is_a_timeout_and_nothing_happened() -> None:
         leader = Leader()
         lead(node, leader)
         mute = Mute()
-        node.will(Append, mute.answer)
+        node.will(AppendRequest, mute.answer)
         producer = await opened(session, memory_bytes=1000)
         first = await producer.send(bytes(900))
         await mute.reached.wait()
@@ -358,7 +374,7 @@ async def test_no_room_in_time_is_a_timeout_and_nothing_happened() -> None:
         with pytest.raises(Timeout, match="memory_bytes"):
             await producer.send(bytes(900))
         session.timeout = LATER
-        node.will(Append, leader.answer)
+        node.will(AppendRequest, leader.answer)
         assert (await first).offset == 0
         assert (await producer.send_and_wait(b"v")).offset == 1
         await producer.close()
@@ -381,10 +397,46 @@ async def test_a_closed_producer_takes_nothing() -> None:
 
 
 @on_loop
+async def test_a_producer_that_is_closing_takes_nothing_and_leaves_nothing_unanswered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread sends while a close waits for the receipt of an earlier batch."""
+    async with cluster("n1") as (session, [node]):
+        leader = Leader()
+        node.will(OpenProducer, ProducerOpened(5, 0))
+        node.will(AppendRequest, leader.answer)
+        producer = await (await log_of(session)).producer("loader", linger_ms=0)
+        begin = NodeConnection.append
+        begun: list[tuple[asyncio.Future[Receipt], asyncio.Future[Receipt]]] = []
+
+        def answered_late(at: NodeConnection, append: AppendRequest) -> asyncio.Future[Receipt]:
+            late: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+            begun.append((begin(at, append), late))
+            return late
+
+        monkeypatch.setattr(NodeConnection, "append", answered_late)
+        first = await producer.send(b"first")
+        await node.until(AppendRequest, 1)
+        closing = asyncio.ensure_future(producer.close())
+        await asyncio.sleep(0)
+        # As another thread does: nothing runs on the loop between the two.
+        with pytest.raises(InvalidArgument, match="is closed"):
+            producer._records.add(b"second", None, None, None)
+        answer, late = begun[0]
+        late.set_result(await answer)
+        await closing
+        assert await first == Receipt(0, 1, 5, 1, 2)
+        assert node.count(AppendRequest) == len(begun) == 1
+        # Who waits for room, or sends now, learns the same.
+        with pytest.raises(InvalidArgument, match="is closed"):
+            await producer.send(b"third")
+
+
+@on_loop
 async def test_leaving_raises_what_was_not_delivered() -> None:
     async with cluster("n1") as (session, [node]):
         lead(node, Leader())
-        node.will(Append, Fenced("epoch 9"))
+        node.will(AppendRequest, Fenced("epoch 9"))
         with pytest.raises(Fenced):
             async with await opened(session) as producer:
                 await producer.send(b"v")
@@ -394,7 +446,7 @@ async def test_leaving_raises_what_was_not_delivered() -> None:
 async def test_an_error_of_the_body_is_not_hidden() -> None:
     async with cluster("n1") as (session, [node]):
         lead(node, Leader())
-        node.will(Append, Fenced("epoch 9"))
+        node.will(AppendRequest, Fenced("epoch 9"))
         with pytest.raises(ZeroDivisionError) as caught:
             async with await opened(session) as producer:
                 await producer.send(b"v")
@@ -407,7 +459,7 @@ async def test_a_client_that_is_closed_leaves_nobody_waiting() -> None:
     async with cluster("n1") as (session, [node]):
         lead(node, Leader())
         mute = Mute()
-        node.will(Append, mute.answer)
+        node.will(AppendRequest, mute.answer)
         producer = await opened(session)
         sent = await producer.send_batch([b"a"])
         await mute.reached.wait()
@@ -423,11 +475,11 @@ async def test_what_is_sent_while_the_client_closes_is_refused_and_nobody_waits_
     """A task made on a loop that is about to stop runs none of its code."""
     async with cluster("n1") as (session, [node]):
         node.will(OpenProducer, ProducerOpened(5, 0))
-        node.will(Append, SILENCE)
+        node.will(AppendRequest, SILENCE)
         log = await log_of(session)
         producer = await log.producer("loader")
         under_way = await producer.send(b"under way")
-        await node.until(Append)
+        await node.until(AppendRequest)
         lingering = await producer.send(b"lingering")
         await session.close()
         with pytest.raises(OutcomeUnknown):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.client.results import Receipt
+from quorate.client.produce.tickets import Delivery, Ticket
+from quorate.client.produce.window import SendAttempt, Window
 from quorate.client.retries import Lost, Unreachable
-from quorate.client.tickets import Delivery, Ticket
-from quorate.client.window import Attempt, Window
+from quorate.commands import Receipt
 from quorate.errors import (
     Busy,
     DiskFull,
@@ -19,6 +19,7 @@ from quorate.errors import (
     OutcomeUnknown,
     OutOfSequence,
     QuorateError,
+    Timeout,
     UnknownProducer,
 )
 
@@ -37,7 +38,7 @@ def window_with(*counts: int, last_sequence: int = 0) -> tuple[Window, list[Tick
     return window, tickets
 
 
-def sent(window: Window) -> list[Attempt]:
+def sent(window: Window) -> list[SendAttempt]:
     """Everything that is to be sent now."""
     return list(iter(window.next, None))
 
@@ -91,9 +92,9 @@ def test_nothing_is_sent_twice_without_a_reason() -> None:
 @pytest.mark.parametrize(
     "refusal",
     [
-        Busy("full"), NotLeader("leader: n2"), NoQuorum("alone"), DiskFull("full"),
-        OutOfSequence("goes on with 1"), Lost("gone"), OutcomeUnknown("deposed"),
-        Unreachable("nobody"),
+        Busy("full"), NotLeader("not I"), NoQuorum("alone"), DiskFull("full"),
+        Timeout("waited"), OutOfSequence("goes on with 1"), Lost("gone"),
+        OutcomeUnknown("deposed"), Unreachable("nobody"),
     ],
 )  # fmt: skip
 def test_after_a_refusal_everything_goes_again_from_the_lowest(refusal: Exception) -> None:
@@ -196,7 +197,7 @@ def test_an_attempt_without_an_answer_counts_as_lost() -> None:
 
 
 def test_what_was_never_taken_is_surely_not_in_the_log() -> None:
-    """The first is in doubt; the second was refused, and is not sent again."""
+    """The outcome of the first is unknown; the second was refused, and is not sent again."""
     window, tickets = window_with(1, 1)
     first, second = sent(window)
     window.answered(first, Lost("the connection ended"))
@@ -288,12 +289,12 @@ def test_the_end_of_time_names_the_last_refusal_since_something_was_delivered() 
 # -- who waits -----------------------------------------------------------------------------------
 
 
-def test_who_asks_again_and_again_is_remembered_once() -> None:
+def test_who_asks_again_and_again_is_not_remembered() -> None:
     ticket = Ticket()
     delivery = Delivery(ticket, 0)
     for _ in range(5):
         with pytest.raises(TimeoutError, match="the batch is still on its way"):
             delivery.result(timeout=0.0)
-    assert len(ticket._waiting) == 1
+    assert ticket._waiting == []
     ticket.resolve(Receipt(7, 1, 5, 1, 2))
     assert delivery.result(timeout=0.0).offset == 7

@@ -12,9 +12,10 @@ from session_rig import LATER, all_of, cluster, log_of, on_loop
 
 from dev_rig import wait_until
 from quorate import Client
-from quorate.client.prefetch import Prefetch
-from quorate.client.reading import FETCH_BYTES, Reader, records_of
-from quorate.errors import Behind, Busy, Corrupt, InvalidArgument, Trimmed
+from quorate.client.read.prefetch import Prefetch
+from quorate.client.read.ranges import LEADER, _choice
+from quorate.client.read.reading import FETCH_BYTES, Reader, records_of
+from quorate.errors import Behind, Busy, Corrupt, InvalidArgument, Timeout, Trimmed
 from quorate.wire.calls import Ends, FindLog, ReadEnds
 from quorate.wire.requests import Fetch
 from scripted_node import DROP, SILENCE, Found, ScriptedNode, entries, found, in_a_thread
@@ -101,8 +102,8 @@ async def test_who_leaves_the_loop_leaves_nothing_behind(leave: str) -> None:
         else:
             del records
             gc.collect()
-        if session._ahead:
-            await asyncio.wait(session._ahead)
+        if session._tasks:
+            await asyncio.wait(session._tasks)
         assert len(asyncio.all_tasks()) < len(before)
 
 
@@ -159,10 +160,10 @@ def test_a_reader_that_is_dropped_ends_by_itself(arrow: bool) -> None:
             next(iter(records))
             wait_until(lambda: node.count(Fetch) == 2, "the next answer is asked for")
             [worker] = client._workers.values()
-            assert worker._session._ahead
+            assert worker._session._tasks
             del records
             gc.collect()
-            wait_until(lambda: not worker._session._ahead, "nothing is under way")
+            wait_until(lambda: not worker._session._tasks, "nothing is under way")
 
 
 # -- while a long answer comes -------------------------------------------------------------------
@@ -222,7 +223,8 @@ async def test_what_stood_behind_an_answer_that_came_shorter_in_the_end_is_asked
         log = await log_of(session)
         nodes[0].will(Fetch, one_by_one(LONG))
         reader = Reader(log._route)
-        reader._bytes, reader._more, reader._replica = FETCH_BYTES, True, "n2"
+        reader._bytes, reader._more = FETCH_BYTES, True
+        reader._replicas._replica = "n2"  # type: ignore[attr-defined]  # of the default choice
         nodes[1].will(Fetch, Found(0, 10, LONG[:3], rest), SILENCE, one_by_one(LONG))
         prefetch = Prefetch(reader)
         values: list[bytes] = []
@@ -244,10 +246,10 @@ async def test_who_leaves_while_a_long_answer_comes_leaves_nothing_behind() -> N
         records = await grown(session, node, rest, SILENCE)
         await node.until(Fetch, 4)
         await records.aclose()  # type: ignore[attr-defined]  # it has one
-        if session._ahead:
-            await asyncio.wait(session._ahead)
+        if session._tasks:
+            await asyncio.wait(session._tasks)
         rest.set_result(None)
-        assert not session._ahead
+        assert not session._tasks
 
 
 @on_loop
@@ -256,7 +258,7 @@ async def test_an_answer_has_its_time_behind_the_one_before_it() -> None:
     async with cluster("n1") as (session, [node]):
         session.timeout = 2.0
         # Not what is tested here: on a line something moves all the time.
-        session.patience = replace(session.patience, answer_s=LATER)
+        session.retry_limits = replace(session.retry_limits, answer_s=LATER)
         loop = asyncio.get_running_loop()
         rests = [loop.create_future() for _ in range(2)]
         log = await log_of(session)
@@ -284,11 +286,11 @@ async def test_who_leaves_when_the_answer_has_just_come_is_given_it() -> None:
         records = (await log_of(session)).read()
         await anext(records)
         waiting: asyncio.Task[Record] = asyncio.create_task(anext(records))  # type: ignore[arg-type]
-        [ahead] = session._ahead
+        [ahead] = session._tasks
         # Before whoever waits for the answer is awake.
         ahead.add_done_callback(lambda _: records._end())  # type: ignore[attr-defined]
         assert (await waiting).value == b"1"
-        assert not session._ahead
+        assert not session._tasks
 
 
 @on_loop
@@ -311,6 +313,47 @@ async def test_nothing_is_asked_behind_the_stop() -> None:
 
 
 # -- replicas ------------------------------------------------------------------------------------
+
+
+async def values_of(reader: Reader, session: Session) -> list[bytes]:
+    prefetch = Prefetch(reader)
+    values: list[bytes] = []
+    while (pieces := await prefetch.next(session)) is not None:
+        values += [record.value for record in records_of(pieces)]
+    return values
+
+
+@on_loop
+async def test_no_answer_shortens_a_range_that_is_known_to_be_committed() -> None:
+    async with cluster("n1") as (session, [node]):
+        # It names the end of the records that it gives.
+        node.will(Fetch, lambda fetch: Found(0, fetch.offset + 1, [STORED[fetch.offset]]))
+        route = (await log_of(session))._route
+        reader = Reader(route, 0, 10, replicas=_choice(route, LEADER, turn=0))
+        assert await values_of(reader, session) == VALUES
+
+
+@on_loop
+async def test_a_replica_that_is_the_only_one_allowed_is_waited_for() -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[0].will(ReadEnds, Ends(0, 10, 11))
+        nodes[1].will(Fetch, Behind("lags"), DROP, one_by_one())
+        route = (await log_of(session))._route
+        reader = Reader(route, 0, 10, replicas=_choice(route, "n2", turn=0))
+        assert await values_of(reader, session) == VALUES
+        assert [node.count(Fetch) for node in nodes] == [0, 12]
+
+
+@on_loop
+async def test_the_only_replica_allowed_is_given_up_when_the_time_is_over() -> None:
+    async with cluster("n1", "n2") as (session, nodes):
+        nodes[0].will(ReadEnds, Ends(0, 10, 11))
+        nodes[1].will(Fetch, Behind("lags"))
+        session.timeout = 0.1
+        route = (await log_of(session))._route
+        reader = Reader(route, 0, 10, replicas=_choice(route, "n2", turn=0))
+        with pytest.raises(Timeout, match="n2 has not given offset 0 of orders"):
+            await values_of(reader, session)
 
 
 @on_loop

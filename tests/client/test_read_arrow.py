@@ -14,12 +14,12 @@ from session_rig import cluster, log_of, on_loop
 
 from core_rig import FUZZ
 from quorate import Client
-from quorate.arrow import SCHEMA
 from quorate.batch import encode_batch
-from quorate.client.arrow_reading import record_batches_of
-from quorate.client.reading import Piece, records_of
+from quorate.client.read.arrow import SCHEMA, record_batches_of
+from quorate.client.read.reading import Piece, records_of
 from quorate.client.results import Record
-from quorate.entry import Stamp, make_entry, pack_batches, view_entry
+from quorate.entry import make_entry
+from quorate.entry_body import Stamp, pack_batches, view_entry
 from quorate.errors import Corrupt, Trimmed
 from quorate.types import ORIGIN, EntryKind, Term
 from quorate.wire.calls import FindLog

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from quorate.batch import encode_batch
-from quorate.client.reading import Piece, records_of
+from quorate.client.read.reading import Piece, records_of
 from quorate.client.results import Record
-from quorate.entry import make_entry, pack_batches, view_entry
+from quorate.entry import make_entry
+from quorate.entry_body import pack_batches, view_entry
 from quorate.types import ORIGIN, EntryKind, Term
 
 FIRST = 10

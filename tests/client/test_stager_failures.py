@@ -8,10 +8,15 @@ import pytest
 
 from quorate import Client
 from quorate.batch import encode_batch
-from quorate.client.blocking_staging import DEPTH, Stager
-from quorate.client.staging import Chunk
+from quorate.client.staging import (
+    DEPTH,
+    Stager,
+    largest_chunk,
+    largest_record,
+)
+from quorate.commands import ChunkLabel, ChunkStaged
 from quorate.errors import Busy, QuorateError, StageFull
-from quorate.wire.calls import ChunkStaged, FindLog, StageChunk
+from quorate.wire.calls import FindLog
 from scripted_node import ScriptedNode, found, in_a_thread
 
 if TYPE_CHECKING:
@@ -19,14 +24,14 @@ if TYPE_CHECKING:
 
     from quorate.client.session import Session
 
-FIRST = Chunk("app", bytes(16), 1, 0, bytes(16), 0)
+FIRST = ChunkLabel("app", bytes(16), 1, 0, bytes(16), 0)
 BATCH = encode_batch([b"v"], times=0)
 
 
 def full_from(number: int) -> object:
     """A node with room for so many chunks, which does not take what comes out of order."""
 
-    def answer(call: StageChunk) -> ChunkStaged | QuorateError:
+    def answer(call: ChunkLabel) -> ChunkStaged | QuorateError:
         if call.number < number:
             return ChunkStaged(index=2 + call.number, published=False)
         return StageFull("staged_bytes") if call.number == number else Busy("it is not next")
@@ -38,7 +43,7 @@ def full_from(number: int) -> object:
 def test_what_comes_behind_a_chunk_that_failed_is_given_up(number: int) -> None:
     with in_a_thread(ScriptedNode()) as node, Client(node.address) as client:
         node.will(FindLog, found(node, leader="n1"))
-        node.will(StageChunk, full_from(number))
+        node.will(ChunkLabel, full_from(number))
         stager = Stager(client.log("orders"), FIRST)
         with pytest.raises(StageFull):
             for _ in range(number + DEPTH + 1):
@@ -49,5 +54,16 @@ def test_what_comes_behind_a_chunk_that_failed_is_given_up(number: int) -> None:
         stager.finish()
 
 
+def test_the_limits_of_a_node_are_known_without_a_request() -> None:
+    """A task asks for them once for each log that it writes to."""
+    with in_a_thread(ScriptedNode()) as node, Client(node.address) as client:
+        node.will(FindLog, found(node, leader="n1"))
+        log = client.log("orders")
+        asked = len(node.asked)
+        assert largest_chunk(log) == node.batch_bytes
+        assert largest_record(log) <= node.batch_bytes
+        assert len(node.asked) == asked
+
+
 async def under_way(session: Session) -> set[asyncio.Task[Any]]:
-    return {task for task in session._ahead if not task.cancelling()}
+    return {task for task in session._tasks if not task.cancelling()}

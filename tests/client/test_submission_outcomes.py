@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from session_rig import LATER, RECEIPT, SOON, cluster, log_of, on_loop, stopped
 
+from quorate.client import node_connection
+from quorate.client.administration import find_log
 from quorate.client.asynchronous import AsyncLog
 from quorate.client.routing import Route
 from quorate.errors import (
@@ -20,12 +22,13 @@ from quorate.errors import (
     Timeout,
 )
 from quorate.wire.calls import FindLog
-from quorate.wire.requests import Append
-from scripted_node import SILENCE
+from quorate.wire.plain import encode_plain
+from quorate.wire.requests import AppendRequest
+from scripted_node import LOG, SILENCE
 
 if TYPE_CHECKING:
-    from quorate.client.results import Receipt
     from quorate.client.submission import Submission
+    from quorate.commands import Receipt
 
 # A test that would hang fails after this long.
 HANG_S = 10.0
@@ -74,7 +77,7 @@ async def test_closing_with_a_full_connection_leaves_nobody_without_an_outcome()
     """More than the system takes at once, to a node that has stopped reading."""
     async with cluster("n1") as (session, [node]):
         node.batch_bytes = 8 << 20
-        node.will(Append, RECEIPT, SILENCE)
+        node.will(AppendRequest, RECEIPT, SILENCE)
         log = await log_of(session)
         await log.append(b"the leader is known")
         submissions = [log.submit([bytes(5 << 20)]) for _ in range(4)]
@@ -88,7 +91,7 @@ async def test_closing_with_a_full_connection_leaves_nobody_without_an_outcome()
 @on_loop
 async def test_who_gives_up_while_the_way_is_sought_is_told_so(passes: int) -> None:
     async with cluster("n1") as (session, [node]):
-        node.will(Append, RECEIPT)
+        node.will(AppendRequest, RECEIPT)
         log = await log_of(session)
         await stopped(session, node)
         session.timeout = SOON
@@ -108,14 +111,14 @@ async def test_who_gives_up_while_the_way_is_sought_is_told_so(passes: int) -> N
 @on_loop
 async def test_who_gives_up_behind_one_that_finds_the_way_is_told_so() -> None:
     async with cluster("n1", "n2") as (session, nodes):
-        nodes[1].will(Append, RECEIPT)
+        nodes[1].will(AppendRequest, RECEIPT)
         log = await log_of(session)
         await stopped(session, nodes[0])
         first, second, third = (log.submit([b"v"]) for _ in range(3))
         second.give_up()
         assert await outcome(first) == await outcome(third) == RECEIPT
         assert isinstance(await outcome(second), Timeout)
-        assert nodes[1].count(Append) == 2
+        assert nodes[1].count(AppendRequest) == 2
         await nodes[0].start()
 
 
@@ -123,7 +126,7 @@ async def test_who_gives_up_behind_one_that_finds_the_way_is_told_so() -> None:
 async def test_a_log_that_is_gone_is_reported_in_time_though_nobody_says_why() -> None:
     async with cluster("n1") as (session, [node]):
         log = await log_of(session)
-        node.will(Append, RECEIPT, LogNotFound("no log"))
+        node.will(AppendRequest, RECEIPT, LogNotFound("no log"))
         await log.append(b"the leader is known")
         node.will(FindLog, SILENCE)
         session.timeout = SOON
@@ -137,13 +140,13 @@ async def test_a_log_that_is_gone_is_reported_in_time_though_nobody_says_why() -
 async def test_a_refusal_is_what_is_told_if_there_is_no_time_for_another_attempt() -> None:
     async with cluster("n1") as (session, [node]):
         log = await log_of(session)
-        node.will(Append, RECEIPT, NotLeader("n1 does not lead; leader: none"))
+        node.will(AppendRequest, RECEIPT, NotLeader("n1 does not lead"))
         await log.append(b"the leader is known")
         submission = log.submit([b"v"])
         await asyncio.sleep(0)  # it leaves
         submission.deadline = 0.0
         assert isinstance(await outcome(submission), NotLeader)
-        assert node.count(Append) == 2
+        assert node.count(AppendRequest) == 2
 
 
 @on_loop
@@ -151,13 +154,13 @@ async def test_nothing_is_begun_again_that_would_only_be_cut_short() -> None:
     """A refusal that is known is worth more than an outcome that is not."""
     async with cluster("n1") as (session, [node]):
         log = await log_of(session)
-        node.will(Append, RECEIPT, Busy("later"), SILENCE)
+        node.will(AppendRequest, RECEIPT, Busy("later"), SILENCE)
         await log.append(b"the leader is known")
         submission = log.submit([b"v"])
         await asyncio.sleep(0)  # it leaves
-        submission.deadline = asyncio.get_running_loop().time() + session.patience.last_s / 2
+        submission.deadline = asyncio.get_running_loop().time() + session.retry_limits.last_s / 2
         assert isinstance(await outcome(submission), Busy)
-        assert node.count(Append) == 2
+        assert node.count(AppendRequest) == 2
 
 
 @pytest.mark.parametrize("left_s", [-1.0, 0.5])
@@ -165,7 +168,7 @@ async def test_nothing_is_begun_again_that_would_only_be_cut_short() -> None:
 async def test_who_waited_in_vain_for_a_leader_is_not_sent_at_the_end(left_s: float) -> None:
     async with cluster("n1", "n2") as (session, nodes):
         for node in nodes:
-            node.will(Append, NotLeader(f"{node.name} does not lead; leader: none"))
+            node.will(AppendRequest, NotLeader(f"{node.name} does not lead"))
         log = await log_of(session)
         log._route.leader = None
         session.timeout = SOON
@@ -174,12 +177,12 @@ async def test_who_waited_in_vain_for_a_leader_is_not_sent_at_the_end(left_s: fl
         for one in others:
             one.deadline = first.deadline - SOON / 2 + left_s
         assert isinstance(await outcome(first), NotLeader)
-        sent = {one.batch for node in nodes for one in node.asked if isinstance(one, Append)}
+        sent = {one.batch for node in nodes for one in node.asked if isinstance(one, AppendRequest)}
         for one in others:
             error = await outcome(one)
             assert isinstance(error, Timeout)
             assert "nothing was sent; the append before it got NOT_LEADER" in str(error)
-        asked = [one for node in nodes for one in node.asked if isinstance(one, Append)]
+        asked = [one for node in nodes for one in node.asked if isinstance(one, AppendRequest)]
         assert {one.batch for one in asked} == sent
 
 
@@ -193,7 +196,7 @@ async def test_who_is_late_when_his_turn_comes_was_not_sent() -> None:
         error = await outcome(submission)
         assert isinstance(error, Timeout)
         assert "nothing was sent" in str(error)
-        assert node.count(Append) == 0
+        assert node.count(AppendRequest) == 0
 
 
 @on_loop
@@ -213,3 +216,43 @@ async def test_closing_ends_though_whoever_is_told_submits_to_another_log() -> N
             assert isinstance(await outcome(one), InvalidArgument)
         assert len(again) == len(submissions)
         await node.start()
+
+
+# -- requests that cannot be sent --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+@on_loop
+async def test_a_write_that_fails_leaves_no_append_without_an_outcome(
+    failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For want of memory, for example: the appends to two logs and a call leave in one write."""
+    async with cluster("n1") as (session, [node]):
+        node.will(AppendRequest, RECEIPT)
+        log = await log_of(session)
+        other = AsyncLog(session, Route("other", LOG + 1, ["n1"], leader="n1"))
+        await log.append(b"the leader is known")
+        reported: list[Any] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        encoded = 0
+
+        def encode(*arguments: Any) -> bytes:
+            nonlocal encoded
+            encoded += 1
+            if encoded == failing:
+                raise MemoryError
+            return encode_plain(*arguments)
+
+        monkeypatch.setattr(node_connection, "encode_plain", encode)
+        submissions = [one.submit([b"v"]) for one in (log, other) for _ in range(2)]
+        found = asyncio.ensure_future(find_log(session, "orders"))
+        for submission in submissions:
+            error = await outcome(submission)
+            assert isinstance(error, OutcomeUnknown)
+            assert "MemoryError" in str(error)
+        # What does no harm twice is sent again, over another connection.
+        assert (await found).name == "orders"
+        assert node.count(AppendRequest) == 1
+        assert [type(error) for error in reported] == [MemoryError]
+        assert await outcome(log.submit([b"v"])) == RECEIPT

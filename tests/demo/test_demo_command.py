@@ -13,22 +13,22 @@ from demo_rig import DOCUMENT
 
 import quorate.cli.demo
 from quorate.cli.main import main
-from quorate.demo.counting import Tally
-from quorate.demo.findings import Check, DemoFailed, Findings, Kill, Sample, Step
+from quorate.demo.counting import SinkTally
+from quorate.demo.findings import Check, DemoFailed, DemoFindings, Kill, Sample, Step
 
 if TYPE_CHECKING:
-    from quorate.demo.stage import Teller
+    from quorate.demo.steps import Teller
 
 
-def findings(*checks: Check) -> Findings:
+def findings(*checks: Check) -> DemoFindings:
     """What a run found."""
-    return Findings(
+    return DemoFindings(
         orders=DOCUMENT["orders"],
         steps=[Step(**step) for step in DOCUMENT["steps"]],
         kills=[Kill(**kill) for kill in DOCUMENT["kills"]],
         samples=[Sample(**sample) for sample in DOCUMENT["samples"]],
         checks=list(checks),
-        tallies={name: Tally(**tally) for name, tally in DOCUMENT["sinks"].items()},
+        tallies={name: SinkTally(**tally) for name, tally in DOCUMENT["sinks"].items()},
         letters=60,
         archived=13_960,
         replicas=3,
@@ -37,8 +37,8 @@ def findings(*checks: Check) -> Findings:
     )
 
 
-class Told:
-    """A story that has been told."""
+class FinishedDemo:
+    """A demo that has been carried out."""
 
     found = findings()
     failure: str | None = None
@@ -47,7 +47,7 @@ class Told:
         self._place = place
         self._teller = teller
 
-    def tell(self) -> Findings:
+    def carry_out(self) -> DemoFindings:
         assert self._place.is_dir()
         for step in self.found.steps:
             self._teller.live("on the way")
@@ -58,17 +58,19 @@ class Told:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[Told]:
+def finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[FinishedDemo]:
     """Stands for the minutes that a run takes. Everything else is real."""
-    kind = type("Told", (Told,), {})
-    monkeypatch.setattr(quorate.cli.demo, "Story", kind)
+    kind = type("FinishedDemo", (FinishedDemo,), {})
+    monkeypatch.setattr(quorate.cli.demo, "DemoRun", kind)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return kind
 
 
-def test_the_closing_table(told: type[Told], capsys: pytest.CaptureFixture[str]) -> None:
-    told.found = findings(Check("lost by quorate", 0, 0))
+def test_the_closing_table(
+    finished: type[FinishedDemo], capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished.found = findings(Check("lost by quorate", 0, 0))
     assert main(["demo"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -90,9 +92,9 @@ def test_the_closing_table(told: type[Told], capsys: pytest.CaptureFixture[str])
 
 
 def test_a_mismatch_is_named_and_fails(
-    told: type[Told], capsys: pytest.CaptureFixture[str]
+    finished: type[FinishedDemo], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told.found = findings(Check("lost by quorate", 0, 3), Check("dead letters", 6, 6))
+    finished.found = findings(Check("lost by quorate", 0, 3), Check("dead letters", 6, 6))
     assert main(["demo", "--json", "--report", "page.html"]) == 1
     out, err = capsys.readouterr()
     message = "lost by quorate: expected 0, found 3"
@@ -104,18 +106,18 @@ def test_a_mismatch_is_named_and_fails(
     assert "1 of 2 checks failed" in Path("page.html").read_text(encoding="utf-8")
 
 
-def test_a_story_that_cannot_go_on_fails(
-    told: type[Told], capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_a_demo_that_cannot_go_on_fails(
+    finished: type[FinishedDemo], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    told.failure = "naive ended with status 1: no room"
+    finished.failure = "naive ended with status 1: no room"
     assert main(["demo"]) == 1
-    assert capsys.readouterr().err == f"error: DEMO_FAILED: {told.failure}\n"
+    assert capsys.readouterr().err == f"error: DEMO_FAILED: {finished.failure}\n"
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_the_directory_is_removed_unless_it_is_kept(
-    told: type[Told], tmp_path: Path, capsys: pytest.CaptureFixture[str], keep: bool
+    finished: type[FinishedDemo], tmp_path: Path, capsys: pytest.CaptureFixture[str], keep: bool
 ) -> None:
     assert main(["demo", *(["--keep"] if keep else [])]) == 0
     kept = [path for path in tmp_path.iterdir() if path.is_dir()]
@@ -123,7 +125,7 @@ def test_the_directory_is_removed_unless_it_is_kept(
     assert capsys.readouterr().err == "".join(f"kept: {path}\n" for path in kept)
 
 
-@pytest.mark.usefixtures("told")
+@pytest.mark.usefixtures("finished")
 def test_too_few_events_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--events", "10"]) == 2
     assert "10 is not in the range" in capsys.readouterr().err

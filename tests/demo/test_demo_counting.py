@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import quorate.testing
-from quorate.demo.counting import Tally, count_letters, count_paid
+from quorate.demo.counting import SinkTally, count_letters, count_paid
 from quorate.demo.events import expected, fate, order
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def filled(nodes: Cluster, name: str, numbers: list[int]) -> quorate.Log:
 
 def test_a_log_without_a_fault(nodes: Cluster) -> None:
     assert len(PAID) == expected(COUNT).paid
-    assert count_paid(filled(nodes, "right", PAID), COUNT) == Tally(len(PAID), 0, 0, 0)
+    assert count_paid(filled(nodes, "right", PAID), COUNT) == SinkTally(len(PAID), 0, 0, 0)
 
 
 def test_each_fault_is_found(nodes: Cluster) -> None:
@@ -41,7 +41,7 @@ def test_each_fault_is_found(nodes: Cluster) -> None:
     # Two are lost, one is there three times, one must not be there, and one nobody ever sent.
     numbers = [*PAID[2:], PAID[5], PAID[5], unpaid, COUNT]
     found = count_paid(filled(nodes, "wrong", numbers), COUNT)
-    assert found == Tally(len(numbers), lost=2, duplicates=2, strangers=2)
+    assert found == SinkTally(len(numbers), lost=2, duplicates=2, strangers=2)
 
 
 def test_dead_letters_are_counted_by_their_code(nodes: Cluster) -> None:

@@ -13,13 +13,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quorate.batch import encode_batch
-from quorate.client.results import Receipt
+from quorate.commands import Receipt
 from quorate.errors import OutcomeUnknown, QuorateError
 from quorate.net.dialling import parse_address
 from quorate.wire.calls import FindLog, decode_result, encode_call
 from quorate.wire.frames import FrameKind, FrameLimits, Framer
 from quorate.wire.handshake import Hello, encode_hello, open_welcome
-from quorate.wire.requests import Append, decode_failure, decode_receipts, encode_append
+from quorate.wire.requests import AppendRequest, decode_failure, decode_receipts, encode_append
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +156,7 @@ class Raw:
 
     def append(self, log: int, batch: bytes) -> Receipt:
         self._request += 1
-        self.send(encode_append(Append(self._request, log, batch)), batch)
+        self.send(encode_append(AppendRequest(self._request, log, batch)), batch)
         receipts = decode_receipts(self.answer())
         ((request, offset, count),) = receipts.answers()
         assert request == self._request

@@ -1,4 +1,4 @@
-"""How long a node waits for those who do not hurry: with the limits that it really has.
+"""How long a node waits for slow peers and clients, with the limits that it really has.
 
 Takes minutes, so `make test` leaves it out: name this file to pytest. The same rules are tested
 with short limits in tests/net.
@@ -18,7 +18,7 @@ from quorate.errors import Timeout
 from quorate.testing.processes import cluster
 from quorate.wire.frames import FrameKind
 from quorate.wire.handshake import open_welcome
-from quorate.wire.requests import Append, Fetch, encode_append, encode_fetch
+from quorate.wire.requests import AppendRequest, Fetch, encode_append, encode_fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,7 +83,7 @@ def test_a_frame_that_trickles_in_is_not_waited_for(nodes: Cluster, leader: str)
     with Raw(nodes.address(leader)) as raw:
         raw.say_hello()
         batch = batch_of(bytes(1000))
-        frame = encode_append(Append(1, raw.find(LOG), batch)) + batch
+        frame = encode_append(AppendRequest(1, raw.find(LOG), batch)) + batch
         ended = threading.Event()
 
         def trickle() -> None:

@@ -10,6 +10,7 @@ from crc32c import crc32c
 from faults_rig import MIB, Raw, Writer, batch_of, lag_free, until
 from msgspec.structs import replace
 
+from quorate.config import Server
 from quorate.errors import (
     EmptyBatch,
     InvalidArgument,
@@ -19,12 +20,11 @@ from quorate.errors import (
     VersionMismatch,
     WrongCluster,
 )
-from quorate.server.node import CLIENT_CONTROL_BYTES
 from quorate.testing.processes import cluster
 from quorate.wire.calls import AwaitCatalog, FindLog, ReadEnds
 from quorate.wire.frames import FrameKind, encode_frame
 from quorate.wire.handshake import Hello, Introduction, encode_hello
-from quorate.wire.requests import Append, Fetch, encode_append, encode_fetch, pack_request
+from quorate.wire.requests import AppendRequest, Fetch, encode_append, encode_fetch, pack_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,7 +171,7 @@ def test_what_only_peers_ask_is_refused_to_a_client(raw: Raw) -> None:
 def test_names_of_an_append_that_do_not_fit_are_refused(raw: Raw) -> None:
     log = raw.find("orders")
     batch = batch_of(b"x")
-    head = bytearray(encode_append(Append(9, log, batch))[16:])
+    head = bytearray(encode_append(AppendRequest(9, log, batch))[16:])
     head[-2] = 200  # bytes of a fence that is not there
     raw.send(encode_frame(FrameKind.APPEND, bytes(head), len(batch)), batch)
     with pytest.raises(InvalidArgument, match="names of 200"):
@@ -191,7 +191,7 @@ def head(kind: int = 16, control: int = 0, bulk: int = 0, version: int = 1) -> b
 @pytest.mark.parametrize(
     "data",
     [
-        head(control=CLIENT_CONTROL_BYTES + 1),
+        head(control=Server().control_bytes + 1),
         head(bulk=2 * BATCH_BYTES + 1),
         head(control=0xFFFF_FFFF, bulk=0xFFFF_FFFF),
         head(version=2),
@@ -223,7 +223,7 @@ def test_a_frame_that_breaks_off_is_forgotten(nodes: Cluster, size: int) -> None
         raw.say_hello()
         log = raw.find("orders")
         batch = batch_of(b"never")
-        raw.send((encode_append(Append(1, log, batch)) + batch)[:size])
+        raw.send((encode_append(AppendRequest(1, log, batch)) + batch)[:size])
     values = {record.value for record in nodes.client().log("orders").read(0)}
     assert b"never" not in values
 
@@ -239,7 +239,7 @@ def test_garbage_harms_nobody(nodes: Cluster) -> None:
             with Raw(nodes.address(leader)) as raw:
                 raw.say_hello()
                 log, batch = raw.find("orders"), batch_of(b"spoilt")
-                frame = bytearray(encode_append(Append(1, log, batch)) + batch)
+                frame = bytearray(encode_append(AppendRequest(1, log, batch)) + batch)
                 frame[draw.randrange(len(frame))] ^= 1 << draw.randrange(8)
                 raw.send(bytes(frame))
         writer.goes_on()
@@ -255,8 +255,8 @@ def test_garbage_harms_nobody(nodes: Cluster) -> None:
 @pytest.mark.parametrize(
     ("hello", "kind", "named"),
     [
-        (Hello("client", protocol=0, protocol_min=0), VersionMismatch, "0 to 0.*2 to 2"),
-        (Hello("client", protocol=9, protocol_min=9), VersionMismatch, "9 to 9.*2 to 2"),
+        (Hello("client", protocol=0, protocol_min=0), VersionMismatch, "0 to 0.*3 to 3"),
+        (Hello("client", protocol=9, protocol_min=9), VersionMismatch, "9 to 9.*3 to 3"),
         (Hello("client", cluster="elsewhere"), WrongCluster, "elsewhere.*test-"),
         (Hello("control"), WrongCluster, "names its cluster"),
         (Hello("control", cluster="elsewhere", node="n2", target="n1"), WrongCluster, "elsewhere"),

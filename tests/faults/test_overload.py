@@ -17,7 +17,7 @@ from quorate.testing.processes import cluster
 from quorate.wire.calls import Status, encode_call
 from quorate.wire.frames import FrameKind
 from quorate.wire.requests import (
-    Append,
+    AppendRequest,
     Fetch,
     decode_failure,
     decode_receipts,
@@ -89,7 +89,7 @@ class Flood:
 
     def _send(self) -> None:
         for request in range(self._count):
-            append = Append(request, self._log, self._batch)
+            append = AppendRequest(request, self._log, self._batch)
             self._raw.send(encode_append(append), self._batch)
 
     def _count_(self) -> None:
@@ -252,7 +252,7 @@ def test_a_node_that_stood_still_serves_its_queue(nodes: Cluster, seed: int) -> 
         node.signal(signal.SIGSTOP)
         batch = batch_of(bytes(100))
         count = draw.randrange(50, 300)
-        raw.send(*(encode_append(Append(one, log, batch)) + batch for one in range(count)))
+        raw.send(*(encode_append(AppendRequest(one, log, batch)) + batch for one in range(count)))
         node.signal(signal.SIGCONT)
         answered = 0
         while answered < count:

@@ -13,10 +13,17 @@ from quorate.errors import OutcomeUnknown, QuorateError
 from quorate.testing.processes import cluster
 from quorate.wire.calls import ReadEnds, decode_result, encode_call
 from quorate.wire.frames import FrameKind
-from quorate.wire.requests import Append, decode_failure, decode_receipts, encode_append, request_of
+from quorate.wire.requests import (
+    AppendRequest,
+    decode_failure,
+    decode_receipts,
+    encode_append,
+    request_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from quorate.client.results import LogSummary
     from quorate.testing.processes import Cluster
@@ -68,7 +75,7 @@ class Questions:
     def ask(self) -> None:
         """An append, and where the log ends."""
         batch = batch_of(b"to the old leader")
-        self._raw.send(encode_append(Append(1, self._log, batch)), batch)
+        self._raw.send(encode_append(AppendRequest(1, self._log, batch)), batch)
         self._raw.send(encode_call(2, ReadEnds(self._log.to_bytes(16, "little"))))
 
     def answers(self) -> tuple[str, str | int]:
@@ -156,6 +163,38 @@ def test_a_leader_that_was_stopped_knows_that_it_leads_no_more(nodes: Cluster) -
     assert isinstance(end, str) or end > acked.offset
     settle(nodes)
     assert [record.value for record in log.read(acked.offset)][:1] == [b"to the new leader"]
+
+
+def test_a_stopped_leader_logs_no_append_whose_client_has_gone(tmp_path: Path) -> None:
+    """It lies in the socket when the process goes on. A node alone leads on: no other may."""
+    with cluster(1, logs=[LOG], directory=tmp_path, settings=SMALL) as alone:
+        log = alone.client().log(LOG)
+        log.append(b"before")
+        gone, stays = Raw(alone.address("n1")), Raw(alone.address("n1"))
+        for one in (gone, stays):
+            one.say_hello()
+        number, batch = stays.find(LOG), batch_of(b"late")
+        alone.pause("n1")
+        for one, request, deadline_ms in ((gone, 1, 500), (stays, 2, 500), (stays, 3, 60_000)):
+            one.send(
+                encode_append(AppendRequest(request, number, batch, deadline_ms=deadline_ms)), batch
+            )
+        gone.socket.close()
+        time.sleep(1.5)
+        alone.resume("n1")
+        found = {}
+        for _ in range(2):
+            frame = stays.receive()
+            assert frame is not None
+            if frame.kind is FrameKind.FAILURE:
+                failure = decode_failure(frame)
+                found[failure.request] = failure.error.code
+            else:
+                [(request, offset, _)] = decode_receipts(frame).answers()
+                found[request] = f"offset {offset}"
+        stays.socket.close()
+        assert found == {2: "TIMEOUT", 3: "offset 1"}
+        assert log.end_offset() == 2
 
 
 def test_a_short_stop_of_a_follower_changes_nothing(nodes: Cluster) -> None:

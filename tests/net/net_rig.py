@@ -9,17 +9,17 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Literal
 
+from quorate.config import NetworkLimits
 from quorate.net.dialling import dial, parse_address
-from quorate.net.limits import NetworkLimits
 from quorate.net.links import PeerLinks
 from quorate.net.listener import Listener
 from quorate.types import NodeId
 from quorate.wire.frames import Frame, FrameKind, FrameLimits, Framer, encode_frame
 from quorate.wire.handshake import (
     PROTOCOL,
+    HandshakeRefusal,
     Hello,
     Introduction,
-    Refusal,
     Seen,
     Welcome,
     encode_hello,
@@ -255,7 +255,7 @@ class Events(Watched):
         self.seen: list[str] = []
         # Links that were welcomed, and what this node then said.
         self.welcomes = 0
-        self.refusals: list[Refusal] = []
+        self.refusals: list[HandshakeRefusal] = []
         self.verdict: QuorateError | None = None
         # Peers whose control link was opened, each time.
         self.opened: list[NodeId] = []
@@ -270,7 +270,7 @@ class Events(Watched):
         self.change()
         return self.verdict
 
-    def refused_by(self, peer: NodeId, refusal: Refusal) -> None:
+    def refused_by(self, peer: NodeId, refusal: HandshakeRefusal) -> None:
         self.refusals.append(refusal)
 
     def unreachable(self, peer: NodeId) -> None:

@@ -21,9 +21,9 @@ from net_rig import (
     pair,
 )
 
+from quorate.config import NetworkLimits
 from quorate.errors import Busy, InvalidArgument, InvariantBroken, Timeout
 from quorate.net.connection import SIGNS_MAX
-from quorate.net.limits import NetworkLimits
 from quorate.wire.frames import Frame, FrameKind, encode_frame
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def test_pings_that_come_together_get_one_answer(run: Run) -> None:
         async with intruded() as (stranger, guest):
             answer = encode_frame(FrameKind.RESULT, b"")
             # In one read, whatever the system makes of what is sent.
-            guest.connection._deliver(encode_frame(FrameKind.PING, b"") * SIGNS_MAX)
+            pings = encode_frame(FrameKind.PING, b"") * SIGNS_MAX
+            guest.connection._deliver(guest.connection._framer.feed(pings))
             guest.connection.send([answer])
             kinds: list[FrameKind] = []
             while FrameKind.RESULT not in kinds:

@@ -46,11 +46,11 @@ class Clerk(Recorder):
                 data = frame.control[:4] + b"\xc1"
                 self.connection.send([encode_frame(FrameKind.RESULT, data)])
             case 2:
-                pass
+                pass  # no answer
             case 3:
                 self.connection.send([encode_result(request + 1000, CatalogReached(9))])
                 self.connection.send([encode_result(request, CatalogReached(3))])
-            case 4:
+            case _:
                 self.connection.send([encode_frame(FrameKind.PEER, bytes(4))])
 
 

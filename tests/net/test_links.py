@@ -19,9 +19,9 @@ from net_rig import (
     listening,
 )
 
+from quorate.config import NetworkLimits
 from quorate.entry import make_entry
 from quorate.errors import Busy, InvariantBroken, QuorateError, WrongCluster
-from quorate.net.limits import NetworkLimits
 from quorate.net.links import MESSAGES_PER_FRAME
 from quorate.net.listener import Listener
 from quorate.raft.messages import Append, Compare, Envelope, Heartbeat, Message
@@ -280,7 +280,9 @@ def test_a_link_to_somebody_else_is_never_used(
     caplog.set_level(logging.WARNING)
     run(main())
     said = [record.getMessage() for record in caplog.records]
-    assert sorted(said) == [f"link down peer=n2 purpose={p}: {text}" for p in ("bulk", "control")]
+    assert sorted(said) == [
+        f"link down peer=n2 purpose={purpose} error={text}" for purpose in ("bulk", "control")
+    ]
 
 
 def test_who_is_refused_tries_later(run: Run) -> None:

@@ -26,9 +26,9 @@ from net_rig import (
     numbered,
 )
 
+from quorate.config import NetworkLimits
 from quorate.errors import Busy, InvalidArgument, QuorateError, Timeout, Unauthorized
 from quorate.net.dialling import dial, parse_address
-from quorate.net.limits import NetworkLimits
 from quorate.net.listener import Listener
 from quorate.wire.frames import FrameKind, encode_frame
 from quorate.wire.handshake import Hello, encode_hello, open_welcome
@@ -152,7 +152,7 @@ def test_an_abort_cuts_off_who_is_just_being_let_in(run: Run, passes: int) -> No
                     pass
             assert len(door.hellos) == heard
             await listener.close()
-            assert not listener._guests
+            assert not listener._incoming
 
     run(main())
 
@@ -247,7 +247,7 @@ def test_a_crowd_of_strangers_keeps_nobody_out(run: Run) -> None:
 
     async def main() -> None:
         door = Door()
-        async with listening(door, NetworkLimits(strangers=8)) as listener:
+        async with listening(door, NetworkLimits(unidentified=8)) as listener:
             crowd = [await intrude(listener.address) for _ in range(100)]
             guest = await enter(listener.address)
             link, _ = await dial(listener.address, PEER, timeout=20, limits=ROOM)

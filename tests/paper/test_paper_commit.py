@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster_rig import assert_same, elect, happened, led, log_of, receipt, run_until, standing
+from cluster_rig import assert_same, elect, happened, led, log_of, raft_state, receipt, run_until
 from core_rig import (
     ELECTION_TICKS,
     HEARTBEAT_TICKS,
@@ -21,9 +21,9 @@ from core_rig import (
 )
 from quorate.errors import Damaged
 from quorate.raft.messages import Ack, Append, Compare, Envelope, Heartbeat
-from quorate.raft.output import Happening
-from quorate.testing.disk.simulated import LOST
+from quorate.raft.output import EventKind
 from quorate.types import Role
+from verification.disk.inode import LOST
 
 
 @pytest.mark.parametrize("size", range(1, 8))
@@ -33,9 +33,9 @@ def test_an_entry_is_committed_when_a_majority_has_it_on_disk(size: int) -> None
     rig.propose()
     rig.persist()
     for copies, peer in enumerate(rig.peers, start=1):
-        assert (rig.standing.committed == 2) == (copies > size // 2)
+        assert (rig.raft.committed == 2) == (copies > size // 2)
         rig.confirm(peer)
-    assert rig.standing.committed == 2
+    assert rig.raft.committed == 2
 
 
 def test_the_leaders_own_copy_counts_only_when_it_is_on_disk() -> None:
@@ -43,10 +43,10 @@ def test_the_leaders_own_copy_counts_only_when_it_is_on_disk() -> None:
     rig = leading()
     rig.propose()
     rig.confirm("n2")
-    assert rig.standing.committed == 1
+    assert rig.raft.committed == 1
     rig.confirm("n3")
-    assert (rig.standing.committed, rig.standing.persisted) == (2, 1)
-    assert rig.leader.synced(rig.standing.committed) == 2
+    assert (rig.raft.committed, rig.raft.persisted) == (2, 1)
+    assert rig.leader.synced(rig.raft.committed) == 2
 
 
 def test_entries_of_earlier_terms_are_not_committed_by_counting() -> None:
@@ -55,7 +55,7 @@ def test_entries_of_earlier_terms_are_not_committed_by_counting() -> None:
     rig.persist()
     for peer in rig.peers:
         rig.confirm(peer, 2)
-    assert rig.standing.committed == 0
+    assert rig.raft.committed == 0
 
 
 def test_entries_of_earlier_terms_come_along_with_one_of_the_own() -> None:
@@ -63,9 +63,9 @@ def test_entries_of_earlier_terms_come_along_with_one_of_the_own() -> None:
     rig = leading(5, log=chain(1, 2), term=3, settled=False)
     rig.persist()
     for peer in rig.peers[:2]:
-        assert rig.standing.committed == 0
+        assert rig.raft.committed == 0
         rig.confirm(peer, 3)
-    assert rig.standing.committed == 3
+    assert rig.raft.committed == 3
 
 
 def test_figure_8_loses_nothing_that_was_acknowledged() -> None:
@@ -86,7 +86,7 @@ def test_figure_8_loses_nothing_that_was_acknowledged() -> None:
     cluster.restart("n1")
     elect(cluster, "n1", lose=lambda item: is_from_leader(item) and not for_n3(item))
     assert [len(log_of(cluster, name)) for name in ("n1", "n2", "n3", "n4")] == [3, 2, 2, 1]
-    assert standing(cluster, "n1").committed == 1  # the noop, before all this
+    assert raft_state(cluster, "n1").committed == 1  # the noop, before all this
     # (d) n5 is back and wins, for its last entry is the newest; the old entry goes.
     cluster.crash("n1")
     cluster.restart("n5")
@@ -114,25 +114,25 @@ def test_a_follower_learns_of_commits_from_the_next_message() -> None:
     rig = CoreRig(term=1)
     entries = chain(1, 1, 1)
     rig.hear("n2", append(1, entries[:2], committed=1))
-    assert rig.standing.committed == 1
+    assert rig.raft.committed == 1
     rig.hear("n2", heartbeat(1, end(entries[:2])))
-    assert rig.standing.committed == 2
+    assert rig.raft.committed == 2
 
 
 def test_a_follower_commits_no_more_than_the_message_proves() -> None:
     """§ 5.3: the lower of the leader's commit and the last entry that is known to agree."""
     rig = CoreRig(log=chain(1, 1, 1, 1), term=1)
     rig.hear("n2", append(2, chain(1, 1), committed=4))
-    assert rig.standing.committed == 2
+    assert rig.raft.committed == 2
 
 
 def test_a_heartbeat_commits_nothing_that_differs_here() -> None:
     """§ 5.3: the committed position counts for whoever has that very entry."""
     rig = CoreRig(log=chain(1, 1, 1), term=1)
     rig.hear("n2", heartbeat(3, end(chain(1, 1, 2))))
-    assert rig.standing.committed == 0
+    assert rig.raft.committed == 0
     rig.hear("n2", heartbeat(3, end(chain(1, 1, 1, 3))))
-    assert rig.standing.committed == 0
+    assert rig.raft.committed == 0
 
 
 def test_committed_never_goes_back() -> None:
@@ -141,7 +141,7 @@ def test_committed_never_goes_back() -> None:
     rig.hear("n2", append(1, chain(1, 1), committed=2))
     rig.hear("n2", append(1, chain(1, 1), committed=0))
     rig.hear("n2", heartbeat(1))
-    assert rig.standing.committed == 2
+    assert rig.raft.committed == 2
 
 
 def test_idle_followers_hear_of_the_last_commit_within_a_tick() -> None:
@@ -203,7 +203,7 @@ def test_a_node_that_lacks_committed_entries_does_not_win() -> None:
     cluster.crash("n1")
     cluster.heal()
     run_until(cluster, lambda: cluster.leader() == "n2", 6 * ELECTION_TICKS)
-    assert happened(cluster, "n3", Happening.LEADS) == []
+    assert happened(cluster, "n3", EventKind.LEADS) == []
 
 
 def test_a_leader_that_would_undo_a_commit_stops_the_replica() -> None:
@@ -216,7 +216,7 @@ def test_a_leader_that_would_undo_a_commit_stops_the_replica() -> None:
     ):
         rig = CoreRig(log=chain(1, 1, 1), term=1)
         rig.hear("n2", heartbeat(1, end(chain(1, 1))))
-        assert rig.standing.committed == 2
+        assert rig.raft.committed == 2
         with pytest.raises(Damaged, match=r"n1: the entry at index \d is committed here"):
             rig.hear("n3", message)
         assert rig.terms == [1, 1, 1]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster_rig import envelope, led, standing
+from cluster_rig import envelope, led, raft_state
 from core_rig import (
     ELECTION_TICKS,
     HEARTBEAT_TICKS,
@@ -40,11 +40,11 @@ from quorate.raft.messages import (
     Vote,
     VoteReply,
 )
-from quorate.raft.output import Happening, Refusal
-from quorate.replica.exchange import Deliver
-from quorate.testing.disk.simulated import LOST
-from quorate.testing.hand import HandCluster
+from quorate.raft.output import EventKind, Refusal
+from quorate.replica.engine_io import Deliver
 from quorate.types import Position, Role
+from verification.disk.inode import LOST
+from verification.hand import HandCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 def first_timeout(seed: int) -> int:
     rig = CoreRig(seed=seed)
     rig.time_out()
-    return rig.standing.clock
+    return rig.raft.clock
 
 
 def test_timeouts_are_random_between_one_and_two_election_timeouts() -> None:
@@ -75,7 +75,7 @@ def test_every_round_draws_a_new_timeout() -> None:
 def test_nodes_start_as_followers() -> None:
     """§ 5.2: whoever starts follows first, even in a term in which it once stood."""
     rig = CoreRig(term=5, vote="n1", log=chain(5))
-    assert (rig.role(), rig.standing.leader) == (Role.FOLLOWER, None)
+    assert (rig.role(), rig.raft.leader) == (Role.FOLLOWER, None)
     assert rig.tick(ELECTION_TICKS - 1) == []
 
 
@@ -88,9 +88,9 @@ def test_a_leaders_messages_keep_its_followers(message: Message) -> None:
     for _ in range(5):
         rig.tick(ELECTION_TICKS - 1)
         rig.hear("n2", message)
-    assert (rig.role(), rig.standing.leader) == (Role.FOLLOWER, "n2")
-    assert rig.happened(Happening.PRE_CAMPAIGNS) == []
-    assert len(rig.happened(Happening.FOLLOWS)) == 1
+    assert (rig.role(), rig.raft.leader) == (Role.FOLLOWER, "n2")
+    assert rig.happened(EventKind.PRE_CAMPAIGNS) == []
+    assert len(rig.happened(EventKind.FOLLOWS)) == 1
 
 
 def test_a_leader_beats_at_every_interval() -> None:
@@ -106,7 +106,7 @@ def test_a_candidate_raises_its_term_votes_for_itself_and_asks_all() -> None:
     """§ 5.2: to stand is a new term, the own vote in it and one request to each other node."""
     rig = CoreRig(5, term=3, log=chain(1, 3))
     sent = rig.campaign()
-    assert (rig.standing.term, rig.standing.vote) == (4, "n1")
+    assert (rig.raft.term, rig.raft.vote) == (4, "n1")
     assert [(target, message) for target, message in sent] == [
         (peer, vote(4, end(chain(1, 3)))) for peer in rig.peers
     ]
@@ -160,7 +160,7 @@ def test_one_vote_per_term_first_come_first_served() -> None:
     rig = CoreRig()
     assert only(rig.hear("n2", vote(1)), VoteReply).granted
     assert not only(rig.hear("n3", vote(1)), VoteReply).granted
-    assert rig.standing.vote == "n2"
+    assert rig.raft.vote == "n2"
     assert only(rig.hear("n3", vote(2)), VoteReply).granted
 
 
@@ -168,23 +168,23 @@ def test_a_vote_is_given_again_to_the_same_candidate() -> None:
     """§ 5.2, § 5.5: its first answer may have been lost."""
     rig = CoreRig()
     assert rig.hear("n2", vote(1)) == rig.hear("n2", vote(1))
-    assert len(rig.happened(Happening.VOTES)) == 1
+    assert len(rig.happened(EventKind.VOTES)) == 1
 
 
 def test_a_refused_candidate_does_not_use_up_the_vote() -> None:
     """§ 5.2, § 5.4.1: a later candidate of the same term may still get it."""
     rig = CoreRig(log=chain(1), term=1)
     assert not only(rig.hear("n2", vote(2)), VoteReply).granted
-    assert rig.standing.vote is None
+    assert rig.raft.vote is None
     assert only(rig.hear("n3", vote(2, end(chain(1)))), VoteReply).granted
 
 
 def test_a_candidate_gives_its_own_term_to_nobody_else() -> None:
-    """§ 5.2: it refuses its rivals in that term, and goes on standing in it."""
+    """§ 5.2: it refuses its rivals in that term, and stays a candidate in it."""
     rig = CoreRig()
     rig.campaign()
     assert not only(rig.hear("n2", vote(1)), VoteReply).granted
-    assert (rig.role(), rig.standing.vote) == (Role.CANDIDATE, "n1")
+    assert (rig.role(), rig.raft.vote) == (Role.CANDIDATE, "n1")
 
 
 def test_a_vote_is_remembered_over_a_crash() -> None:
@@ -194,22 +194,22 @@ def test_a_vote_is_remembered_over_a_crash() -> None:
     cluster.deliver_all()  # pre-votes
     cluster.deliver_all()
     cluster.deliver_all()  # votes
-    assert standing(cluster, "n2").vote == "n1"
+    assert raft_state(cluster, "n2").vote == "n1"
     cluster.crash("n2", lambda: LOST)
     cluster.restart("n2")
-    assert (standing(cluster, "n2").term, standing(cluster, "n2").vote) == (1, "n1")
+    assert (raft_state(cluster, "n2").term, raft_state(cluster, "n2").vote) == (1, "n1")
 
 
 def test_a_term_is_on_disk_before_it_is_spoken_of() -> None:
     """§ 5.1, § 5.2: the term is durable state, too; no answer in it leaves before it is."""
     cluster = HandCluster(3, auto_flush=False)
     cluster.turn("n2", [Deliver(envelope(cluster, "n1", "n2", heartbeat(5)))])
-    assert (standing(cluster, "n2").term, cluster.table) == (5, [])
+    assert (raft_state(cluster, "n2").term, cluster.table) == (5, [])
     cluster.flush("n2")
     assert [item.message for item in cluster.table] == [heartbeat_reply(5)]
     cluster.crash("n2", lambda: LOST)
     cluster.restart("n2")
-    assert standing(cluster, "n2").term == 5
+    assert raft_state(cluster, "n2").term == 5
 
 
 def test_a_split_vote_ends_in_a_later_term() -> None:
@@ -221,15 +221,15 @@ def test_a_split_vote_ends_in_a_later_term() -> None:
     assert not only(one.hear("n2", vote(1)), VoteReply).granted
     assert not only(two.hear("n1", vote(1)), VoteReply).granted
     converse(one, two, one.tick(2 * ELECTION_TICKS))
-    assert (one.role(), one.standing.term) == (Role.LEADER, 2)
-    assert (two.role(), two.standing.leader) == (Role.FOLLOWER, "n1")
+    assert (one.role(), one.raft.term) == (Role.LEADER, 2)
+    assert (two.role(), two.raft.leader) == (Role.FOLLOWER, "n1")
 
 
 def test_a_node_never_stands_twice_in_one_term() -> None:
     """§ 5.2: after a restart a candidate's next term is a new one; old votes are worth nothing."""
     rig = CoreRig(term=4, vote="n1", boot=2)
     rig.campaign()
-    assert rig.standing.term == 5
+    assert rig.raft.term == 5
     rig.persist()
     rig.hear("n2", vote_reply(4))
     assert rig.role() is Role.CANDIDATE
@@ -277,19 +277,19 @@ def test_a_higher_term_is_taken_over(make: Callable[[], CoreRig], kind: str) -> 
     rig = make()
     # A log that is empty, so that no message is about entries that differ.
     rig.hear("n2", HIGHER[kind])
-    assert (rig.standing.term, rig.standing.vote) == (9, None)
+    assert (rig.raft.term, rig.raft.vote) == (9, None)
     assert rig.role() is Role.FOLLOWER
     from_leader = kind in ("compare", "append", "heartbeat")
-    assert rig.standing.leader == ("n2" if from_leader else None)
+    assert rig.raft.leader == ("n2" if from_leader else None)
 
 
 @pytest.mark.parametrize("make", [as_follower, as_pre_candidate, as_candidate])
 def test_a_candidates_higher_term_is_taken_over(make: Callable[[], CoreRig]) -> None:
     """§ 5.1: also when its vote is refused because its log lacks entries."""
     rig = make()
-    last = Position(rig.standing.log.last_index, rig.standing.log.last.term, 0)
+    last = Position(rig.raft.log.last_index, rig.raft.log.last.term, 0)
     reply = only(rig.hear("n2", vote(9, last)), VoteReply)
-    assert rig.standing.term == reply.term == 9
+    assert rig.raft.term == reply.term == 9
     assert rig.role() is Role.FOLLOWER
 
 
@@ -301,14 +301,14 @@ def test_an_old_leader_learns_the_newer_term(message: Message) -> None:
     rig = CoreRig(term=4)
     assert only(rig.hear("n2", message), HeartbeatReply) == heartbeat_reply(4)
     assert rig.refused(Refusal.STALE_TERM) == 1
-    assert (rig.standing.leader, rig.standing.log.last_index) == (None, 0)
+    assert (rig.raft.leader, rig.raft.log.last_index) == (None, 0)
 
 
 def test_an_old_candidate_learns_the_newer_term() -> None:
     """§ 5.1: the refused vote carries the newer term."""
     rig = CoreRig(term=4)
     assert only(rig.hear("n2", vote(3)), VoteReply) == vote_reply(4, granted=False)
-    assert rig.standing.vote is None
+    assert rig.raft.vote is None
 
 
 @pytest.mark.parametrize("kind", [Heartbeat, Compare])
@@ -317,8 +317,8 @@ def test_a_candidate_concedes_to_a_leader_of_its_term(kind: type) -> None:
     rig = CoreRig()
     rig.campaign()
     rig.hear("n3", heartbeat(1) if kind is Heartbeat else compare(1))
-    assert (rig.role(), rig.standing.leader) == (Role.FOLLOWER, "n3")
-    assert rig.standing.vote == "n1"
+    assert (rig.role(), rig.raft.leader) == (Role.FOLLOWER, "n3")
+    assert rig.raft.vote == "n1"
     rig.persist()
     rig.hear("n2", vote_reply(1))
     assert rig.role() is Role.FOLLOWER
@@ -329,7 +329,7 @@ def test_a_candidate_ignores_a_leader_of_an_earlier_term() -> None:
     rig = CoreRig(term=4)
     rig.campaign()
     rig.hear("n3", heartbeat(4))
-    assert (rig.role(), rig.standing.term) == (Role.CANDIDATE, 5)
+    assert (rig.role(), rig.raft.term) == (Role.CANDIDATE, 5)
 
 
 UP_TO_DATE = [
@@ -363,7 +363,7 @@ def test_terms_without_requests_do_not_rise() -> None:
     """§ 5.2: a stable leader is not replaced: no term changes without a cause."""
     cluster = led(5)
     cluster.run(10 * ELECTION_TICKS)
-    assert {standing(cluster, name).term for name in cluster.voters} == {1}
+    assert {raft_state(cluster, name).term for name in cluster.voters} == {1}
 
 
 def test_a_vote_postpones_the_voters_own_campaign() -> None:
@@ -394,4 +394,4 @@ def test_asking_for_votes_stops_when_the_term_is_over() -> None:
     sent = rig.tick(2 * ELECTION_TICKS)
     assert pick(sent, Vote) == []
     assert len(pick(sent, PreVote)) == len(rig.peers)
-    assert (rig.role(), rig.standing.term) == (Role.PRE_CANDIDATE, 1)
+    assert (rig.role(), rig.raft.term) == (Role.PRE_CANDIDATE, 1)

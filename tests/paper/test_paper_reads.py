@@ -34,7 +34,7 @@ from quorate.types import EntryKind, Index, Role
 def test_a_leader_begins_its_term_with_a_noop() -> None:
     """§ 8: only an entry of its own term tells a new leader what is committed."""
     rig = leading(log=chain(1, 1), term=1, settled=False)
-    (entry,) = rig.standing.log.entries(Index(3), Index(4))
+    (entry,) = rig.raft.log.entries(Index(3), Index(4))
     assert (entry.kind, entry.term, entry.count) == (EntryKind.NOOP, 2, 0)
 
 

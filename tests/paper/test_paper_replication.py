@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster_rig import assert_same, led, log_of, progress, run_until, standing
+from cluster_rig import assert_same, led, log_of, progress, raft_state, run_until
 from core_rig import (
     ELECTION_TICKS,
     RESEND_TICKS,
@@ -22,10 +22,10 @@ from core_rig import (
     pick,
 )
 from quorate.raft.messages import Ack, Append, Compare, HeartbeatReply, Mismatch
-from quorate.raft.output import Happening
+from quorate.raft.output import EventKind
 from quorate.raft.progress import ProgressState
-from quorate.testing.disk.simulated import LOST
 from quorate.types import Role
+from verification.disk.inode import LOST
 
 
 def following(*terms: int, term: int = 5) -> CoreRig:
@@ -43,7 +43,7 @@ def test_the_leader_appends_and_sends_to_all_at_once() -> None:
     assert [target for target, _ in sent] == list(rig.peers)
     for message in pick(sent, Append):
         assert (message.prev.index, message.last_index) == (1, 2)
-    assert rig.standing.persisted == 1
+    assert rig.raft.persisted == 1
 
 
 def test_the_leader_never_changes_its_own_log() -> None:
@@ -53,7 +53,7 @@ def test_the_leader_never_changes_its_own_log() -> None:
     rig.hear("n2", mismatch(4, 3, 1, 2, number=rig.progress("n2").number))
     rig.hear("n3", ack(4, 0))
     assert rig.terms == before
-    assert rig.happened(Happening.TRUNCATES) == []
+    assert rig.happened(EventKind.TRUNCATES) == []
 
 
 def test_entries_stream_ahead_of_their_acks() -> None:
@@ -113,7 +113,7 @@ def test_a_conflicting_entry_goes_with_all_that_follow_it() -> None:
     entries = chain(3, after=end(chain(1, 1)))
     rig.hear("n2", append(5, entries, end(chain(1, 1))))
     assert rig.terms == [1, 1, 3]
-    assert [event.index for event in rig.happened(Happening.TRUNCATES)] == [3]
+    assert [event.index for event in rig.happened(EventKind.TRUNCATES)] == [3]
 
 
 def test_only_what_really_conflicts_is_dropped() -> None:
@@ -122,7 +122,7 @@ def test_only_what_really_conflicts_is_dropped() -> None:
     entries = chain(1, 1, 2, 3, 3)
     rig.hear("n2", append(5, entries))
     assert rig.terms == [1, 1, 2, 3, 3]
-    assert [event.index for event in rig.happened(Happening.TRUNCATES)] == [4]
+    assert [event.index for event in rig.happened(EventKind.TRUNCATES)] == [4]
 
 
 def test_a_compare_asks_and_changes_nothing() -> None:
@@ -143,7 +143,7 @@ def test_a_repeated_append_changes_nothing_and_gets_the_same_answer() -> None:
     message = append(5, chain(1, 1, 2))
     first = rig.hear("n2", message)
     assert rig.hear("n2", message) == first
-    assert (rig.terms, rig.happened(Happening.TRUNCATES)) == ([1, 1, 2], [])
+    assert (rig.terms, rig.happened(EventKind.TRUNCATES)) == ([1, 1, 2], [])
 
 
 def test_a_late_append_does_not_shorten_the_log() -> None:
@@ -173,7 +173,7 @@ def test_a_lost_append_is_sent_again_until_it_is_acked() -> None:
     cluster.settle()
     assert token in cluster.answers
     cluster.run(3 * RESEND_TICKS)
-    assert standing(cluster, "n3").log.last_index == 1
+    assert raft_state(cluster, "n3").log.last_index == 1
     cluster.heal()
     cluster.run(2 * RESEND_TICKS)
     assert_same(cluster)
@@ -296,5 +296,5 @@ def test_two_leaders_of_one_term_both_fall() -> None:
     rig = CoreRig(term=1)
     rig.hear("n2", heartbeat(1))
     assert only(rig.hear("n3", heartbeat(1)), HeartbeatReply).term == 2
-    assert (rig.standing.term, rig.standing.leader) == (2, None)
-    assert len(rig.happened(Happening.SPLIT_LEADERS)) == 1
+    assert (rig.raft.term, rig.raft.leader) == (2, None)
+    assert len(rig.happened(EventKind.SPLIT_LEADERS)) == 1

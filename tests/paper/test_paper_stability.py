@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster_rig import happened, led, run_until, standing
+from cluster_rig import happened, led, raft_state, run_until
 from core_rig import (
     ELECTION_TICKS,
     HEARTBEAT_TICKS,
@@ -29,7 +29,7 @@ from core_rig import (
     vote_reply,
 )
 from quorate.raft.messages import PreVote, PreVoteReply, Vote, VoteReply
-from quorate.raft.output import Happening, Refusal
+from quorate.raft.output import EventKind, Refusal
 from quorate.types import Role
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def test_asking_for_pre_votes_changes_nobodys_term() -> None:
     reply = only(voter.hear("n2", ask), PreVoteReply)
     assert reply.granted
     for rig in (asker, voter):
-        assert (rig.standing.term, rig.standing.vote) == (3, None)
+        assert (rig.raft.term, rig.raft.vote) == (3, None)
 
 
 def test_pre_votes_of_a_majority_come_before_the_campaign() -> None:
@@ -53,9 +53,9 @@ def test_pre_votes_of_a_majority_come_before_the_campaign() -> None:
     rig = CoreRig(5)
     rig.time_out()
     assert rig.hear("n2", pre_vote_reply(0)) == []
-    assert (rig.role(), rig.standing.term) == (Role.PRE_CANDIDATE, 0)
+    assert (rig.role(), rig.raft.term) == (Role.PRE_CANDIDATE, 0)
     sent = rig.hear("n3", pre_vote_reply(0))
-    assert (rig.role(), rig.standing.term) == (Role.CANDIDATE, 1)
+    assert (rig.role(), rig.raft.term) == (Role.CANDIDATE, 1)
     assert len(pick(sent, Vote)) == 4
 
 
@@ -96,7 +96,7 @@ def test_a_pre_vote_for_a_term_that_is_over_is_refused() -> None:
     reply = only(voter.hear("n2", pre_vote(3)), PreVoteReply)
     assert (reply.granted, reply.term) == (False, 5)
     asker.hear("n2", reply)
-    assert (asker.role(), asker.standing.term) == (Role.FOLLOWER, 5)
+    assert (asker.role(), asker.raft.term) == (Role.FOLLOWER, 5)
 
 
 def test_a_node_that_was_cut_off_disturbs_nobody_when_it_returns() -> None:
@@ -104,13 +104,13 @@ def test_a_node_that_was_cut_off_disturbs_nobody_when_it_returns() -> None:
     cluster = led(3)
     cluster.isolate("n3")
     cluster.run(20 * ELECTION_TICKS)
-    assert standing(cluster, "n3").term == 1
+    assert raft_state(cluster, "n3").term == 1
     assert cluster.engine("n3").role is Role.PRE_CANDIDATE
     cluster.heal()
     cluster.run(ELECTION_TICKS)
     assert cluster.leader() == "n1"
-    assert standing(cluster, "n1").term == 1
-    assert happened(cluster, "n1", Happening.STEPS_DOWN) == []
+    assert raft_state(cluster, "n1").term == 1
+    assert happened(cluster, "n1", EventKind.STEPS_DOWN) == []
 
 
 def test_a_node_that_hears_the_leader_only_by_others_disturbs_nobody() -> None:
@@ -118,7 +118,7 @@ def test_a_node_that_hears_the_leader_only_by_others_disturbs_nobody() -> None:
     cluster = led(3)
     cluster.cut("n1", "n3")
     cluster.run(10 * ELECTION_TICKS)
-    assert (cluster.leader(), standing(cluster, "n1").term) == ("n1", 1)
+    assert (cluster.leader(), raft_state(cluster, "n1").term) == ("n1", 1)
 
 
 # -- stickiness --------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_a_vote_is_ignored_while_the_leader_is_heard() -> None:
     rig = following()
     rig.tick(ELECTION_TICKS - 1)
     assert rig.hear("n3", vote(9)) == []
-    assert (rig.standing.term, rig.standing.leader) == (1, "n2")
+    assert (rig.raft.term, rig.raft.leader) == (1, "n2")
     assert rig.refused(Refusal.LEADER_ALIVE) == 1
 
 
@@ -163,7 +163,7 @@ def test_a_leader_does_not_vote_itself_out(message: Message) -> None:
     sent = rig.hear("n2", message)
     assert not any(reply.granted for reply in pick(sent, PreVoteReply))
     assert pick(sent, VoteReply) == []
-    assert (rig.role(), rig.standing.term) == (Role.LEADER, 1)
+    assert (rig.role(), rig.raft.term) == (Role.LEADER, 1)
 
 
 def test_a_restarted_node_has_heard_no_leader() -> None:
@@ -179,17 +179,17 @@ def test_a_restarted_node_has_heard_no_leader() -> None:
 def test_a_leader_that_hears_no_majority_steps_down(size: int) -> None:
     """Thesis § 6.2: after an election timeout without a majority the leader leads nobody."""
     rig = leading(size)
-    missing = rig.peers[: size - rig.standing.quorum + 1]
+    missing = rig.peers[: size - rig.raft.electorate.fewest + 1]
     for _ in range(ELECTION_TICKS + HEARTBEAT_TICKS + 1):
         rig.tick()
         if rig.role() is not Role.LEADER:
             break
         for peer in rig.peers[len(missing) :]:
             rig.hear(peer, heartbeat_reply(1))
-    assert (rig.role(), rig.standing.leader) == (Role.FOLLOWER, None)
-    assert rig.standing.clock > ELECTION_TICKS
+    assert (rig.role(), rig.raft.leader) == (Role.FOLLOWER, None)
+    assert rig.raft.clock > ELECTION_TICKS
     # It keeps its term and its vote: stepping down is not an election.
-    assert (rig.standing.term, rig.standing.vote) == (1, "n1")
+    assert (rig.raft.term, rig.raft.vote) == (1, "n1")
 
 
 @pytest.mark.parametrize("size", range(1, 8))
@@ -198,7 +198,7 @@ def test_a_leader_that_hears_a_bare_majority_stays(size: int) -> None:
     rig = leading(size)
     for _ in range(5 * ELECTION_TICKS):
         rig.tick()
-        for peer in rig.peers[: rig.standing.quorum - 1]:
+        for peer in rig.peers[: rig.raft.electorate.fewest - 1]:
             rig.hear(peer, heartbeat_reply(1))
     assert rig.role() is Role.LEADER
 
@@ -219,7 +219,7 @@ def test_a_leader_that_only_speaks_is_replaced() -> None:
     cluster.cut("n2", "n1")
     cluster.cut("n3", "n1")
     run_until(cluster, lambda: cluster.leader() in ("n2", "n3"), 5 * ELECTION_TICKS)
-    assert len(happened(cluster, "n1", Happening.STEPS_DOWN)) == 1
+    assert len(happened(cluster, "n1", EventKind.STEPS_DOWN)) == 1
 
 
 def test_a_deposed_leader_waits_before_it_stands_again() -> None:

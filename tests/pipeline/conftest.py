@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from quorate.testing import Cluster
 
-# Whoever is first waits until a Java process is warm; one that kills some waits for several.
+# The first test waits until a Java process is warm; one that kills some waits for several.
 PATIENCE_S = 600
 FAULTS_PATIENCE_S = 1800
 HERE = __file__.rpartition("/")[0]

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Driver"]
 
-# Generous: nothing is asserted about how long it takes.
+# Generous: no test asserts how long a driver takes.
 PATIENCE_S = 500.0
-# Below what the kernel gives to those who do not ask for a port.
+# Below the ports that the kernel gives to sockets that ask for none.
 PORTS = {
     "spark.driver.port": 21_200,
     "spark.blockManager.port": 21_400,
@@ -82,7 +82,7 @@ class Driver:
         self.process.wait()
 
     def ended(self) -> Ran:
-        """What it left behind when it has ended by itself."""
+        """The status and the output of the driver, when it has ended by itself."""
         status = self.process.wait(PATIENCE_S)
         return Ran(status, self._out.read_text(), self._err.read_text())
 

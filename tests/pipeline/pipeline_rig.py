@@ -1,4 +1,4 @@
-"""Commands of ``quorate pipeline``, the logs that they use, and what they leave there."""
+"""Commands of ``quorate pipeline``, their logs, and the records that they leave there."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Ran(NamedTuple):
 
     @property
     def error(self) -> str:
-        """What it failed with; there may be lines before it that show how far it was."""
+        """The error that it failed with; lines before it may show its progress."""
         [line] = [line for line in self.err.splitlines() if line.startswith("error: ")]
         return line.removeprefix("error: ")
 
     @property
     def document(self) -> Any:
-        """The last line of what ``--json`` printed."""
+        """The last line that ``--json`` printed."""
         return json.loads(self.out.strip().rpartition("\n")[2])
 
 
@@ -77,7 +77,7 @@ class Desk:
 
     def run_without_spark(self, *arguments: str | Path) -> Ran:
         """The same, of a command that must end before it asks for a session."""
-        with patch("quorate.cli.pipeline_options.opened_session", side_effect=AssertionError):
+        with patch("quorate.cli.pipeline.options.opened_session", side_effect=AssertionError):
             return self.run(*arguments)
 
     def done(self, *arguments: str | Path) -> Any:
@@ -93,9 +93,9 @@ class Desk:
         return file
 
 
-def pipeline_file(body: str = "return df", /, **terms: object) -> str:
-    """The text of a pipeline from LOG-in to LOG-out, with other terms where they are given."""
-    given: dict[str, object] = {"source": "log:LOG-in", "sink": "log:LOG-out", **terms}
+def pipeline_file(body: str = "return df", /, **options: object) -> str:
+    """The text of a pipeline from LOG-in to LOG-out, with other options where they are given."""
+    given: dict[str, object] = {"source": "log:LOG-in", "sink": "log:LOG-out", **options}
     listed = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
     return (
         "from pyspark.sql import functions as F\n"

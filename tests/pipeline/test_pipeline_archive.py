@@ -1,4 +1,4 @@
-"""Archives: each record once, for readers that know nothing of Spark, and compared with the log."""
+"""Archives: each record once, for readers without Spark, and compared with the log."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_growing_log_in_three_runs(desk: Desk) -> None:
     ]
     assert day == f"append_date={row['append_time'].date()}"
     assert desk.done("archive", log.name, dest)["archived"] == 0
-    assert files(dest) == before, "another run changes nothing"
+    assert files(dest) == before, "another run changes no file"
 
 
 @pytest.mark.spark_slow
@@ -189,7 +189,7 @@ def test_two_archives_have_one_place_for_bad_records(desk: Desk) -> None:
         assert (done["archived"], done["bad"]) == (2, 1)
     assert pq.read_table(bad).column("offset").to_pylist() == [1, 1], "one of each"
 
-    # A run that cannot go on adds nothing to them.
+    # A run that cannot go on adds no file.
     one = desk.directory / "one"
     shutil.rmtree(one / ".quorate" / "checkpoint")
     log.append(b"no json")
@@ -232,7 +232,7 @@ def test_what_cannot_be_is_said_before_anything_is_made(desk: Desk) -> None:
     dest = desk.directory / "archive"
     cases = {
         ("archive", desk.name("no"), dest): f"`quorate log create {desk.name('no')}`",
-        ("archive", log.name, dest, "--schema", "id lonk"): "schema = 'id lonk' is not like",
+        ("archive", log.name, dest, "--schema", "id lonk"): "schema = 'id lonk' is not a schema",
         (
             "archive",
             log.name,
@@ -242,7 +242,7 @@ def test_what_cannot_be_is_said_before_anything_is_made(desk: Desk) -> None:
         ): "there are append_date, value, offset",
         ("archive", log.name, dest, "--from", "7"): f"--from 7: {log.name} ends at 0",
         ("archive", log.name, dest, "--to", "9"): f"--to 9: {log.name} ends at 0",
-        ("archive", log.name, dest, "--partition-by", "headers"): "is no folder",
+        ("archive", log.name, dest, "--partition-by", "headers"): "no folder can be named",
         ("archive", log.name, dest, "--to", "@2999-01-01"): "--to lies in the future",
     }
     for arguments, said in cases.items():
@@ -251,7 +251,7 @@ def test_what_cannot_be_is_said_before_anything_is_made(desk: Desk) -> None:
         assert not dest.exists()
     assert desk.run("archive", log.name, dest, "--decode", "json").status == 2
     ran = desk.run("archive", log.name, dest, "--from", "@2026-99-01")
-    assert (ran.status, "--from" in ran.error, "is no time such as" in ran.error) == (2, True, True)
+    assert (ran.status, "--from" in ran.error, "is not a time" in ran.error) == (2, True, True)
     file = desk.write("a.txt", "x")
     for arguments, what in (
         ((file,), f"DEST {file}"),
@@ -301,13 +301,13 @@ def test_files_get_no_larger_than_they_are_to_be(desk: Desk) -> None:
     dest = desk.directory / "archive"
     few = ("--max-records-per-batch", "2000")
     desk.done("archive", log.name, dest, *few, "--target-file-size", "4KB")
-    # The first portion shows how much a record takes.
+    # The first micro-batch shows how much a record takes.
     sizes = [(dest / file).stat().st_size for file in files(dest)]
     assert len(sizes) > 4
     assert table(dest).column("offset").to_pylist() == list(range(4000))
 
 
-def test_files_of_the_first_portion_are_about_as_large(desk: Desk) -> None:
+def test_files_of_the_first_micro_batch_are_about_as_large(desk: Desk) -> None:
     log = desk.log("in")
     bytes_of = random.Random(1)
     for _ in range(5):
@@ -315,6 +315,6 @@ def test_files_of_the_first_portion_are_about_as_large(desk: Desk) -> None:
     dest = desk.directory / "archive"
     assert desk.done("archive", log.name, dest, "--target-file-size", "128KB")["archived"] == 10_000
     sizes = sorted((dest / file).stat().st_size for file in files(dest))
-    # One of each task may be what was left.
+    # The last file of each task may be smaller.
     assert 64 << 10 < sizes[len(sizes) // 2] < sizes[-1] < 160 << 10
     assert table(dest).column("offset").to_pylist() == list(range(10_000))

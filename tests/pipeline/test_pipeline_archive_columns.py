@@ -53,12 +53,12 @@ def test_a_folder_is_found_however_its_column_is_written(desk: Desk) -> None:
         (
             "ts timestamp, TS_Date string",
             "ts",
-            "--partition-by ts: its folder would be ts_date, which is a column",
+            "--partition-by ts: its folders would be called ts_date, as a column is",
         ),
         (
             "offset long, Record_Offset long",
             "none",
-            "--schema: with a column offset that of the record would be called record_offset",
+            "--schema: beside a column offset that of the record gets the name record_offset",
         ),
         (
             "id long, deep struct<list:array<map<string,variant>>>",
@@ -68,10 +68,18 @@ def test_a_folder_is_found_however_its_column_is_written(desk: Desk) -> None:
         (
             "id long, deep array<struct<a:int,A:int>>",
             "none",
-            "--schema: column deep has a struct with a field a twice: name one of them otherwise",
+            "--schema: column deep has a struct with a field a twice: rename one of them",
         ),
-        ("OFFSET long", "RECORD_offset", "--partition-by record_offset: a value of it (bigint)"),
-        ("_id long", "_id", "--partition-by _id: readers pass over folders whose names begin so"),
+        (
+            "OFFSET long",
+            "RECORD_offset",
+            "--partition-by record_offset: no folder can be named after a value of type bigint",
+        ),
+        (
+            "_id long",
+            "_id",
+            "--partition-by _id: readers ignore folders whose names begin so",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_said_before_anything_is_made(

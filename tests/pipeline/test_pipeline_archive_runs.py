@@ -1,4 +1,4 @@
-"""Runs of an archive that are killed, or that meet another one: what is in place stays there."""
+"""Runs of an archive that are killed, or that meet another one: files in place stay there."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from quorate.pipeline import archiving, parquet
-from quorate.pipeline.archive import NOTE
+from quorate.pipeline import parquet
+from quorate.pipeline.archive import write
+from quorate.pipeline.archive.note import NOTE
 from quorate.pipeline.files import Files
-from quorate.pipeline.locking import only_run
+from quorate.pipeline.run_lock import only_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,7 @@ def next_offset(dest: Path) -> int:
 
 @pytest.fixture
 def begun(desk: Desk) -> tuple[str, Path, Path]:
-    """A log of six records, two of them bad; its archive, in one portion; and the bad ones."""
+    """A log of six records, two of them bad; its archive, in one micro-batch; and the bad ones."""
     log = desk.log("in")
     log.append_batch([b'{"id": %d}' % n if n % 3 else b"no json" for n in range(6)])
     dest, bad = desk.directory / "archive", desk.directory / "bad"
@@ -53,7 +54,7 @@ def begun(desk: Desk) -> tuple[str, Path, Path]:
 
 
 def forget_the_end(dest: Path) -> None:
-    """As if it had been killed after the note, before Spark knew that the portion is done."""
+    """As if it had been killed after the note, before Spark knew that the micro-batch is done."""
     commits = dest / ".quorate" / "checkpoint" / "commits"
     # With the checksum that Spark keeps beside it.
     for file in (commits / "0", commits / ".0.crc"):
@@ -73,14 +74,14 @@ def die_at(patch: pytest.MonkeyPatch, name: str, stem: str) -> None:
 
 
 @pytest.mark.spark_slow
-def test_a_portion_that_is_noted_is_left_as_it_is(
+def test_a_micro_batch_that_is_noted_is_left_as_it_is(
     desk: Desk, begun: tuple[str, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, dest, bad = begun
     forget_the_end(dest)
     desk.log("in").append_batch([b'{"id": 6}', b"no json"])
     with monkeypatch.context() as patch:
-        # A second kill, in what once took the files of the first portion away.
+        # A second kill, in the step that once removed the files of the first micro-batch.
         die_at(patch, "move", f"{log}-{0:020}-{5:020}")
         done = desk.done("archive", log, dest)
     assert (done["archived"], done["bad"], done["next"]) == (1, 1, 8)
@@ -90,14 +91,14 @@ def test_a_portion_that_is_noted_is_left_as_it_is(
 
 
 @pytest.mark.spark_slow
-def test_a_portion_that_lost_files_is_not_noted_until_it_has_them(
+def test_a_micro_batch_that_lost_files_is_not_noted_until_it_has_them(
     desk: Desk, begun: tuple[str, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, dest, bad = begun
     forget_the_end(dest)
     for file in dest.rglob(f"{log}-*.parquet"):
         file.unlink()
-    # It is only looked at when there is something to do.
+    # The note is only read when there is a record to archive.
     desk.log("in").append(b'{"id": 6}')
     with monkeypatch.context() as patch:
         die_at(patch, "move", f"{log}-{0:020}-{5:020}")
@@ -112,14 +113,14 @@ def test_a_run_does_not_begin_beside_another(
 ) -> None:
     log, dest, _ = begun
     desk.log("in").append(b'{"id": 6}')
-    aside = dest / ".quorate-portion-1-0badcafe"
+    aside = dest / ".quorate-micro-batch-1-0badcafe"
     aside.mkdir()
     with only_run(Files(spark, str(dest)), ".quorate/lock"):
         for more in ((), ("--verify",)):
             ran = desk.run("archive", log, dest, *more)
             said = f"INVALID_ARGUMENT: another run is at work in file:{dest}"
             assert (ran.status, said in ran.err) == (1, True), ran.err
-    assert aside.exists(), "what the other one has written aside is its own"
+    assert aside.exists(), "files that the other run has written aside are its own"
     assert offsets(dest) == [1, 2, 4, 5]
     desk.done("archive", log, dest)
     assert offsets(dest) == [1, 2, 4, 5, 6]
@@ -136,7 +137,7 @@ def test_where_no_lock_keeps_it_out_another_run_loses_nothing(
 
     def write_aside(*arguments: object, **more: object) -> Aside:
         aside = parquet.write_aside(*arguments, **more)  # type: ignore[arg-type]  # as they came
-        [folder] = dest.glob(".quorate-portion-*")
+        [folder] = dest.glob(".quorate-micro-batch-*")
         if noted:
             note = json.loads((dest / NOTE).read_text())
             (dest / NOTE).write_text(json.dumps(note | {"stop": 8, "repeated_from": 6}))
@@ -146,7 +147,7 @@ def test_where_no_lock_keeps_it_out_another_run_loses_nothing(
         return aside
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiving, "write_aside", write_aside)
+        patch.setattr(write, "write_aside", write_aside)
         ran = desk.run("archive", log, dest)
     said = "another run has archived into" if noted else "was changed or removed by another process"
     assert (ran.status, said in ran.err) == (1, True), ran.err
@@ -158,8 +159,8 @@ def test_where_no_lock_keeps_it_out_another_run_loses_nothing(
 
 
 @pytest.mark.spark_slow
-def test_a_portion_without_a_good_record(desk: Desk) -> None:
-    """With folders that need a shuffle, of which nothing is left then."""
+def test_a_micro_batch_without_a_good_record(desk: Desk) -> None:
+    """With folders that need a shuffle, which has no row then."""
     log, dest, bad = desk.log("in"), desk.directory / "archive", desk.directory / "bad"
     log.append_batch([b"no json", b"no json", b'{"id": 2}', b"no json"])
     few = ("--max-records-per-batch", "2", "--partition-by", "id")

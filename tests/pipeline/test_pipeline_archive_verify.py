@@ -1,4 +1,4 @@
-"""``--verify``: what is inside nested columns, and where files lie."""
+"""``--verify``: values inside nested columns, and the places of files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from quorate.pipeline.archive_rows import row_hash
+from quorate.pipeline.archive.rows import row_hash
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,7 +127,7 @@ def test_verify_finds_files_that_lie_elsewhere(desk: Desk, by: str) -> None:
     log.append_batch([b"one", b"two"])
     assert desk.run("archive", log.name, dest, "--partition-by", by).status == 0
     file = only_file(dest)
-    # Nobody sees it there.
+    # No reader sees it there.
     hidden = dest / "_hidden" / "copy.parquet"
     hidden.parent.mkdir()
     hidden.write_bytes(file.read_bytes())
@@ -142,7 +142,7 @@ def test_verify_finds_files_that_lie_elsewhere(desk: Desk, by: str) -> None:
         assert (ran.status, said in ran.err) == (1, True), ran.err
         compared = json.loads(ran.out.splitlines()[-2])
         assert not compared["verified"]
-        # What lies in its place is all there.
+        # All files that lie in their place are there.
         assert compared["archive"]["records"] == compared["log"]["records"] == 2
         copy.unlink()
 

@@ -1,4 +1,4 @@
-"""What a pipeline may say, and what it is told if it says something else. No Spark is needed."""
+"""The definition of a pipeline, and the errors for a definition that is invalid, without Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline_rig import pipeline_file
 from quorate.errors import InvalidArgument
 from quorate.pipeline import Pipeline, pipeline
 from quorate.pipeline.checkpoints import checkpoint_for, default_checkpoint
-from quorate.pipeline.loading import load
+from quorate.pipeline.pipeline_file import load
 from quorate.pipeline.places import Place, parse_place
 
 if TYPE_CHECKING:
@@ -77,12 +77,12 @@ def test_importing_pipelines_needs_no_spark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("terms", "said"),
+    ("options", "said"),
     [
         ({"source": "orders"}, "source = 'orders' is not log:NAME"),
         ({"source": "parquet:/x"}, "source = 'parquet:/x' is not log:NAME"),
         ({"source": "log:a b"}, "source = 'log:a b'"),
-        ({"source": "log:"}, "names nothing; write log:NAME"),
+        ({"source": "log:"}, "has no name; write log:NAME"),
         ({"sink": "s3:paid"}, "sink = 's3:paid' is not log:NAME or parquet:DIR"),
         ({"sink": "log:LOG-in"}, "is source and sink"),
         ({"dead_letter": "parquet:/x"}, "dead_letter = 'parquet:/x' is not log:NAME"),
@@ -91,15 +91,15 @@ def test_importing_pipelines_needs_no_spark() -> None:
         ({"decode": "json"}, 'decode = "json" needs a schema'),
         ({"decode": "text", "schema": "id long"}, 'decode = "text" has no schema'),
         ({"checks": "amount > 0"}, "checks = 'amount > 0': write {"),
-        ({"checks": {"positive": ""}}, "check 'positive' = '' is no text"),
+        ({"checks": {"positive": ""}}, "check 'positive' = '' is not text"),
         ({"sink": "parquet:x", "key": "id"}, "only records of a log have a key"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
-    terms: dict[str, object], said: str, tmp_path: Path
+    options: dict[str, object], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        load(written(tmp_path, "piped.py", pipeline_file("return df", **terms)))
+        load(written(tmp_path, "piped.py", pipeline_file("return df", **options)))
     assert said in str(caught.value)
     assert "piped.py, line" in str(caught.value)
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_meant_is_refused(
         ("piped.toml", TOML.replace("dead_letter =", "dead_leter ="), "did you mean dead_letter?"),
         ("piped.toml", TOML.replace("sql =", "#"), 'write sql = "SELECT … FROM source"'),
         ("piped.toml", TOML.replace('sink = "log:paid"', ""), "sink is missing"),
-        ("piped.toml", 'name = "a b"\n' + TOML, "is no name for a pipeline"),
+        ("piped.toml", 'name = "a b"\n' + TOML, "cannot name a pipeline"),
         ("piped.sql", "SELECT 1", "neither .py nor .toml"),
     ],
 )

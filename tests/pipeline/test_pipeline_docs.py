@@ -1,4 +1,4 @@
-"""The guide, followed from top to bottom: its files, commands and outputs are what it says."""
+"""The guide, followed from top to bottom: its files, commands and outputs are those of the page."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import pytest
 
 import quorate.testing
 from quorate.cli.main import main
-from quorate.pipeline.loading import load
+from quorate.pipeline.pipeline_file import load
 
 if TYPE_CHECKING:
     from quorate.testing import Cluster
 
 GUIDE = Path(__file__).resolve().parent.parent.parent / "docs" / "guides" / "pipelines.md"
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# What the page installs, and what a shell does.
+# The steps of the page that install packages, or that only a shell can do.
 _BY_HAND = ("pip install", "echo ")
 
 
 class Reader:
-    """Does what the page says, in a directory of its own."""
+    """Follows the page, in a directory of its own."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""Whatever stops a pipeline, every record is in the sink or in the dead letters, and once."""
+"""A pipeline is stopped in many ways: each record is in the sink or a dead letter, once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pipeline_rig import Desk
 
 RECORDS = 2000
-PORTION = 500
+MICRO_BATCH = 500
 # Of a hundred records so many are bad, of either kind.
 BAD_OF_100 = 3
 # Rows take their time, letters do not: so there is a while in which only the letters are staged.
@@ -31,7 +31,7 @@ def slowly(number):
 
 
 class Pipe:
-    """A log of orders, and a pipeline whose portions take long enough to be interrupted."""
+    """A log of orders, and a pipeline whose micro-batches take long enough to be interrupted."""
 
     def __init__(self, desk: Desk, sink: str) -> None:
         self.desk = desk
@@ -52,14 +52,14 @@ class Pipe:
         self.file = desk.write("piped.py", text)
 
     def driver(self, *options: str) -> Driver:
-        arguments = ("run", str(self.file), "--max-records-per-batch", str(PORTION), *options)
+        arguments = ("run", str(self.file), "--max-records-per-batch", str(MICRO_BATCH), *options)
         return Driver(self.desk.cluster.endpoints, self.desk.directory, *arguments)
 
     def written(self) -> int:
         return len(self.desk.values("out"))
 
-    def in_a_portion(self) -> bool:
-        """Letters are staged and not published: the rows of the same portion are under way."""
+    def in_a_micro_batch(self) -> bool:
+        """Letters are staged and not published: the rows of the same micro-batch are under way."""
         logs = self.desk.client.status()["logs"]
         [found] = [log for log in logs if log["name"] == self.desk.name("dlq")]
         return found["staged_bytes"] > 0
@@ -83,7 +83,9 @@ BAD = [number for number in range(RECORDS) if number % 100 < BAD_OF_100]
 def test_driver_killed_leader_killed_and_interrupted(desk: Desk) -> None:
     pipe = Pipe(desk, "log:LOG-out")
     with pipe.driver() as driver:
-        driver.wait_for(lambda: pipe.written() and pipe.in_a_portion(), "a portion is under way")
+        driver.wait_for(
+            lambda: pipe.written() and pipe.in_a_micro_batch(), "a micro-batch is under way"
+        )
         driver.kill()
     first = pipe.written()
     assert 0 < first < len(GOOD)
@@ -93,7 +95,7 @@ def test_driver_killed_leader_killed_and_interrupted(desk: Desk) -> None:
         driver.interrupt()
         ended = driver.ended()
     assert ended.status == 1
-    assert "the portion under way is not written; the next run repeats it" in ended.err
+    assert "the micro-batch under way is not written; the next run repeats it" in ended.err
     assert "error: INTERRUPTED: " in ended.err
     assert "Traceback" not in ended.err, ended.err
     told = json.loads(ended.out.splitlines()[0])
@@ -102,7 +104,7 @@ def test_driver_killed_leader_killed_and_interrupted(desk: Desk) -> None:
     assert 0 < told["reached"] < RECORDS
 
     with pipe.driver() as driver:
-        driver.wait_for(pipe.in_a_portion, "a portion is under way")
+        driver.wait_for(pipe.in_a_micro_batch, "a micro-batch is under way")
         leader = desk.cluster.wait_leader(desk.name("out"))
         desk.cluster.kill(leader)
         try:
@@ -123,7 +125,9 @@ def test_parquet_survives_a_killed_driver(desk: Desk) -> None:
     with pipe.driver() as driver:
         driver.wait_for(lambda: list((desk.directory / "rows").glob("*.parquet")), "there are rows")
         before = len(desk.records("dlq"))
-        driver.wait_for(lambda: len(desk.records("dlq")) > before, "the next portion has letters")
+        driver.wait_for(
+            lambda: len(desk.records("dlq")) > before, "the next micro-batch has letters"
+        )
         driver.kill()
     done = desk.done("run", pipe.file)
     assert 0 < done["read"] < RECORDS
@@ -139,9 +143,9 @@ def test_a_pipeline_that_goes_on_ends_by_ctrl_c(desk: Desk, tmp_path: Path) -> N
     with Driver(
         desk.cluster.endpoints, tmp_path, "run", file, "--trigger", "200ms", "--json"
     ) as driver:
-        driver.wait_for(lambda: len(desk.values("out")) == 2, "it took what there was")
+        driver.wait_for(lambda: len(desk.values("out")) == 2, "it took the records that were there")
         source.append(b"3")
-        driver.wait_for(lambda: len(desk.values("out")) == 3, "it took what came")
+        driver.wait_for(lambda: len(desk.values("out")) == 3, "it took the record that came")
         driver.interrupt()
         ended = driver.ended()
     assert ended.status == 0, ended.err

@@ -1,4 +1,4 @@
-"""Files become records: every row once, of every format, and what is none is set aside or said."""
+"""Files of every format become records: each row once; a bad row is set aside, or an error."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from quorate.errors import InvalidArgument
 from quorate.pipeline.files import Files
-from quorate.pipeline.locking import only_run
-from quorate.pipeline.sources import find_source
+from quorate.pipeline.ingest.sources import find_source
+from quorate.pipeline.run_lock import only_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ def test_rows_that_are_none(desk: Desk) -> None:
     assert ran.status == 1
     assert f"DECODE_FAILED: {src}/a.json line 2: not JSON: {{" in ran.err
     assert "--bad DIR" in ran.err
-    assert log.end_offset() == 0, "all of a portion, or nothing"
+    assert log.end_offset() == 0, "all of a micro-batch, or nothing"
 
     aside = desk.directory / "bad"
     done = desk.done("ingest", src, log.name, *columns, "--bad", aside)
@@ -84,7 +84,7 @@ def test_rows_that_are_none(desk: Desk) -> None:
     assert desk.values("out") == [b"x"]
     assert [(row["row"], row["error"]) for row in bad_rows(aside)] == [
         ('{"v": ', "not JSON"),
-        ('{"t": "soon", "v": "y"}', "t is no time: ISO 8601, or milliseconds since 1970"),
+        ('{"t": "soon", "v": "y"}', "t is not a time: ISO 8601, or milliseconds since 1970"),
         ('{"t": 2}', "no v, which is the value"),
     ]
     assert all(row["file"].endswith("/a.json") for row in bad_rows(aside))
@@ -139,7 +139,7 @@ def test_json_without_the_columns_that_were_asked_for(desk: Desk) -> None:
         ("[1]", "no object, so it has no columns"),
         ('"x"', "no object, so it has no columns"),
     ]
-    # A value is a value, if nothing is asked of it.
+    # Any JSON value is a record, if no column is asked for.
     assert desk.done("ingest", file, whole.name)["appended"] == 5
 
 
@@ -245,7 +245,7 @@ def test_numbers_that_are_no_times_are_bad_rows(desk: Desk) -> None:
     assert (done["appended"], done["bad"]) == (2, 2)
     assert [record.timestamp for record in desk.records("out")] == [NOON_US, -1000]
     assert {row["error"] for row in bad_rows(aside)} == {
-        "t is no time: ISO 8601, or milliseconds since 1970"
+        "t is not a time: ISO 8601, or milliseconds since 1970"
     }
 
 
@@ -281,7 +281,7 @@ def test_what_cannot_be_is_said(desk: Desk) -> None:
     text = desk.write("a.txt", "1\n")
     cases: dict[tuple[str | Path, ...], str] = {
         (desk.directory / "no", log.name): "no does not exist: SRC is a file or a directory",
-        (file, desk.name("no")): f"`quorate log create {desk.name('no')}` does",
+        (file, desk.name("no")): f"`quorate log create {desk.name('no')}`",
         (empty, log.name): "no files are in it",
         (mixed, log.name): "a.json, b.csv are of several kinds; say --format",
         (strange, log.name): "a.xyz may be anything; say --format text|json|csv|parquet",
@@ -308,7 +308,7 @@ def test_bad_rows_have_a_place_of_their_own(desk: Desk) -> None:
         ran = desk.run("ingest", src, log.name, "--bad", bad)
         said = f"--bad = {bad} and SRC = {src} are the same, or one of them lies in the other"
         assert (ran.status, said in ran.err) == (1, True), ran.err
-    assert [file.name for file in src.iterdir()] == ["a.json"], "nothing was begun"
+    assert [file.name for file in src.iterdir()] == ["a.json"], "no checkpoint was made"
     assert log.end_offset() == 0
 
 

@@ -1,4 +1,4 @@
-"""Whatever is killed while records are moved, each of them arrives, and once."""
+"""Processes are killed while records are moved: each record arrives, and once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import quorate
 
 RECORDS = 3000
-PORTION = 500
+MICRO_BATCH = 500
 # Each test starts Spark several times, and a machine may have better things to do.
 patient = pytest.mark.timeout(1800)
 
@@ -57,19 +57,19 @@ def test_an_archive(desk: Desk) -> None:
     log = desk.log("in")
     fill(log)
     dest = desk.directory / "archive"
-    command = ("archive", log.name, dest, "--max-records-per-batch", str(PORTION))
+    command = ("archive", log.name, dest, "--max-records-per-batch", str(MICRO_BATCH))
 
     def placed() -> int:
-        # Not in what is aside: directories come and go there.
+        # Not in the folders written aside: directories come and go there.
         return len(list(dest.glob(f"append_date=*/{log.name}-*.parquet")))
 
     with Driver(desk.cluster.endpoints, desk.directory, *command) as driver:
         driver.wait_for(
-            lambda: list(dest.glob(".quorate-portion-1-*/**/*.parquet")), "rows are aside"
+            lambda: list(dest.glob(".quorate-micro-batch-1-*/**/*.parquet")), "rows are aside"
         )
         driver.kill()
     first = placed()
-    assert first < RECORDS // PORTION
+    assert first < RECORDS // MICRO_BATCH
     with Driver(desk.cluster.endpoints, desk.directory, *command, "--json") as driver:
         driver.wait_for(lambda: placed() > first + 1, "it goes on")
         driver.interrupt()
@@ -79,14 +79,14 @@ def test_an_archive(desk: Desk) -> None:
     assert "Traceback" not in ended.err, ended.err
     assert 0 < json.loads(ended.out.splitlines()[0])["next"] < RECORDS
     second = placed()
-    assert second < RECORDS // PORTION
+    assert second < RECORDS // MICRO_BATCH
     run_with_a_dead_leader(desk, log, lambda: placed() > second, *command)
 
     rows = ds.dataset(str(dest), partitioning="hive").to_table().sort_by("offset")
     assert rows.column("offset").to_pylist() == list(range(RECORDS))
     assert rows.column("value").to_pylist() == values()
-    assert not list(dest.glob(".quorate-*")), "nothing of the dead is left"
-    assert placed() == RECORDS // PORTION
+    assert not list(dest.glob(".quorate-*")), "no folder of a dead run is left"
+    assert placed() == RECORDS // MICRO_BATCH
     ran = desk.run(*command, "--verify")
     assert ran.status == 0, ran.err
 
@@ -96,11 +96,11 @@ def test_files_that_are_ingested(desk: Desk) -> None:
     log = desk.log("out")
     src, aside = desk.directory / "src", desk.directory / "bad"
     src.mkdir()
-    for first in range(0, RECORDS, PORTION):
-        lines = [f'"value {number}"' for number in range(first, first + PORTION)]
+    for first in range(0, RECORDS, MICRO_BATCH):
+        lines = [f'"value {number}"' for number in range(first, first + MICRO_BATCH)]
         (src / f"{first:05}.json").write_text("\n".join([*lines, f"bad {first}"]) + "\n")
     command = ("ingest", src, log.name, "--max-files-per-batch", "1", "--bad", aside)
-    for some in (PORTION, 3 * PORTION):
+    for some in (MICRO_BATCH, 3 * MICRO_BATCH):
         with Driver(desk.cluster.endpoints, desk.directory, *command) as driver:
             driver.wait_for(partial(has, log, some), "some are there")
             driver.kill()
@@ -108,7 +108,7 @@ def test_files_that_are_ingested(desk: Desk) -> None:
     run_with_a_dead_leader(desk, log, lambda: True, *command)
     assert sorted(desk.values("out")) == sorted(b'"%s"' % value for value in values())
     bad = [line for file in aside.glob("*.json") for line in file.read_text("utf-8").splitlines()]
-    assert len(bad) == len(set(bad)) == RECORDS // PORTION
+    assert len(bad) == len(set(bad)) == RECORDS // MICRO_BATCH
     done = desk.done(*command)
     assert (done["read"], done["end"]) == (0, RECORDS)
 
@@ -127,7 +127,7 @@ def test_letters_that_are_replayed(desk: Desk) -> None:
     with Driver(desk.cluster.endpoints, desk.directory, *command) as driver:
         driver.wait_for(lambda: staged() or log.end_offset(), "it is staged or published")
         driver.kill()
-    assert log.end_offset() in (0, RECORDS), "all of a portion, or nothing"
+    assert log.end_offset() in (0, RECORDS), "all of a micro-batch, or nothing"
     run_with_a_dead_leader(desk, log, lambda: True, *command)
     assert desk.values("out") == values()
     fill(letters, 1000)

@@ -1,4 +1,4 @@
-"""The guide to moving data, followed from top to bottom: it prints what it says."""
+"""The guide to moving data, followed from top to bottom: commands print its outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quorate.cli.main import main
 
 GUIDE = Path(__file__).resolve().parent.parent.parent / "docs" / "guides" / "moving-data.md"
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# What is different in every run: how long it took, how well it was compressed, when it was.
+# The words that differ from run to run: durations, sizes of compressed files, times.
 _VARIES = re.compile(r"^(bytes|seconds) .*$|\b[0-9a-f]{16}\b", re.MULTILINE)
 
 

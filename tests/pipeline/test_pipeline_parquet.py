@@ -1,4 +1,4 @@
-"""Rows that are put in place: once, whatever was left by an attempt that died."""
+"""Rows that are put in place: once, beside any files that a dead attempt left."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from quorate.errors import InvalidArgument
 from quorate.pipeline.files import Files, address
-from quorate.pipeline.locking import only_run
-from quorate.pipeline.parquet import place, write_aside
+from quorate.pipeline.parquet import put_rows, write_aside
+from quorate.pipeline.run_lock import only_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ def frame(spark: SparkSession, rows: int, parts: int = 2) -> DataFrame:
 
 
 def ids(dest: Path) -> list[int]:
-    """As a reader has them who knows nothing of Spark."""
+    """The rows as a reader without Spark has them."""
     table = ds.dataset(str(dest), partitioning="hive").to_table()
     return sorted(table.column("id").to_pylist())
 
@@ -41,17 +41,17 @@ def names(dest: Path) -> list[str]:
 
 def test_rows_are_in_files_with_the_stem(spark: SparkSession, tmp_path: Path) -> None:
     dest = tmp_path / "with space [1]"
-    placed = place(spark, frame(spark, 100), str(dest), "a")
+    placed = put_rows(spark, frame(spark, 100), str(dest), "a")
     assert (placed.files, placed.rows) == (2, 100)
-    assert names(dest) == ["a-0.parquet", "a-1.parquet"], "nothing else, and no checksum files"
+    assert names(dest) == ["a-0.parquet", "a-1.parquet"], "no other file, and no checksum files"
     assert placed.size == sum(file.stat().st_size for file in dest.iterdir())
     assert ids(dest) == list(range(100))
 
 
 def test_a_repeat_takes_the_place_of_what_was_there(spark: SparkSession, tmp_path: Path) -> None:
-    place(spark, frame(spark, 100, 3), str(tmp_path), "a", ["third"])
-    place(spark, frame(spark, 10, 1), str(tmp_path), "a-1", ["third"])
-    place(spark, frame(spark, 30, 1), str(tmp_path), "a", ["third"])
+    put_rows(spark, frame(spark, 100, 3), str(tmp_path), "a", ["third"])
+    put_rows(spark, frame(spark, 10, 1), str(tmp_path), "a-1", ["third"])
+    put_rows(spark, frame(spark, 30, 1), str(tmp_path), "a", ["third"])
     assert ids(tmp_path) == sorted([*range(10), *range(30)]), "another stem is left alone"
     assert names(tmp_path)[0] == "third=0/a-0.parquet"
 
@@ -61,7 +61,7 @@ def test_a_crash_is_mended_by_the_repeat(
     spark: SparkSession, tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It dies in the middle of moving files, ``after`` some of them."""
-    place(spark, frame(spark, 90, 2), str(tmp_path), "a", ["third"])
+    put_rows(spark, frame(spark, 90, 2), str(tmp_path), "a", ["third"])
     moved = 0
     really = Files.move
 
@@ -77,17 +77,17 @@ def test_a_crash_is_mended_by_the_repeat(
 
     monkeypatch.setattr(Files, "move", move)
     with pytest.raises(RuntimeError, match="dead"):
-        place(spark, frame(spark, 90, 2), str(tmp_path), "a", ["third"])
+        put_rows(spark, frame(spark, 90, 2), str(tmp_path), "a", ["third"])
     monkeypatch.undo()
     seen = ids(tmp_path) if moved else []
     assert len(seen) == len(set(seen)) < 90, "a reader sees no row twice meanwhile"
-    place(spark, frame(spark, 90, 2), str(tmp_path), "a", ["third"])
+    put_rows(spark, frame(spark, 90, 2), str(tmp_path), "a", ["third"])
     assert ids(tmp_path) == list(range(90))
     assert not [name for name in names(tmp_path) if name.startswith(".")]
 
 
 def test_what_is_aside_is_seen_by_nobody(spark: SparkSession, tmp_path: Path) -> None:
-    place(spark, frame(spark, 5, 1), str(tmp_path), "a")
+    put_rows(spark, frame(spark, 5, 1), str(tmp_path), "a")
     aside = write_aside(spark, frame(spark, 50), str(tmp_path), "b", file_rows_max=10)
     assert aside.rows == 50
     assert ids(tmp_path) == list(range(5))
@@ -99,8 +99,8 @@ def test_what_is_aside_is_seen_by_nobody(spark: SparkSession, tmp_path: Path) ->
 def test_what_was_removed_aside_takes_no_place(
     spark: SparkSession, tmp_path: Path, part: bool
 ) -> None:
-    """Another run takes what is aside for something that the dead left."""
-    place(spark, frame(spark, 50), str(tmp_path), "a")
+    """Another run takes the folder for one that a dead run left."""
+    put_rows(spark, frame(spark, 50), str(tmp_path), "a")
     aside = write_aside(spark, frame(spark, 50), str(tmp_path), "a")
     [folder] = tmp_path.glob(".quorate-*")
     if part:
@@ -130,7 +130,7 @@ def test_rows_that_are_in_place_stay_there(
         return write_aside(spark, frame(spark, 90, 1), str(tmp_path), "a", ["third"])
 
     assert again().in_place_already("a") is None
-    placed = place(spark, frame(spark, 90, 2), str(tmp_path), "a", ["third"])
+    placed = put_rows(spark, frame(spark, 90, 2), str(tmp_path), "a", ["third"])
     before = names(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(Files, "move", None)
@@ -146,20 +146,20 @@ def test_rows_that_are_in_place_stay_there(
 
 
 def test_no_rows_are_no_file(spark: SparkSession, tmp_path: Path) -> None:
-    place(spark, frame(spark, 5, 1), str(tmp_path), "a")
-    assert place(spark, frame(spark, 0), str(tmp_path), "a").files == 0
+    put_rows(spark, frame(spark, 5, 1), str(tmp_path), "a")
+    assert put_rows(spark, frame(spark, 0), str(tmp_path), "a").files == 0
     assert names(tmp_path) == []
 
 
 def test_times_are_times_for_every_reader(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.sql("select timestamp_micros(1767225600000001) as at")
-    place(spark, rows, str(tmp_path), "a")
+    put_rows(spark, rows, str(tmp_path), "a")
     [row] = pq.read_table(tmp_path).to_pylist()
     assert row == {"at": datetime(2026, 1, 1, microsecond=1, tzinfo=UTC)}
 
 
 def test_rows_as_json(spark: SparkSession, tmp_path: Path) -> None:
-    placed = place(spark, frame(spark, 3, 1), str(tmp_path), "bad", kind="json")
+    placed = put_rows(spark, frame(spark, 3, 1), str(tmp_path), "bad", kind="json")
     assert placed.rows == 3
     assert len((tmp_path / "bad-0.json").read_text(encoding="utf-8").splitlines()) == 3
 
@@ -178,7 +178,7 @@ def test_a_small_file_is_never_half_there(spark: SparkSession, tmp_path: Path) -
 
 def test_a_small_file_that_was_not_finished_is_none(spark: SparkSession, tmp_path: Path) -> None:
     files = Files(spark, str(tmp_path))
-    # What cannot be encoded dies after the file was made, and before anything is in it.
+    # A row that cannot be encoded fails after the file was made, and before a row is in it.
     cannot_be = "\ud800"
     for before in (None, "one"):
         with pytest.raises(UnicodeEncodeError):
@@ -210,7 +210,7 @@ def test_a_small_file_is_the_old_or_the_new_one(
 
 
 def dies_before(step: int, patch: pytest.MonkeyPatch) -> None:
-    """Of all that moves or removes something."""
+    """The calls that move or remove a file."""
     steps = itertools.count()
 
     def dying(really: Callable[..., None]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""What Spark is asked to do: nothing twice that costs much, and nothing that it does slowly."""
+"""The plans of Spark: no costly step runs twice, and no step is one that Spark does slowly."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quorate.pipeline import archiving, comparing, parquet
+from quorate.pipeline import parquet
+from quorate.pipeline.archive import verify, write
 from quorate.pipeline.records import records
 
 if TYPE_CHECKING:
     from pipeline_rig import Desk
     from pyspark.sql import DataFrame, SparkSession
 
-    from quorate.pipeline.comparing import Side
+    from quorate.pipeline.archive.verify import Side
     from quorate.pipeline.parquet import Aside
 
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -24,18 +25,18 @@ def test_verify_decodes_each_record_once_for_each_side(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsers: list[int] = []
-    really = comparing._side
+    really = verify._side
 
     def side(rows: DataFrame, offset: str) -> Side:
         plan = rows._jdf.queryExecution().executedPlan().toString()
         parsers.append(plan.count("from_json("))
         return really(rows, offset)
 
-    monkeypatch.setattr(comparing, "_side", side)
+    monkeypatch.setattr(verify, "_side", side)
     log, dest, bad = desk.log("in"), desk.directory / "archive", desk.directory / "bad"
     log.append_batch([b'{"id": %d}' % n if n % 3 else b"no json" for n in range(6)])
     desk.done("archive", log.name, dest, "--schema", "id long", "--bad", bad, "--verify")
-    # The archive, the log; then the same for what was set aside.
+    # The archive, the log; then the same for records set aside.
     assert parsers == [0, 1, 0, 1]
 
 
@@ -65,10 +66,10 @@ def test_an_archive_decodes_each_record_once(
         parsers.append(plan.count("from_json("))
         return really(*arguments, **more)
 
-    monkeypatch.setattr(archiving, "write_aside", write_aside)
+    monkeypatch.setattr(write, "write_aside", write_aside)
     log, dest, bad = desk.log("in"), desk.directory / "archive", desk.directory / "bad"
     log.append_batch([b'{"id": %d}' % n if n % 3 else b"no json" for n in range(6)])
     typed = ("--schema", "id long", "--partition-by", by, "--bad", bad)
     desk.done("archive", log.name, dest, *typed)
-    # The rows; then what was set aside.
+    # The rows; then the records set aside.
     assert parsers == [1, 1]

@@ -35,7 +35,7 @@ def put_letters(log: quorate.Log, records: int, code: str = "DECODE_FAILED") -> 
 def test_letters_go_back_as_they_were_and_once(desk: Desk) -> None:
     letters, orders = desk.log("orders.dlq"), desk.log("orders")
     put_letters(letters, 4)
-    # Not everything in there has to be a letter.
+    # Not every record in there has to be a letter.
     letters.append(b"plain", headers=[("pipeline", b"x")])
     done = desk.done("replay", letters.name, "--to", orders.name)
     assert (done["replayed"], done["skipped"], done["next"]) == (5, 0, 5)
@@ -81,7 +81,7 @@ def test_what_cannot_be_is_said(desk: Desk) -> None:
     letters, orders = desk.log("orders.dlq"), desk.log("orders")
     put_letters(letters, 1)
     cases = {
-        (letters.name, "--to", desk.name("no")): f"`quorate log create {desk.name('no')}` does",
+        (letters.name, "--to", desk.name("no")): f"`quorate log create {desk.name('no')}`",
         (letters.name, "--to", letters.name): "is where the letters are",
         (letters.name, "--to", orders.name, "--where", "code = 1"): "error_code, error_message",
         (letters.name, "--to", orders.name, "--where", "key ="): "--where 'key ='",

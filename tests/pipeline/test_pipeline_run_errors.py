@@ -1,4 +1,4 @@
-"""What a user is told when a pipeline cannot be run: the thing, and what to do."""
+"""The errors of a pipeline that cannot be run: each names the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline_rig import pipeline_file
 
 from dev_rig import command, plain_environment
 from quorate.pipeline.files import Files
-from quorate.pipeline.locking import only_run
+from quorate.pipeline.run_lock import only_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def test_init_writes_a_file_that_runs_as_it_stands(desk: Desk) -> None:
     assert (desk.directory / "paid.py").read_text() == before
     for name in ("2paid", "class", "None"):
         wrong = desk.run("init", name)
-        assert (wrong.status, "is no name of a Python function" in wrong.err) == (2, True)
+        assert (wrong.status, "cannot be the name of a Python function" in wrong.err) == (2, True)
         assert not (desk.directory / f"{name}.py").exists()
 
 
@@ -67,7 +67,7 @@ def test_without_a_dead_letter_log_the_first_bad_record_is_named(desk: Desk) -> 
 
 
 @pytest.mark.parametrize(
-    ("terms", "body", "said"),
+    ("options", "body", "said"),
     [
         (
             {"decode": "json", "schema": "id lnog"},
@@ -82,7 +82,7 @@ def test_without_a_dead_letter_log_the_first_bad_record_is_named(desk: Desk) -> 
         ),
         ({"checks": {"x": "value >"}}, "", 'SPARK_FAILED: check "x": PARSE_SYNTAX_ERROR'),
         (JSON, "return df.select('nr')", "SPARK_FAILED: piped.py, line 5: UNRESOLVED_COLUMN"),
-        ({**JSON, "key": "nr"}, "", "key = 'nr' is no column of the result, which has id"),
+        ({**JSON, "key": "nr"}, "", "key = 'nr' is not a column of the result, which has id"),
         ({}, "return None", "piped gives NoneType, not a DataFrame: return one"),
         ({}, "return df.nothing", "SPARK_FAILED: piped.py, line 5: ATTRIBUTE_NOT_SUPPORTED"),
         ({}, "return [][1]", "SPARK_FAILED: piped: IndexError: list index out of range ("),
@@ -93,11 +93,11 @@ def test_without_a_dead_letter_log_the_first_bad_record_is_named(desk: Desk) -> 
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
-    terms: dict[str, object], body: str, said: str, desk: Desk
+    options: dict[str, object], body: str, said: str, desk: Desk
 ) -> None:
     desk.log("in").append(b'{"id": 1}')
     desk.log("out")
-    file = desk.write("piped.py", pipeline_file(body or "return df", **terms))
+    file = desk.write("piped.py", pipeline_file(body or "return df", **options))
     failed = desk.run("run", file)
     assert failed.status == 1
     assert said in failed.error

@@ -1,4 +1,4 @@
-"""``--timeout`` of a command is also what its job of Spark gives an operation."""
+"""``--timeout`` of a command is also the timeout of the operations in its Spark job."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ def paused_from(step: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("arguments", "step"),
     [
-        (["run", "piped.py"], "quorate.cli.pipeline_run.follow"),
-        (["run", "piped.py", "--from", "0"], "quorate.cli.pipeline_run.run_batch"),
+        (["run", "piped.py"], "quorate.cli.pipeline.run.follow"),
+        (["run", "piped.py", "--from", "0"], "quorate.cli.pipeline.run.run_batch"),
         pytest.param(
             ["archive", "LOG-in", "archive"],
-            "quorate.pipeline.archiving.follow",
+            "quorate.pipeline.archive.write.follow",
             marks=pytest.mark.spark_slow,
         ),
         pytest.param(
             ["archive", "LOG-in", "verified", "--verify"],
-            "quorate.cli.pipeline_archive.run_batch",
+            "quorate.cli.pipeline.archive.run_batch",
             marks=pytest.mark.spark_slow,
         ),
-        (["replay", "LOG-in", "--to", "LOG-out"], "quorate.pipeline.replaying.run_batch"),
+        (["replay", "LOG-in", "--to", "LOG-out"], "quorate.pipeline.replay.run_batch"),
         (
             ["ingest", "piped.py", "LOG-out", "--format", "text"],
-            "quorate.pipeline.ingesting._insisted",
+            "quorate.pipeline.ingest.append._accepted_or_error",
         ),
     ],
     ids=["run", "backfill", "archive", "verify", "replay", "ingest"],

@@ -19,6 +19,9 @@ def test_every_test_in_a_table_exists_and_every_test_is_in_a_table() -> None:
     tables = [text.split('"""')[1] for text in texts(HERE)]
     named = {name for table in tables for name in NAME.findall(table)}
     here = {name for text in texts(HERE) for name in DEFINED.findall(text)}
-    elsewhere = {name for text in texts(HERE.parent / "unit") for name in DEFINED.findall(text)}
+    folders = (HERE.parent, HERE.parent / "raft", HERE.parent / "replica")
+    elsewhere = {
+        name for folder in folders for text in texts(folder) for name in DEFINED.findall(text)
+    }
     assert named - here - elsewhere == set()
     assert here - named == set()

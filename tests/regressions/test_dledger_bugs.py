@@ -48,10 +48,10 @@ from cluster_rig import (
     envelope,
     led,
     log_of,
+    raft_state,
     receipt,
     run_until,
     settle_losing,
-    standing,
 )
 from core_rig import (
     ELECTION_TICKS,
@@ -72,14 +72,22 @@ from core_rig import (
 )
 from quorate.entry import decode_entry, make_entry
 from quorate.errors import Damaged, DiskFailed, NoQuorum
-from quorate.raft.messages import Ack, Append, Compare, Envelope, Message, Mismatch, VoteReply
+from quorate.raft.messages import (
+    Ack,
+    Append,
+    Compare,
+    Envelope,
+    Message,
+    Mismatch,
+    VoteReply,
+)
 from quorate.raft.output import Refusal
 from quorate.raft.progress import Progress
-from quorate.replica.exchange import Deliver, FlushFailed
+from quorate.replica.engine_io import Deliver, FlushFailed
 from quorate.storage.layout import VOTE_BYTES, VOTE_COPIES
-from quorate.testing.disk.simulated import KEPT, LOST, TORN
-from quorate.testing.hand import HandCluster
 from quorate.types import EntryKind, Index, NodeId, Position, Role, Term
+from verification.disk.inode import KEPT, LOST, TORN
+from verification.hand import HandCluster
 
 # -- 5.1 ---------------------------------------------------------------------------------------
 
@@ -100,10 +108,10 @@ def test_dledger_5_1_1_entries_of_an_earlier_term_are_not_committed_by_counting(
     cluster.restart("n1")
     elect(cluster, "n1", lose=of_own_term)
     assert [len(log_of(cluster, name)) for name in cluster.voters] == [3, 2, 2]
-    assert all(standing(cluster, name).committed <= 1 for name in cluster.voters)
+    assert all(raft_state(cluster, name).committed <= 1 for name in cluster.voters)
     cluster.run(2 * RESEND_TICKS)
     assert_same(cluster)
-    assert standing(cluster, "n1").committed == 3
+    assert raft_state(cluster, "n1").committed == 3
 
 
 @pytest.mark.parametrize("terms", [1, 2, 5])
@@ -183,7 +191,7 @@ def test_dledger_5_1_6_the_append_at_the_very_commit_index_is_answered() -> None
     for number in range(20):
         token = cluster.propose("n1", b"%d" % number)
         cluster.settle()
-        assert receipt(cluster, token).index == standing(cluster, "n1").committed
+        assert receipt(cluster, token).index == raft_state(cluster, "n1").committed
     assert cluster.engine("n1").pending_appends == 0
 
 
@@ -193,10 +201,10 @@ def test_dledger_5_1_6_truncating_leaves_no_commit_above_the_end() -> None:
     rig = CoreRig(log=chain(1, 1, 2, 2), term=2)
     rig.hear("n2", heartbeat(2, end(chain(1, 1))))
     rig.hear("n3", append(3, chain(3, after=end(chain(1, 1))), end(chain(1, 1))))
-    assert (rig.standing.committed, rig.standing.log.last_index) == (2, 3)
+    assert (rig.raft.committed, rig.raft.log.last_index) == (2, 3)
     with pytest.raises(Damaged):
         rig.hear("n2", append(4, chain(4, after=end(chain(1))), end(chain(1))))
-    assert rig.standing.committed <= rig.standing.log.last_index
+    assert rig.raft.committed <= rig.raft.log.last_index
 
 
 def test_dledger_5_1_6_a_follower_that_is_behind_is_fed_without_a_new_append() -> None:
@@ -262,9 +270,12 @@ def test_dledger_5_2_3_a_vote_is_on_disk_before_it_is_given(steps: int, fate: in
     cluster.flush("n2", steps)
     cluster.crash("n2", lambda: fate)
     cluster.restart("n2")
-    assert (standing(cluster, "n2").term, standing(cluster, "n2").vote) in ((0, None), (1, "n3"))
+    assert (raft_state(cluster, "n2").term, raft_state(cluster, "n2").vote) in (
+        (0, None),
+        (1, "n3"),
+    )
     if steps == 4:
-        assert standing(cluster, "n2").vote == "n3"
+        assert raft_state(cluster, "n2").vote == "n3"
     assert cluster.table == []
 
 
@@ -297,7 +308,7 @@ def test_dledger_5_2_4_a_restarted_leader_does_not_lead_its_term_again() -> None
     cluster.restart("n1")
     assert cluster.engine("n1").role is Role.FOLLOWER
     elect(cluster, "n1")
-    assert standing(cluster, "n1").term == 2
+    assert raft_state(cluster, "n1").term == 2
     assert [entry.term for entry in log_of(cluster, "n1")] == [1, 2]
 
 
@@ -313,7 +324,7 @@ def test_dledger_5_2_5_every_message_of_an_old_leader_is_refused(message: Messag
     rig.hear("n3", heartbeat(5, end(chain(2))))
     rig.hear("n2", message)
     assert rig.refused(Refusal.STALE_TERM) == 1
-    assert (rig.terms, rig.standing.committed, rig.standing.leader) == ([2, 2], 1, "n3")
+    assert (rig.terms, rig.raft.committed, rig.raft.leader) == ([2, 2], 1, "n3")
 
 
 def test_dledger_5_2_6_committed_entries_are_never_truncated() -> None:
@@ -358,7 +369,7 @@ def test_dledger_5_2_9_an_entry_that_breaks_the_chain_is_refused() -> None:
     entries[1].header = entries[1].header[:20] + b"\x01" + entries[1].header[21:]
     message = append(1, entries, log_of(cluster, "n2")[-1].position)
     cluster.turn("n2", [Deliver(envelope(cluster, "n1", "n2", message))])
-    assert standing(cluster, "n2").refused[Refusal.BROKEN_CHAIN] == 1
+    assert raft_state(cluster, "n2").refused[Refusal.BROKEN_CHAIN] == 1
     assert len(log_of(cluster, "n2")) == 1
 
 

@@ -37,22 +37,23 @@ from cluster_rig import (
     led,
     log_of,
     progress,
+    raft_state,
     receipt,
     run_until,
     settle_losing,
-    standing,
 )
 from core_rig import RESEND_TICKS, chain, config
 from quorate.config import Timing
 from quorate.entry import make_entry
 from quorate.errors import InvariantBroken
-from quorate.raft.log import Log
+from quorate.raft.log import RaftLog
 from quorate.raft.messages import Ack, Append
-from quorate.replica.exchange import Deliver
+from quorate.replica.engine_io import Deliver
+from quorate.replica.proposals import TURN_REQUESTS
 from quorate.types import EntryKind, Index, NodeId, Role, Term
 
 if TYPE_CHECKING:
-    from quorate.testing.hand import HandCluster
+    from verification.hand import HandCluster
 
 SECOND_TICKS = Timing().ticks(1000)
 CUTS = {
@@ -65,10 +66,10 @@ CUTS = {
 def assert_fed_again(cluster: HandCluster) -> None:
     """n3 is level with the others within a second of healing, and stays so."""
     cluster.heal()
-    last = standing(cluster, "n1").log.last_index
+    last = raft_state(cluster, "n1").log.last_index
     run_until(
         cluster,
-        lambda: standing(cluster, "n3").committed == progress(cluster, "n3").match == last,
+        lambda: raft_state(cluster, "n3").committed == progress(cluster, "n3").match == last,
         SECOND_TICKS,
     )
     append_many(cluster, "n1", 1)
@@ -172,19 +173,19 @@ def test_dledger_5_3_2_entries_of_earlier_terms_are_retried_and_counted() -> Non
     cluster.restart("n1")
     cluster.run(2 * RESEND_TICKS)
     assert_same(cluster)
-    last = standing(cluster, "n2").log.last_index
+    last = raft_state(cluster, "n2").log.last_index
     assert [progress(cluster, peer).match for peer in ("n1", "n3")] == [last, last]
 
 
 def test_dledger_5_3_3_appends_of_one_turn_share_an_entry() -> None:
-    """DLedger's batching never began: each of 5000 appends went alone. Here what arrives in one
-    turn is one entry, one message to each peer and one flush."""
+    """DLedger's batching never began: each of 5000 appends went alone. Here the appends that one
+    turn judges are one entry, one message to each peer and one flush."""
     cluster = led(3)
-    tokens = append_at_once(cluster, "n1", [b"x"] * 5000)
+    tokens = append_at_once(cluster, "n1", [b"x"] * TURN_REQUESTS)
     assert [type(item.message) for item in cluster.table] == [Append, Append]
     cluster.settle()
     assert {receipt(cluster, token).index for token in tokens} == {2}
-    assert [receipt(cluster, token).offset for token in tokens] == list(range(5000))
+    assert [receipt(cluster, token).offset for token in tokens] == list(range(TURN_REQUESTS))
 
 
 def test_dledger_5_3_3_a_peer_that_catches_up_gets_many_entries_a_message() -> None:
@@ -223,7 +224,7 @@ def test_dledger_5_3_3_no_step_of_an_append_waits_for_a_timer() -> None:
 def test_dledger_5_3_6_what_is_truncated_can_no_longer_be_read() -> None:
     """DLedger's memory store removed one key over and over, and the rest stayed readable. Here
     everything from the cut on is gone."""
-    log = Log(chain(1, 1, 2, 2, 3))
+    log = RaftLog(chain(1, 1, 2, 2, 3))
     log.truncate(Index(3))
     assert log.entries(Index(1), Index(9)) == list(chain(1, 1))
     assert not any(log.holds(entry.position) for entry in chain(1, 1, 2, 2, 3)[2:])

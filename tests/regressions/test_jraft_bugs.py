@@ -62,11 +62,11 @@ from cluster_rig import (
     led,
     log_of,
     progress,
+    raft_state,
     read_answer,
     receipt,
     run_until,
     settle_losing,
-    standing,
 )
 from core_rig import (
     ELECTION_TICKS,
@@ -94,11 +94,11 @@ from quorate.raft.messages import (
     VoteReply,
 )
 from quorate.raft.output import Refusal
-from quorate.replica.exchange import Deliver
-from quorate.testing.disk.simulated import LOST
-from quorate.testing.disk.store import Store
-from quorate.testing.hand import HandCluster
+from quorate.replica.engine_io import Deliver
 from quorate.types import EntryKind, Index, NodeId, Role, Term
+from verification.disk.inode import LOST
+from verification.disk.store import Store
+from verification.hand import HandCluster
 
 # -- votes -------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ def test_jraft_1243_a_vote_leaves_after_its_flush() -> None:
     """JRaft granted votes before they were on disk. Here the answer is not there to be sent."""
     cluster = HandCluster(3, auto_flush=False)
     cluster.turn("n2", [Deliver(envelope(cluster, "n3", "n2", vote(1)))])
-    assert standing(cluster, "n2").vote == "n3"
+    assert raft_state(cluster, "n2").vote == "n3"
     assert cluster.table == []
     cluster.flush("n2")
     (answer,) = cluster.table
@@ -224,9 +224,9 @@ def test_jraft_1049_a_group_of_one_knows_its_commits_after_a_restart() -> None:
     append_many(cluster, "n1", 5)
     cluster.crash("n1", lambda: LOST)
     cluster.restart("n1")
-    assert standing(cluster, "n1").committed < 6  # what the disk happens to prove
+    assert raft_state(cluster, "n1").committed < 6  # what the disk happens to prove
     run_until(cluster, lambda: cluster.leader() == "n1", 2 * ELECTION_TICKS)
-    assert (standing(cluster, "n1").committed, cluster.engine("n1").state.end) == (7, 5)
+    assert (raft_state(cluster, "n1").committed, cluster.engine("n1").state.end) == (7, 5)
 
 
 def test_jraft_507_a_restart_replays_into_the_same_state() -> None:
@@ -297,7 +297,7 @@ def test_jraft_969_heartbeats_are_answered_while_the_disk_hangs() -> None:
         )
         settle_losing(cluster, lambda _: False, hung=("n3",))
     assert replies >= 3 * ELECTION_TICKS // HEARTBEAT_TICKS
-    assert (cluster.leader(), standing(cluster, "n1").term) == ("n1", 1)
+    assert (cluster.leader(), raft_state(cluster, "n1").term) == ("n1", 1)
 
 
 def test_jraft_461_what_a_peer_said_in_an_earlier_boot_is_forgotten() -> None:
@@ -313,7 +313,7 @@ def test_jraft_461_what_a_peer_said_in_an_earlier_boot_is_forgotten() -> None:
     rig.hear("n2", ack(1, 2), boot=1)
     assert (rig.progress("n2").match, rig.refused(Refusal.EARLIER_BOOT)) == (0, 1)
     rig.hear("n3", ack(1, 2))
-    assert rig.standing.committed == 1
+    assert rig.raft.committed == 1
 
 
 def test_jraft_385_a_voter_that_starts_late_is_fed() -> None:
@@ -341,7 +341,7 @@ def test_jraft_952_a_wiped_node_is_not_its_old_self() -> None:
     cluster.nodes[NodeId("n3")].store = Store("n3")
     cluster.restart("n3")
     cluster.run(2 * ELECTION_TICKS)
-    assert standing(cluster, "n1").refused[Refusal.EARLIER_BOOT] > 0
+    assert raft_state(cluster, "n1").refused[Refusal.EARLIER_BOOT] > 0
     assert progress(cluster, "n3").match == 1  # what the old self acked
     assert cluster.leader() == "n1"
     token = cluster.propose("n1", b"x")

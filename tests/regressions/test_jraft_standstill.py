@@ -13,10 +13,10 @@ from cluster_rig import (
     assert_same,
     happened,
     led,
+    raft_state,
     read_answer,
     run_delayed,
     settle_losing,
-    standing,
 )
 from core_rig import (
     ELECTION_TICKS,
@@ -26,10 +26,10 @@ from core_rig import (
     WATCHDOG_TICKS,
 )
 from quorate.raft.messages import Ack, Heartbeat, HeartbeatReply
-from quorate.raft.output import Happening
-from quorate.replica.exchange import Deliver
-from quorate.testing.hand import HandCluster
+from quorate.raft.output import EventKind
+from quorate.replica.engine_io import Deliver
 from quorate.types import Role
+from verification.hand import HandCluster
 
 
 def test_jraft_1271_replication_that_stands_still_while_heartbeats_succeed_is_noticed() -> None:
@@ -40,7 +40,7 @@ def test_jraft_1271_replication_that_stands_still_while_heartbeats_succeed_is_no
     for _ in range(3 * WATCHDOG_TICKS + 1):
         settle_losing(cluster, lambda item: item.source == "n3" and isinstance(item.message, Ack))
         cluster.tick()
-    stalls = happened(cluster, "n1", Happening.PEER_STALLED)
+    stalls = happened(cluster, "n1", EventKind.PEER_STALLED)
     assert [(event.peer, event.index) for event in stalls] == [("n3", 1)] * 3
     cluster.run(2 * HEARTBEAT_TICKS)
     assert_same(cluster)
@@ -60,7 +60,7 @@ def test_jraft_1271_replication_goes_on_over_links_of_any_length(delay: int) -> 
     cluster.propose("n1", b"x")
     run_delayed(cluster, 10 * ELECTION_TICKS, delay)
     assert cluster.leader() == "n1"
-    assert [standing(cluster, name).committed for name in cluster.voters] == [3, 3, 3]
+    assert [raft_state(cluster, name).committed for name in cluster.voters] == [3, 3, 3]
 
 
 @pytest.mark.parametrize("delay", [1, 3, 6, 12, 20])
@@ -95,12 +95,12 @@ def test_jraft_716_a_paused_follower_hears_its_leader_before_it_judges() -> None
         cluster.tick("n1")
         waiting += cluster.take(lambda item: item.target == "n2")
         cluster.settle()
-    before = standing(cluster, "n2").clock
+    before = raft_state(cluster, "n2").clock
     cluster.turn("n2", [Deliver(item) for item in waiting])
-    assert standing(cluster, "n2").clock == before + 1
-    assert happened(cluster, "n2", Happening.PRE_CAMPAIGNS) == []
+    assert raft_state(cluster, "n2").clock == before + 1
+    assert happened(cluster, "n2", EventKind.PRE_CAMPAIGNS) == []
     cluster.settle()
-    assert (cluster.leader(), standing(cluster, "n1").term) == ("n1", 1)
+    assert (cluster.leader(), raft_state(cluster, "n1").term) == ("n1", 1)
 
 
 def test_jraft_716_a_paused_leader_is_not_deposed_by_its_own_pause() -> None:
@@ -114,5 +114,5 @@ def test_jraft_716_a_paused_leader_is_not_deposed_by_its_own_pause() -> None:
     for _ in range(HEARTBEAT_TICKS):
         cluster.tick("n1")
         cluster.settle()
-    assert happened(cluster, "n1", Happening.STEPS_DOWN) == []
-    assert happened(cluster, "n2", Happening.PRE_CAMPAIGNS) == []
+    assert happened(cluster, "n1", EventKind.STEPS_DOWN) == []
+    assert happened(cluster, "n2", EventKind.PRE_CAMPAIGNS) == []

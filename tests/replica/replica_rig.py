@@ -11,8 +11,11 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from quorate.config import KIB, Config, Limits, Storage, Timing
-from quorate.entry import decode_entry, unpack_batches
-from quorate.replica.shell import Replica
+from quorate.entry import decode_entry
+from quorate.entry_body import unpack_batches
+from quorate.membership import Membership
+from quorate.replica.engine_io import Deliver
+from quorate.replica.replica import Replica
 from quorate.replica.writer import Writer
 from quorate.storage.directory import LOGS, DataDirectory, log_name
 from quorate.storage.vfs import RealFile, RealVfs
@@ -22,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from quorate.commands import Receipt
     from quorate.errors import ReplicaHalted
     from quorate.raft.messages import Envelope
-    from quorate.replica.exchange import Receipt
     from quorate.replica.reader import Fetched
     from quorate.storage.directory import Identity
 
@@ -195,7 +198,7 @@ class Cluster:
         replica = await Replica.open(
             self.directories[name],
             GroupId(CLUSTER, log),
-            self.names,
+            Membership(self.names),
             self.config,
             self.writer,
             self.readers,
@@ -227,7 +230,7 @@ class Cluster:
     def _deliver(self, envelope: Envelope) -> None:
         replica = self.replicas.get((envelope.target, envelope.group.incarnation))
         if replica is not None:
-            replica.deliver(envelope)
+            replica.give(Deliver(envelope))
 
     def faults(self, name: NodeId) -> Faults:
         return self.directories[name].faults

@@ -14,24 +14,28 @@ from replica_rig import LOG, SMALL, Cluster, append_all, in_loop, until
 from writer_rig import VOTE, rest, set_up
 
 from quorate.errors import Busy
+from quorate.replica.chores import LOOK_MS, ChoreSchedule
 from quorate.replica.engine import Engine
-from quorate.replica.exchange import Flushed, FlushFailed, Room
-from quorate.replica.upkeep import Upkeep
-from quorate.replica.writer import UNSEALED_MAX, LogWriter, Writer
+from quorate.replica.engine_io import Flushed, FlushFailed, Room
+from quorate.replica.log_writer import UNSEALED_MAX, LogWriter
+from quorate.replica.writer import Writer
 from quorate.storage.checkpoint import CHECKPOINT, Checkpoint
 from quorate.storage.directory import LOGS, log_name
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import UNFINISHED
-from quorate.storage.recovered import SegmentArchive
-from quorate.testing.disk.enumerate import grow, open_disk
-from quorate.testing.disk.simulated import SimulatedDisk
+from quorate.storage.stored_entries import StoredEntries
 from quorate.types import ORIGIN, Index
+from verification.disk.enumerate import SEGMENT_BYTES, grow, open_disk
+from verification.disk.simulated import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from pathlib import Path
 
-    from quorate.testing.disk.simulated import SimulatedFile
+    from writer_rig import Stage
+
+    from quorate.replica.engine_io import DiskReport
+    from verification.disk.simulated import SimulatedFile
 
 # So many entries of this size fill a segment.
 FULL = [6_500] * 3
@@ -64,7 +68,7 @@ class Saturated:
         vote = VOTE if self.number == 1 else None
         self.work.flush(Flush(self.number, vote, entries=entries), self._settled)
 
-    def report(self, item: Flushed | Room | FlushFailed) -> None:
+    def report(self, item: DiskReport) -> None:
         self.failed |= isinstance(item, FlushFailed)
         self.unsealed_most = max(self.unsealed_most, len(self.log.unsealed))
         if isinstance(item, Flushed) and self.left:
@@ -270,7 +274,7 @@ async def test_a_checkpoint_that_cannot_be_made_now_is_made_later(
 async def test_an_index_file_that_cannot_be_opened_is_written_later(number: int) -> None:
     writer, disk = Writer(1), ScarceFiles()
     log, flusher = open_disk(disk)
-    reports: list[Flushed | Room | FlushFailed] = []
+    reports: list[DiskReport] = []
     work = LogWriter(writer, log, flusher, report=reports.append, checkpoint=lambda _: None)
     work.flush(Flush(1, VOTE, entries=grow(log.last, *FULL, *FULL)), Index(0))
     await until(lambda: not work.busy)
@@ -303,17 +307,81 @@ async def test_a_segment_that_a_turn_wants_to_know_is_looked_at_without_a_flush(
     _, end = stage.log.segments[0].rows.frame(Index(2))
     byte = stage.disk.files["0000000000000001.segment"].content[end - 1]
     stage.disk.spoil("0000000000000001.segment", end - 1, bytes([byte ^ 1]))
-    archive = SegmentArchive(stage.log)
+    stored = StoredEntries(stage.log)
     assert not stage.work.wanted
     with pytest.raises(Busy):
-        archive.entries(Index(2), Index(3))
+        stored.entries(Index(2), Index(3))
     assert (stage.work.wanted, stage.work.has_chores) == (True, True)
-    allowance: Any = SimpleNamespace(missing=0, shortage="")
-    upkeep = Upkeep(stage.work, allowance, 0)
-    upkeep.flushed(1)
-    upkeep.tend(Index(4), 1)
+    disk_space: Any = SimpleNamespace(missing=0, shortage="")
+    schedule = ChoreSchedule(stage.work, disk_space, 0)
+    schedule.flushed(1)
+    schedule.tend(Index(4), 1)
     assert stage.work.busy
     await rest(stage)
     assert not stage.work.wanted
-    assert not archive.entries(Index(2), Index(3))[0].whole
+    assert not stored.entries(Index(2), Index(3))[0].whole
+    stage.writer.close()
+
+
+# -- a shortage that is over -------------------------------------------------------------------
+
+
+async def without_room(wanted: int) -> tuple[Stage, ChoreSchedule, SimpleNamespace]:
+    """A tidy log with a spare, which found no room for an entry of ``wanted`` bytes."""
+    stage = set_up()
+    stage.work.flush(Flush(1, VOTE, entries=grow(ORIGIN, 100)), Index(0))
+    await rest(stage)
+    stage.work.tend(Index(1))
+    await rest(stage)
+    assert not stage.work.has_chores
+    stage.disk.capacity -= stage.disk.space()[0]
+    stage.work.tend(Index(1), wanted=wanted)
+    await rest(stage)
+    report = stage.reports[-1]
+    assert isinstance(report, Room)
+    assert report.shortage
+    disk_space: Any = SimpleNamespace(missing=0, shortage=report.shortage)
+    return stage, ChoreSchedule(stage.work, disk_space, 0), disk_space
+
+
+@in_loop
+async def test_a_shortage_ends_although_the_entry_does_not_come_again() -> None:
+    """The spare is as large as the next segment is to be: nothing else is to be allocated."""
+    stage, schedule, _ = await without_room(SEGMENT_BYTES)
+    schedule.tend(Index(1), LOOK_MS)
+    await rest(stage)
+    report = stage.reports[-1]
+    assert isinstance(report, Room)
+    assert (report.shortage, report.room) == ("", stage.work._flusher.room)
+    stage.writer.close()
+
+
+@in_loop
+async def test_the_room_for_an_entry_is_looked_for_as_long_as_the_entry_is_wanted() -> None:
+    stage, schedule, disk_space = await without_room(SEGMENT_BYTES)
+    disk_space.missing = SEGMENT_BYTES
+    schedule.tend(Index(1), LOOK_MS)
+    await rest(stage)
+    assert stage.work._flusher.spare.shortage
+    stage.disk.capacity += 4 * SEGMENT_BYTES
+    schedule.tend(Index(1), 2 * LOOK_MS)
+    await rest(stage)
+    assert not stage.work._flusher.spare.shortage
+    assert stage.work._flusher.room >= SEGMENT_BYTES
+    stage.writer.close()
+
+
+@in_loop
+async def test_a_spare_that_is_too_small_grows_once_there_is_room() -> None:
+    """Settings were raised: the log has a spare, and is short of a larger one."""
+    stage, schedule, _ = await without_room(SEGMENT_BYTES)
+    stage.work._flusher._least_bytes = stage.work._flusher._segment_bytes = 2 * SEGMENT_BYTES
+    schedule.tend(Index(1), LOOK_MS)
+    await rest(stage)
+    assert stage.work._flusher.spare.shortage
+    stage.disk.capacity += 4 * SEGMENT_BYTES
+    schedule.tend(Index(1), 2 * LOOK_MS)
+    await rest(stage)
+    assert stage.work._flusher.spare.bytes == 2 * SEGMENT_BYTES
+    assert not stage.work._flusher.spare.shortage
     stage.writer.close()

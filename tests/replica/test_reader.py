@@ -33,6 +33,7 @@ from quorate.errors import (
     OffsetOutOfRange,
     QuorateError,
 )
+from quorate.replica import second_look
 from quorate.replica.reader import PEEK_BYTES
 from quorate.storage.directory import LOGS, log_name
 from quorate.storage.log import SegmentLog
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from quorate.config import Config
-    from quorate.replica.shell import Replica
+    from quorate.replica.replica import Replica
 
 N1 = NodeId("n1")
 # A cold read reads the index file and some frames.
@@ -361,7 +362,7 @@ async def test_what_follows_a_damaged_entry_is_asked_of_others(tmp_path: Path) -
 async def test_a_log_that_is_not_as_it_must_be_halts_the_replica(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, SMALL) as cluster:
         leader = await filled(cluster)
-        del leader.engine.core.standing.log._archive._log.segments[1:]  # type: ignore[union-attr]  # a bug
+        del leader.engine.core.raft.log._stored._log.segments[1:]  # type: ignore[union-attr]  # a bug
         with pytest.raises(NotLeader, match="halted"):
             await leader.fetch(0, KIB)
         ((_, halt),) = cluster.halts
@@ -385,14 +386,18 @@ def test_a_directory_is_listed_whole_while_others_list_it(tmp_path: Path) -> Non
 )
 @in_loop
 async def test_a_read_that_fails_is_an_answer(
-    tmp_path: Path, number: int, error: type[QuorateError]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[QuorateError]
 ) -> None:
+    """The same entry is read again after a while."""
+    monkeypatch.setattr(second_look, "AGAIN_MS", 20)
     async with Cluster(tmp_path, 1, SMALL) as cluster:
         leader = await filled(cluster)
         cluster.faults(N1).errors["read"] = number
         with pytest.raises(error):
             await leader.fetch(0, KIB)
+        await until(lambda: leader.status().damaged == (number == errno.EIO))
         del cluster.faults(N1).errors["read"]
+        await until(lambda: not leader.status().damaged)
         assert await read_all(leader) == BATCHES
         assert cluster.halts == []
 
@@ -405,7 +410,7 @@ async def test_a_read_that_fails_is_an_answer(
 async def test_an_offset_is_found_by_the_time_of_its_append(tmp_path: Path, config: Config) -> None:
     async with Cluster(tmp_path, 1, config) as cluster:
         leader = await filled(cluster)
-        log = leader.engine.core.standing.log
+        log = leader.engine.core.raft.log
         entries = [
             entry for entry in log.entries(Index(1), Index(log.last_index + 1)) if entry.count
         ]

@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING
 
 import pytest
-from replica_rig import LOG, SMALL, Cluster, append_all, in_loop, values
+from replica_rig import LOG, SMALL, Cluster, append_all, in_loop, until, values
 from test_reader_staging import (
     CHUNKS,
     MIXED,
@@ -66,6 +66,7 @@ async def test_whole_rows_before_a_damaged_entry_are_given(tmp_path: Path, bytes
         assert found == BATCHES[:300]
         with pytest.raises(Corrupt):
             await leader.fetch(300, bytes_max)
+        await until(lambda: leader.status().damaged == 1)
         assert values(await leader.fetch(301, 1 << 20)) == BATCHES[301:]
 
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 from replica_rig import CONFIG, SMALL, Cluster, append_all, in_loop, until
 
+from quorate.commands import ChunkLabel, Part, Publish, Receipt
 from quorate.config import KIB
-from quorate.entry import decode_entry, unpack_batches
-from quorate.replica.exchange import Receipt
-from quorate.state.labels import Label, Part, Publish
+from quorate.entry import decode_entry
+from quorate.entry_body import unpack_batches
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from quorate.config import Config
     from quorate.replica.reader import Fetched
-    from quorate.replica.shell import Replica
+    from quorate.replica.replica import Replica
 
     # A batch, the offset of its first record, and how many it has.
     Placed = tuple[bytes, int, int]
@@ -49,13 +49,13 @@ async def stage_all(replica: Replica, batch_id: int, attempt: int = 1) -> None:
     """Partitions take turns, so that the log has them mixed."""
     for number in range(CHUNKS):
         for partition in range(PARTITIONS):
-            label = Label("app", uuid(1), batch_id, partition, uuid(attempt), number)
-            await replica.stage(label, chunk(batch_id, partition, number), records(number))
+            label = ChunkLabel("app", uuid(1), batch_id, partition, uuid(attempt), number)
+            await replica.operate(label, chunk(batch_id, partition, number), records(number))
 
 
 async def publish(replica: Replica, batch_id: int, attempt: int = 1) -> Receipt:
     parts = tuple(Part(number, uuid(attempt), CHUNKS, RECORDS) for number in range(PARTITIONS))
-    receipt = await replica.operation(Publish("app", batch_id, parts, bytes(32)))
+    receipt = await replica.operate(Publish("app", batch_id, parts, bytes(32)))
     assert isinstance(receipt, Receipt)
     return receipt
 
@@ -132,7 +132,7 @@ async def test_rows_have_the_offsets_and_the_append_time_of_the_publish(
         leader = await cluster.leader()
         await stage_all(leader, 0)
         staged_us = leader.engine.state.append_time
-        await until(lambda: leader.engine.core.standing.wall_time > staged_us)
+        await until(lambda: leader.engine.core.raft.wall_time > staged_us)
         receipt = await publish(leader, 0)
         published_us = leader.engine.state.append_time
         assert published_us > staged_us
@@ -170,7 +170,7 @@ async def test_every_replica_gives_the_same_and_after_a_restart_too(tmp_path: Pa
 async def test_an_empty_publish_is_passed_over(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, SMALL) as cluster:
         leader = await cluster.leader()
-        empty = await leader.operation(Publish("app", 0, (), bytes(32)))
+        empty = await leader.operate(Publish("app", 0, (), bytes(32)))
         assert isinstance(empty, Receipt)
         assert empty[:2] == (0, 0)
         await append_all(leader, [b"one"])
@@ -186,7 +186,7 @@ async def test_chunks_that_left_memory_before_their_publish_are_read_from_disk(
         leader = await cluster.leader()
         await stage_all(leader, 0)
         receipt = await publish(leader, 0)
-        in_memory = leader.engine.core.standing.log.first_in_memory
+        in_memory = leader.engine.core.raft.log.first_in_memory
         assert PARTITIONS * CHUNKS // 2 < in_memory <= receipt.index
         for bytes_max in (1, 64 * KIB):
             assert await read(leader, bytes_max) == published(0, 0)
@@ -199,7 +199,7 @@ async def test_what_is_staged_between_records_does_not_end_an_answer(tmp_path: P
         leader = await cluster.leader()
         for number in range(20):
             await leader.append(b"%d" % number, 1)
-            label = Label("app", uuid(1), 0, 0, uuid(1), number)
-            await leader.stage(label, b"x" * 6 * KIB, 1)
+            label = ChunkLabel("app", uuid(1), 0, 0, uuid(1), number)
+            await leader.operate(label, b"x" * 6 * KIB, 1)
         fetched = await leader.fetch(0, 5 * KIB)
         assert [batch for batch, _, _ in placed(fetched)] == [b"%d" % one for one in range(20)]

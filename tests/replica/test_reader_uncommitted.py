@@ -24,7 +24,7 @@ async def test_what_is_logged_and_not_committed_is_not_read(tmp_path: Path) -> N
         await append_all(leader, COMMITTED)
         cluster.isolate(leader.engine.node)
         lost = asyncio.ensure_future(leader.append(b"lost", 1))
-        log = leader.engine.core.standing.log
+        log = leader.engine.core.raft.log
         await until(lambda: log.last_index > leader.engine.applied)
         fetched = await leader.fetch(0, 64 * KIB)
         assert values(fetched) == COMMITTED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,18 +24,19 @@ from replica_rig import (
 )
 
 from quorate.errors import NotLeader, OutcomeUnknown
+from quorate.membership import Membership
 from quorate.replica import writer as writers
-from quorate.replica.shell import Replica
+from quorate.replica.replica import Replica
 from quorate.replica.writer import Writer
 from quorate.storage.directory import LOGS, log_name
+from quorate.storage.disk_errors import WAIT_FOR_FILES
 from quorate.storage.layout import CLEAN
-from quorate.storage.steps import WAIT_FOR_FILES
 from quorate.types import GroupId, NodeId
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
-    from quorate.replica.exchange import Receipt
+    from quorate.commands import Receipt
 
 N1 = NodeId("n1")
 
@@ -114,7 +116,7 @@ async def test_a_log_that_is_open_too_late_for_a_stop_is_closed(tmp_path: Path) 
     directory.faults.may_sync.clear()
     opening = asyncio.ensure_future(
         Replica.open(
-            directory, GroupId(CLUSTER, LOG), (N1,), SMALL, writer, readers,
+            directory, GroupId(CLUSTER, LOG), Membership((N1,)), SMALL, writer, readers,
             send=lambda _: None, halted=lambda _: None,
         )
     )  # fmt: skip
@@ -152,3 +154,60 @@ async def test_a_plan_that_waits_for_files_rests_between_its_tries_and_can_be_gi
     await asyncio.gather(work, return_exceptions=True)
     writer.close()
     assert (tries, closed) == (1, True)
+
+
+@in_loop
+async def test_a_plan_that_waits_for_files_lets_the_plans_of_other_logs_come_between() -> None:
+    """One of them may close a file."""
+    writer, began, closed = Writer(1), False, False
+
+    def without_files() -> Generator[str, None, str]:
+        nonlocal began
+        began = True
+        while not closed:
+            yield WAIT_FOR_FILES
+        return "opened"
+
+    def close_one() -> Generator[str, None, str]:
+        nonlocal closed
+        yield "close a file"
+        closed = True
+        return "closed"
+
+    async with asyncio.timeout(10):
+        opening = asyncio.ensure_future(writer.carry_out(without_files()))
+        await until(lambda: began)
+        assert await writer.carry_out(close_one()) == "closed"
+        assert await opening == "opened"
+    writer.close()
+
+
+@in_loop
+async def test_a_plan_that_is_given_up_behind_the_end_of_the_threads_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer, closed, begin_later = Writer(1), False, Writer.begin_later
+    waits, ending = threading.Event(), threading.Event()
+
+    def without_files() -> Generator[str, None, None]:
+        nonlocal closed
+        try:
+            while True:
+                yield WAIT_FOR_FILES
+        finally:
+            closed = True
+
+    def begin_too_late(one: Writer, work: Callable[[], None]) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            waits.set()
+            ending.wait()
+        begin_later(one, work)
+
+    monkeypatch.setattr(Writer, "begin_later", begin_too_late)
+    work = asyncio.ensure_future(writer.carry_out(without_files()))
+    await until(waits.is_set)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    threading.Timer(0.1, ending.set).start()
+    writer.close()
+    assert closed

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from replica_rig import until
 
-from quorate.replica.exchange import Flushed, FlushFailed, Room
-from quorate.replica.writer import LogWriter, Writer
+from quorate.replica.engine_io import Flushed
+from quorate.replica.log_writer import LogWriter
+from quorate.replica.writer import Writer
 from quorate.storage.flusher import Flush, Flusher
-from quorate.testing.disk.enumerate import SEGMENT_BYTES, grow, open_disk
-from quorate.testing.disk.simulated import SimulatedDisk
 from quorate.types import ORIGIN, Index, NodeId, Term
+from verification.disk.enumerate import SEGMENT_BYTES, grow, open_disk
+from verification.disk.simulated import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from quorate.replica.engine_io import DiskReport
     from quorate.storage.log import SegmentLog
 
 # Two segments: entries 1 to 3 in the first, 4 in the second.
@@ -33,7 +35,7 @@ class Stage(NamedTuple):
     work: LogWriter
     # The steps that were done, and what was reported.
     steps: list[str]
-    reports: list[Flushed | Room | FlushFailed]
+    reports: list[DiskReport]
     # The step before which the thread waits, and what lets it go on.
     halt_at: list[str]
     go_on: threading.Event
@@ -56,7 +58,7 @@ class SteppedFlusher(Flusher):
     def chores(self, settled: Index) -> Iterator[str]:
         return self._told(super().chores(settled))
 
-    def allocate_ahead(self, wanted: int = 0) -> Iterator[str]:
+    def allocate_ahead(self, wanted: int | None = None) -> Iterator[str]:
         return self._told(super().allocate_ahead(wanted))
 
     def prove(self, committed: Index) -> Iterator[str]:
@@ -76,8 +78,8 @@ def set_up(writer: Writer | None = None) -> Stage:
     writer, disk = writer or Writer(1), SimulatedDisk()
     log, opened = open_disk(disk)
     flusher = SteppedFlusher(log, SEGMENT_BYTES, lambda: 7)
-    flusher._spare_bytes = opened._spare_bytes
-    reports: list[Flushed | Room | FlushFailed] = []
+    flusher.spare.bytes = opened.spare.bytes
+    reports: list[DiskReport] = []
     work = LogWriter(writer, log, flusher, report=reports.append, checkpoint=lambda _: None)
     flusher.stage = Stage(writer, disk, log, work, [], reports, [], threading.Event())
     return flusher.stage

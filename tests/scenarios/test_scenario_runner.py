@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.testing.scenario import ScenarioError, run_file
+from verification.scenario import ScenarioError, run_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ def test_same_logs_and_kept_receipts_are_looked_for(tmp_path: Path) -> None:
         ("run soon", "'soon' is not a time such as 300ms or 2s"),
         ("run", "is written as ``run 300ms``"),
         ("deliver appends", "'appends' is neither a link such as n1->n2 nor one of: pre-vote"),
-        ("deliver append", "nothing of that kind is on the table"),
+        ("deliver append", "no such message is on the table"),
         ("cut n1->n9", "unknown node n9"),
         ("cluster nodes=3 limit=4", "unknown option limit=; known: app_expiry_ms"),
         ("cluster nodes=3 append_entries=0", "limits.append_entries = 0 is not a whole number"),
@@ -125,8 +125,8 @@ def test_same_logs_and_kept_receipts_are_looked_for(tmp_path: Path) -> None:
         ("expect answer b OK", "'b' was never asked for"),
         ("expect n1 mood=good", "unknown option mood=; known: applied"),
         ("expect happiness", "unknown expectation: happiness"),
-        ("flush n1", "n1 has nothing to flush"),
-        ("replay old", "nothing was copied as old"),
+        ("flush n1", "n1 has no flush under way"),
+        ("replay old", "no message was copied as old"),
         ("plant", "plant needs rows below it"),
         ("plant\n  n1: 1 2 2\n  n2: 2 2", "n2: another row has index 2 of term 2 after other"),
         ("plant\n  n1 1 2", "not a row such as `  n1: 1 1 2`: n1 1 2"),
@@ -162,8 +162,13 @@ DEPOSED = "cluster nodes=3 leader=n1\nisolate n1\nelect n2\npropose n2 a\nsettle
 @pytest.mark.parametrize(
     ("rule", "broken", "commands", "said"),
     [
-        ("leader.reached_by_majority", max, ALONE, "index 2 was acknowledged and is on 1 of 3"),
-        ("roles.majority", lambda _: 1, DUEL, "n1 and n2 both lead in term 1"),
+        (
+            "electorate.Electorate.reached",
+            lambda _, values: max(values.values()),
+            ALONE,
+            "index 2 was acknowledged and is on 1 of 3",
+        ),
+        ("electorate.majority", lambda _: 1, DUEL, "n1 and n2 both lead in term 1"),
         ("leader.Leader.confirmed_round", lambda leader: leader.round, DEPOSED, "a read says that"),
     ],
     ids=["one copy is a majority", "one vote is a majority", "nobody vouches for a read"],

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import count, permutations
 from typing import TYPE_CHECKING
 
+from quorate.server.identity.roster import Roster
 from quorate.server.manifest import take_list
-from quorate.server.roster import Roster
 from quorate.storage.manifest import LogLife, LogState, Manifest, Member
 from quorate.types import NodeId
-from quorate.wire.handshake import Identity
+from quorate.wire.handshake import NodeIdentity
 
 if TYPE_CHECKING:
     from quorate.errors import QuorateError
@@ -43,7 +43,7 @@ class Machine:
         manifest = Manifest.decode(self.saved)
         assert manifest is not None
         self.manifest = manifest
-        own = Identity("shop", self.name, self.storage, next(self._drawn))
+        own = NodeIdentity("shop", self.name, self.storage, next(self._drawn))
         self.roster = Roster(own, manifest, self.save)
 
     def relist(self, *names: NodeId) -> None:

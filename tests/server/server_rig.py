@@ -6,26 +6,29 @@ import asyncio
 import random
 import secrets
 import socket
+import threading
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from quorate.batch import encode_batch
-from quorate.config import KIB, Config, Limits, Storage, Timing
+from quorate.config import KIB, Config, Limits, NetworkLimits, Server, Storage, Timing
 from quorate.errors import NoQuorum, NotLeader, QuorateError
 from quorate.net.dialling import dial
-from quorate.net.limits import NetworkLimits
+from quorate.replica.opening import plan_opening
+from quorate.server.identity.roster import Roster
 from quorate.server.node import Node
-from quorate.server.roster import Roster
+from quorate.server.sessions.client_session import ClientSession
 from quorate.server.settings import Settings
+from quorate.storage.disk_errors import WAIT_FOR_FILES
 from quorate.storage.manifest import MANIFEST, Manifest
 from quorate.types import NodeId
 from quorate.wire.calls import CreateLog, FindLog, decode_result, encode_call
 from quorate.wire.frames import Frame, FrameKind, FrameLimits
-from quorate.wire.handshake import Hello, Identity, Introduction
+from quorate.wire.handshake import Hello, Introduction, NodeIdentity
 from quorate.wire.requests import (
-    Append,
+    AppendRequest,
     Fetch,
     Receipts,
     Records,
@@ -38,10 +41,14 @@ from quorate.wire.requests import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
     from pathlib import Path
 
+    import pytest
+
     from quorate.net.connection import Connection
+    from quorate.server.sessions.answers import AnswerBuffer
+    from quorate.storage.directory import DataDirectory
     from quorate.wire.calls import Call, LogFound
 
 ResultT = TypeVar("ResultT")
@@ -72,6 +79,11 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return run
 
 
+async def outcomes(futures: Sequence[Awaitable[object]]) -> list[str]:
+    """What each request came to."""
+    return [error_code(one) for one in await asyncio.gather(*futures, return_exceptions=True)]
+
+
 async def until(condition: Callable[[], object]) -> None:
     """Let others go on until ``condition`` holds; the test's deadline ends it."""
     while not condition():  # noqa: ASYNC110  # what is waited for happens in many places
@@ -98,7 +110,7 @@ class Cluster:
         self.settings = {
             node: Settings(
                 node, path / node, CLUSTER, addresses, {}, addresses[node], None, None, False,
-                CONFIG.limits.batch_bytes, CONFIG, NetworkLimits(),
+                CONFIG.limits.batch_bytes, CONFIG, NetworkLimits(), Server(),
             )
             for node in addresses
         }  # fmt: skip
@@ -155,8 +167,30 @@ def next_start(path: Path, node: str) -> Introduction:
     manifest = Manifest.decode((path / node / MANIFEST).read_bytes())
     storage = (path / node / "identity").read_text().split("storage ")[1][:32]
     assert manifest is not None
-    own = Identity(CLUSTER, node, bytes.fromhex(storage), boot=1)
+    own = NodeIdentity(CLUSTER, node, bytes.fromhex(storage), boot=1)
     return Roster(own, manifest, lambda: None).introduce()
+
+
+class SlowOpening:
+    """Holds the opening of one log up, before any of its files is touched, until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, log: int, node: str | None = None) -> None:
+        self.began = False
+        self._release = threading.Event()
+
+        def slow(directory: DataDirectory, group: Any, *rest: Any) -> Generator[str, None, Any]:
+            if group.incarnation == log and node in (None, directory.identity.node):
+                self.began = True
+                while not self._release.is_set():
+                    yield WAIT_FOR_FILES
+            return (yield from plan_opening(directory, group, *rest))
+
+        # In the place of the plan that opens a log.
+        self.plan = slow
+        monkeypatch.setattr("quorate.replica.opening.plan_opening", slow)
+
+    def let_go(self) -> None:
+        self._release.set()
 
 
 class WireClient:
@@ -209,17 +243,21 @@ class WireClient:
         future = self._waiting[self._number] = asyncio.get_running_loop().create_future()
         return self._number, future
 
-    def begin_append(self, log: int, values: list[bytes], **terms: Any) -> asyncio.Future[Receipts]:
-        return self.begin_batch(log, encode_batch(values), **terms)
+    def begin_append(
+        self, log: int, values: list[bytes], **conditions: Any
+    ) -> asyncio.Future[Receipts]:
+        return self.begin_batch(log, encode_batch(values), **conditions)
 
-    def begin_batch(self, log: int, batch: bytes, **terms: Any) -> asyncio.Future[Receipts]:
+    def begin_batch(self, log: int, batch: bytes, **conditions: Any) -> asyncio.Future[Receipts]:
         number, future = self.expect()
-        self.connection.send([encode_append(Append(number, log, batch, **terms)), batch])
+        self.connection.send(
+            [encode_append(AppendRequest(number, log, batch, **conditions)), batch]
+        )
         return future
 
-    async def append(self, log: int, *values: bytes, **terms: Any) -> int:
+    async def append(self, log: int, *values: bytes, **conditions: Any) -> int:
         """The offset of the first record."""
-        receipts = await self.begin_append(log, list(values), **terms)
+        receipts = await self.begin_append(log, list(values), **conditions)
         return receipts.base_offset + receipts.rows[0][2]
 
     async def fetch(self, log: int, offset: int, bytes_max: int = 1 << 20, **rest: int) -> Records:
@@ -231,6 +269,13 @@ class WireClient:
         number, future = self.expect()
         self.connection.send([encode_call(number, call)])
         return decode_result(await future, call)
+
+
+def tasks_of(buffer: AnswerBuffer) -> set[asyncio.Task[None]]:
+    """The requests of a connection that a node still works on."""
+    session = buffer.connection.handler
+    assert isinstance(session, ClientSession)
+    return session._tasks
 
 
 def new_log() -> bytes:

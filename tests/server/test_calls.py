@@ -6,21 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 from server_rig import Cluster, WireClient, create, find, in_loop, leader_of
 
+from quorate.commands import PARTS_MAX, Part, Publish
+from quorate.config import Server
 from quorate.errors import InvalidArgument
-from quorate.server.session import TASKS_MAX
-from quorate.state import labels
-from quorate.wire.calls import (
-    PARTS_MAX,
-    ListLogs,
-    OffsetAt,
-    Publish,
-    PublishPart,
-    Status,
-    decode_result,
-    encode_call,
-)
+from quorate.wire.calls import ListLogs, LogCall, OffsetAt, Status, decode_result, encode_call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +60,7 @@ async def test_what_many_ask_for_together_is_made_once(
 ) -> None:
     async with Cluster.started(tmp_path, 1) as cluster:
         await create(cluster, "orders")
+        asked_at_once = Server().waiting_requests
         calls = cluster.nodes["n1"].service.calls
         make, times = getattr(calls, made), 0
 
@@ -78,11 +71,11 @@ async def test_what_many_ask_for_together_is_made_once(
 
         monkeypatch.setattr(calls, made, count)
         async with WireClient.to(cluster.address("n1")) as client:
-            asked = [client.expect() for _ in range(TASKS_MAX)]
+            asked = [client.expect() for _ in range(asked_at_once)]
             client.connection.send([encode_call(number, call) for number, _ in asked])
             answers = [decode_result(await future, call) for _, future in asked]
             assert len({repr(answer) for answer in answers}) == 1
-            assert times < TASKS_MAX // 4
+            assert times < asked_at_once // 4
             # What happened since is seen.
             await create(cluster, "more")
             assert [one.name for one in (await client.call(call)).logs] == ["more", "orders"]
@@ -92,12 +85,13 @@ async def test_what_many_ask_for_together_is_made_once(
 async def test_a_publish_of_too_many_parts_is_refused_before_they_are_looked_at(
     tmp_path: Path,
 ) -> None:
-    assert PARTS_MAX == labels.PARTS_MAX, "what a client is told is what a log takes"
     async with Cluster.started(tmp_path, 1) as cluster:
         log = (await create(cluster, "orders")).to_bytes(16, "little")
-        part = PublishPart(0, bytes(16), 1, 1)
-        publish = Publish(log, "app", 0, [part] * (PARTS_MAX + 1), bytes(32))
+        publish = Publish("app", 0, (), bytes(32))
+        # No client can make such a publish.
+        part = Part(0, bytes(16), 1, 1)
+        structs.force_setattr(publish, "parts", (part,) * (PARTS_MAX + 1))
         async with WireClient.to(cluster.address("n1")) as client:
             with pytest.raises(InvalidArgument, match=r"length <= 8192 - at `\$\.parts`"):
-                await client.call(publish)
+                await client.call(LogCall(log, publish))
             assert (await client.call(Status())).id == "n1"

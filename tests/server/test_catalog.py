@@ -14,8 +14,8 @@ from quorate.errors import (
     OffsetMismatch,
     QuorateError,
 )
-from quorate.server import catalog as catalogs
-from quorate.server.catalog import (
+from quorate.server.logs import catalog as catalogs
+from quorate.server.logs.catalog import (
     Catalog,
     Change,
     LogFacts,

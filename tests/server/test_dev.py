@@ -129,7 +129,7 @@ def test_a_port_in_use_is_named(
         assert main(["dev", "--dir", str(tmp_path / "new"), "--port", str(port)]) == 1
         out, error = capsys.readouterr()
         assert out == ""
-        assert f"n1 cannot have port {taken} of 127.0.0.1: Address already in use" in error
+        assert f"n1 cannot listen at port {taken} of 127.0.0.1: Address already in use" in error
 
 
 # -- its end, and the next beginning -----------------------------------------------------------
@@ -186,8 +186,8 @@ def test_it_ends_when_all_nodes_did_and_none_is_started_again(tmp_path: Path) ->
         _, error = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert error.splitlines()[-1] == (
-        f"error: NO_QUORUM: all 3 nodes have ended, and --no-restart leaves them down; the same "
-        f"--dir {tmp_path} resumes"
+        f"error: NO_QUORUM: all 3 nodes have ended, and --no-restart leaves them down; to go on, "
+        f"start again with --dir {tmp_path}"
     )
     assert sum("ended with signal 9" in line for line in error.splitlines()) == 3
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import shutil
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -13,15 +15,16 @@ from quorate.errors import Damaged, InvalidArgument, WrongDirectory
 from quorate.server import manifest as manifests
 from quorate.server.manifest import ManifestFile, check_log, make_log, remove_log
 from quorate.storage.directory import LOGS, DataDirectory, log_name
-from quorate.storage.layout import encode_vote, vote_place
+from quorate.storage.layout import PAGE, encode_vote, vote_place
 from quorate.storage.manifest import MANIFEST, LogLife, LogState, Manifest, Member, Outdated, Told
 from quorate.storage.vfs import RealVfs
 from quorate.types import NodeId, Term, VoteRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from quorate.storage.layout import LogId
     from quorate.storage.vfs import Vfs
 
 N1, N2 = NodeId("n1"), NodeId("n2")
@@ -241,7 +244,7 @@ def test_boots_that_are_noted_together_share_a_save(
     assert len(saves) == 1
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EIO])
 def test_a_boot_is_noted_later_if_there_is_no_room(
     directory: DataDirectory, file: ManifestFile, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
@@ -253,7 +256,7 @@ def test_a_boot_is_noted_later_if_there_is_no_room(
 
     with monkeypatch.context() as patched:
         patched.setattr(manifests, "replace_manifest", failing)
-        if number == errno.EIO:
+        if number in (errno.EIO, errno.EMFILE):
             with pytest.raises(OSError, match="as told"):
                 asyncio.run(file.note_boot(7, 6))
             return
@@ -283,12 +286,62 @@ def test_an_older_manifest_has_no_log_deleted(directory: DataDirectory, file: Ma
     vote = directory.path / LOGS / log_name(7) / "vote-a"
     before = vote.read_bytes()
     record = VoteRecord(3, Term(2), N2, 1)
-    vote.write_bytes(bytes(vote_place(3)) + encode_vote(record))
+    vote.write_bytes(bytes(vote_place(3)) + encode_vote(record, directory.log_id(7)))
     with pytest.raises(Damaged, match=f"{log_name(7)} holds a log that the manifest does not know"):
         reopened(directory)
+    # Its record was spoilt, or is that of another log: it voted all the same.
+    for page in (b"\xa5" * PAGE, encode_vote(record, directory.log_id(8))):
+        vote.write_bytes(bytes(vote_place(3)) + page)
+        with pytest.raises(Damaged, match="holds a log that the manifest does not know"):
+            reopened(directory)
     vote.write_bytes(before)
     (vote.parent / "spare").touch()
     with pytest.raises(Damaged, match="the manifest is older than the logs beside it"):
+        reopened(directory)
+
+
+def put_file(place: Path) -> None:
+    shutil.rmtree(place)
+    place.touch()
+
+
+def put_pipe(place: Path) -> None:
+    (place / "vote-a").unlink()
+    os.mkfifo(place / "vote-a")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (put_file, "is not known to the manifest and cannot be read: .*Not a directory"),
+        (put_pipe, "holds a log that the manifest does not know"),
+    ],
+)
+def test_what_is_no_log_and_not_known_is_named(
+    directory: DataDirectory, file: ManifestFile, spoil: Callable[[Path], None], told: str
+) -> None:
+    """A pipe is not opened: that would wait for its other end."""
+    file.open(NODES)
+    make_log(directory, 7)
+    spoil(directory.path / LOGS / log_name(7))
+    with pytest.raises(Damaged, match=f"{log_name(7)} {told}"):
+        reopened(directory)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.EMFILE])
+def test_an_unknown_log_that_cannot_be_read_is_named(
+    directory: DataDirectory, file: ManifestFile, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    file.open(NODES)
+    make_log(directory, 7)
+
+    def fail(path: Path, identity: LogId) -> bool:
+        raise OSError(number, "as told")
+
+    monkeypatch.setattr(manifests, "_is_used", fail)
+    # What passes is no damage: the start can be repeated.
+    kind = OSError if number == errno.EMFILE else Damaged
+    with pytest.raises(kind, match="as told"):
         reopened(directory)
 
 

@@ -22,10 +22,10 @@ from server_rig import (
     until,
 )
 
+from quorate.config import NetworkLimits
 from quorate.errors import Busy, InvalidArgument, WrongCluster, WrongDirectory
 from quorate.net.dialling import dial, parse_address
-from quorate.net.limits import NetworkLimits
-from quorate.server import node as nodes
+from quorate.server.identity import meeting
 from quorate.types import NodeId
 from quorate.wire.calls import Status
 from quorate.wire.handshake import Hello, Seen
@@ -69,8 +69,8 @@ def told(caplog: pytest.LogCaptureFixture, *parts: str) -> bool:
 async def test_a_first_start_waits_for_every_node_and_says_for_whom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(nodes, "FORMING_TELL_S", 0.0)
-    monkeypatch.setattr(nodes, "FORMING_PATIENCE_S", 0.0)
+    monkeypatch.setattr(meeting, "FORMING_TELL_S", 0.0)
+    monkeypatch.setattr(meeting, "FORMING_PATIENCE_S", 0.0)
     http = free_address()
     cluster = Cluster(tmp_path)
     settings = cluster.settings[NodeId("n1")]

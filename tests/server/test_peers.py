@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from server_rig import (
@@ -22,15 +22,13 @@ from server_rig import (
     until,
 )
 
-from quorate.config import Config, Limits, Storage
-from quorate.entry import HEADER_BYTES, RUN_BYTES, RUNS_MAX, make_entry, pack_batches
+from quorate.config import Config, Limits, NetworkLimits, Server, Storage
+from quorate.entry import HEADER_BYTES, RUNS_MAX, make_entry
+from quorate.entry_body import RUN_BYTES, pack_batches
 from quorate.errors import Busy, Timeout
-from quorate.net.connection import DEFAULT
 from quorate.net.dialling import dial
-from quorate.net.limits import NetworkLimits
 from quorate.net.links import MESSAGES_PER_FRAME
 from quorate.raft.messages import Append, Envelope, Heartbeat
-from quorate.server.peers import TASKS_MAX
 from quorate.types import ORIGIN, BootId, EntryKind, GroupId, Index, NodeId, Term
 from quorate.wire.calls import AwaitCatalog, CatalogReached, Status, encode_call
 from quorate.wire.frames import PEER, FrameKind, encode_frame
@@ -40,6 +38,9 @@ from quorate.wire.messages import encode_envelopes
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+# Calls of one link without an answer.
+CALLS = 8
 
 
 @asynccontextmanager
@@ -55,9 +56,9 @@ async def as_peer(cluster: Cluster) -> AsyncIterator[WireClient]:
 
 
 @asynccontextmanager
-async def lonely(tmp_path: Path, network: NetworkLimits = DEFAULT) -> AsyncIterator[Cluster]:
+async def lonely(tmp_path: Path, **changes: Any) -> AsyncIterator[Cluster]:
     """One node of a cluster of two that has met the other."""
-    async with Cluster.started(tmp_path, 2, network=network) as cluster:
+    async with Cluster.started(tmp_path, 2, **changes) as cluster:
         await cluster.stop("n2")
         yield cluster
 
@@ -76,12 +77,13 @@ async def test_a_peer_waits_for_the_catalog(tmp_path: Path) -> None:
 
 @in_loop
 async def test_too_many_questions_are_busy_and_the_link_stays(tmp_path: Path) -> None:
-    async with lonely(tmp_path) as cluster, as_peer(cluster) as peer:
-        waiting = [
-            asyncio.create_task(peer.call(AwaitCatalog(9, 60_000))) for _ in range(TASKS_MAX)
-        ]
+    async with (
+        lonely(tmp_path, server=Server(peer_calls=CALLS)) as cluster,
+        as_peer(cluster) as peer,
+    ):
+        waiting = [asyncio.create_task(peer.call(AwaitCatalog(9, 60_000))) for _ in range(CALLS)]
         await asyncio.sleep(0)  # they are asked in this order
-        with pytest.raises(Busy, match=f"{TASKS_MAX} questions of n2 wait already"):
+        with pytest.raises(Busy, match=f"{CALLS} questions of n2 wait already"):
             await peer.call(AwaitCatalog(0, 1000))
         assert not peer.connection.closed
         assert not any(task.done() for task in waiting)
@@ -128,7 +130,7 @@ async def test_a_link_of_a_peer_that_ends_for_silence_is_told(
 ) -> None:
     caplog.set_level("INFO")
     async with (
-        lonely(tmp_path, NetworkLimits(peer_keepalive_ms=50)) as cluster,
+        lonely(tmp_path, network=NetworkLimits(peer_keepalive_ms=50)) as cluster,
         as_peer(cluster) as peer,
     ):
         peer.connection.pause_reading()  # so that no PING is answered

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.server import catalog as catalogs
-from quorate.server.catalog import Catalog, Change, LogFacts, encode_change
-from quorate.server.reconciler import Make, Open, Reconciler, Remove, Retire
+from quorate.server.logs import catalog as catalogs
+from quorate.server.logs.catalog import Catalog, Change, LogFacts, encode_change
+from quorate.server.logs.reconciler import Make, Open, Reconciler, Remove, Retire
 from quorate.storage.manifest import LogLife, LogState, Manifest, Member
 from quorate.types import NodeId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
-    from quorate.server.reconciler import Step
+    from quorate.server.logs.reconciler import Step
 
 N1, N2 = NodeId("n1"), NodeId("n2")
 CATALOG = 0xCA7
@@ -57,6 +58,8 @@ class Node:
             N1, manifest, catalog, self.directories, self.open.__contains__, CATALOG
         )
         self.work: Iterator[None] = iter(())
+        # Openings under way, side by side.
+        self.openings: dict[int, Generator[None, None, None]] = {}
 
     def read(self, record: bytes) -> None:
         change = self.catalog.apply(record)
@@ -64,18 +67,39 @@ class Node:
             self.plan.take(change)
 
     def advance(self, *, fails: bool = False) -> bool:
-        """Do the next part of a step; whether there was one."""
+        """Do the next part of a step that is no opening; whether there was one."""
         try:
             next(self.work)
         except StopIteration:
+            self.begin_openings()
             step = self.plan.next()
             if step is None:
                 return False
             self.work = self.carry_out(step, fails=fails)
         return True
 
+    def begin_openings(self) -> None:
+        for step in self.plan.openings():
+            assert step.incarnation not in self.openings, "a log is opened twice"
+            self.openings[step.incarnation] = self.open_slowly(step)
+
+    def advance_opening(self, *, fails: bool = False, but: int | None = None) -> bool:
+        """Bring the oldest opening to its end, but not that of log ``but``; whether there was
+        one."""
+        for incarnation, opening in self.openings.items():
+            if incarnation == but:
+                continue
+            with suppress(StopIteration):
+                next(opening)
+                if fails:
+                    opening.throw(OSError())
+                next(opening)
+            del self.openings[incarnation]
+            return True
+        return False
+
     def settle(self) -> None:
-        while self.advance():
+        while self.advance() or self.advance_opening():
             pass
 
     def carry_out(self, step: Step, *, fails: bool) -> Iterator[None]:
@@ -87,10 +111,8 @@ class Node:
                 self.directories.add(incarnation)
                 yield
                 yield from self.save({incarnation: life(step.log)}, fails=fails)
-                self.open_log(incarnation)
-            elif isinstance(step, Open):
-                self.open_log(step.incarnation)
             elif isinstance(step, Retire):
+                assert not self.openings.keys() & {*step.incarnations}, "it is being opened"
                 self.open.difference_update(step.incarnations)
                 yield
                 lives = self.manifest.logs
@@ -102,6 +124,15 @@ class Node:
                 yield from self.remove(step.incarnation, fails=fails)
         except OSError:
             self.plan.put_off(step, "no room")
+
+    def open_slowly(self, step: Open) -> Generator[None, None, None]:
+        try:
+            yield
+            self.open_log(step.incarnation)
+        except OSError:
+            self.plan.put_off(step, "no room")
+        else:
+            self.plan.opened(step)
 
     def save(self, lives: Mapping[int, LogLife | None], *, fails: bool) -> Iterator[None]:
         with self.plan.recorded(lives):
@@ -120,6 +151,7 @@ class Node:
         state = self.durable(incarnation)
         assert state is not LogState.MADE, "files are removed before the manifest says so"
         assert incarnation not in self.open
+        assert incarnation not in self.openings
         self.directories.discard(incarnation)
         self.plan.removed(incarnation)
         if state is LogState.DELETING:
@@ -276,7 +308,69 @@ def test_what_a_start_can_do_without_the_catalog() -> None:
     node.stored = node.manifest.encode()
     node.directories.add(3)
     node.start()
-    assert node.plan.first_steps() == [Remove(1), Open(2, life(BILLS))]
+    assert node.plan.openings() == [Open(2, life(BILLS))]
+    assert node.plan.openings() == []
+    assert node.plan.next() == Remove(1)
+
+
+def test_a_log_that_is_being_opened_holds_up_no_other_log() -> None:
+    node = with_logs(MAKE_ORDERS)
+    node.start()
+    node.begin_openings()
+    assert node.plan.opening == ["orders"]
+    # The record that made it is read again after each start.
+    for record in (MAKE_ORDERS, MAKE_BILLS, DELETE_BILLS):
+        node.read(record)
+        while node.advance() or node.advance_opening(but=1):
+            pass
+    assert node.plan.is_opening(1)
+    assert node.plan.carried == 3
+    assert node.plan.deletions_done
+    node.settle()
+    assert (node.open, node.plan.opening) == ({1}, [])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_log_that_is_deleted_while_it_is_opened_is_deleted_after_that(fails: bool) -> None:
+    node = with_logs(MAKE_ORDERS)
+    node.start()
+    node.begin_openings()
+    for record in (MAKE_ORDERS, DELETE_ORDERS):
+        node.read(record)
+    assert node.plan.next() is None
+    assert node.plan.carried == 1
+    assert not node.plan.deletions_done
+    node.advance_opening(fails=fails)
+    assert node.plan.openings() == []
+    # An opening that failed meanwhile does not put the deletion off.
+    assert node.plan.next() == Retire((1,))
+    assert node.plan.why_late(1) is None
+    node.settle()
+    assert (node.open, node.directories, node.plan.carried) == (set(), {CATALOG}, 2)
+
+
+def test_a_log_that_is_deleted_before_it_is_opened_is_not_opened() -> None:
+    node = with_logs(MAKE_ORDERS)
+    node.start()
+    for record in (MAKE_ORDERS, DELETE_ORDERS):
+        node.read(record)
+    assert node.plan.openings() == []
+    assert node.plan.next() == Retire((1,))
+
+
+def test_an_opening_that_fails_for_now_is_tried_again_after_a_pause() -> None:
+    node = with_logs(MAKE_ORDERS)
+    node.start()
+    node.begin_openings()
+    node.advance_opening(fails=True)
+    assert node.plan.openings() == []
+    assert (node.plan.why_late(1), node.plan.opening) == ("no room", [])
+    node.plan.retry()
+    assert node.plan.openings() == [Open(1, life(ORDERS))]
+    # The reason is told until the log is open.
+    assert node.plan.why_late(1) == "no room"
+    node.plan.opened(Open(1, life(ORDERS)))
+    assert node.plan.why_late(1) is None
 
 
 def test_a_directory_that_no_log_has_is_removed_once_the_table_is_new_enough() -> None:
@@ -316,6 +410,78 @@ def test_a_change_that_fails_takes_back_nothing_of_one_beside_it() -> None:
     assert 2 not in node.manifest.logs
 
 
+# -- many logs ---------------------------------------------------------------------------------
+
+
+class Counted(int):
+    """An incarnation that counts how often a table is searched for it."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        Counted.looks += 1
+        return super().__hash__()
+
+
+def with_many(count: int) -> tuple[Node, list[LogFacts]]:
+    """A node that is to make so many logs, each with an incarnation that counts."""
+    node = Node()
+    logs = [facts(f"log-{number}", Counted(1000 + number)) for number in range(count)]
+    for log in logs:
+        node.catalog.apply(encode_change(Change(True, log)))
+        node.plan.take(Change(True, log))
+    return node, logs
+
+
+@pytest.mark.parametrize("lacks_files", [False, True])
+def test_a_step_costs_the_same_however_many_logs_wait(lacks_files: bool) -> None:
+    node, logs = with_many(1000)
+    for _ in range(2):
+        Counted.looks = 0
+        for log in logs:
+            assert node.plan.openings() == []
+            step = node.plan.next()
+            assert isinstance(step, Make)
+            assert step.log == log
+            node.plan.put_off(Make(log), "refused", lacks_files=lacks_files)
+        assert node.plan.next() is None
+        assert Counted.looks < 60 * len(logs)
+        node.plan.retry()
+        node.plan.admit(len(logs))
+
+
+def test_deletions_come_before_logs_that_are_to_be_made() -> None:
+    """They free space, and a log that is to be made may fail for lack of it."""
+    node = with_logs(MAKE_ORDERS)
+    for record in (MAKE_BILLS, DELETE_ORDERS):
+        node.read(record)
+    assert node.plan.next() == Retire((1,))
+    while node.durable(1) is not LogState.DELETING:
+        node.advance()
+    assert node.plan.next() == Remove(1)
+    node.settle()
+    assert (node.open, node.plan.carried) == ({2}, 3)
+
+
+def test_of_the_logs_that_lack_files_as_many_are_tried_as_there_are_files_for() -> None:
+    node, logs = with_many(5)
+    for log in logs:
+        node.plan.put_off(Make(log), "no files", lacks_files=True)
+    node.plan.retry()
+    assert node.plan.next() is None
+    assert node.plan.puts_off
+    node.plan.admit(2)
+    node.settle()
+    assert node.open == {1000, 1001}
+    # One that is deleted has nothing to wait for.
+    node.read(encode_change(Change(False, logs[2])))
+    node.settle()
+    node.plan.admit(5)
+    node.settle()
+    assert node.open == {1000, 1001, 1003, 1004}
+    assert not node.plan.puts_off
+
+
 # -- under crashes -----------------------------------------------------------------------------
 
 
@@ -347,13 +513,16 @@ class Churn:
     def step(self) -> None:
         kind = self.draw.choices(
             (self.append, self.read, self.node.advance, self.fail, self.node.plan.retry,
-             self.node.keep_table, self.node.start),
-            (4, 6, 20, 2, 2, 2, 1),
+             self.node.keep_table, self.node.start, self.node.advance_opening, self.fail_opening),
+            (4, 6, 20, 2, 2, 2, 1, 4, 1),
         )[0]  # fmt: skip
         kind()
 
     def fail(self) -> None:
         self.node.advance(fails=True)
+
+    def fail_opening(self) -> None:
+        self.node.advance_opening(fails=True)
 
     def check(self) -> None:
         """Whoever waits for a deletion was told the truth."""
@@ -369,7 +538,12 @@ class Churn:
         node = self.node
         while node.catalog.applied < len(self.records):
             self.read()
-        while node.advance() or node.plan.carried < len(self.records) or node.plan._put_off:
+        while (
+            node.advance()
+            or node.advance_opening()
+            or node.plan.carried < len(self.records)
+            or node.plan._put_off
+        ):
             node.plan.retry()
         wanted = {log.incarnation for log in self.there if N1 in log.nodes}
         assert node.open == wanted

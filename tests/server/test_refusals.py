@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from quorate.config import NetworkLimits
 from quorate.errors import WrongDirectory
-from quorate.net.limits import NetworkLimits
-from quorate.server.refusals import Refusals
+from quorate.server.identity.refusals import Refusals
 from quorate.types import NodeId
-from quorate.wire.handshake import Identity, Refusal
+from quorate.wire.handshake import HandshakeRefusal, NodeIdentity
 
 if TYPE_CHECKING:
-    from quorate.server.members import Members
+    from quorate.server.identity.members import Members
 
 N1, N2, N3 = map(NodeId, ("n1", "n2", "n3"))
-WRONG = Refusal("WRONG_CLUSTER", "its data directory was rolled back")
+WRONG = HandshakeRefusal("WRONG_CLUSTER", "its data directory was rolled back")
 # Fifteen times the second after which a silent link is looked at.
 HALT_S = 15.0
-SECOND = Refusal("BUSY", "n1 has a link to start 1 of n3", linked=True)
+SECOND = HandshakeRefusal("BUSY", "n1 has a link to start 1 of n3", linked=True)
 
 
 class Three:
     """As much of the members as is asked for."""
 
-    own = Identity("shop", "n3", bytes(16), 7)
+    own = NodeIdentity("shop", "n3", bytes(16), 7)
     ids = (N1, N2, N3)
 
 
@@ -135,6 +135,6 @@ def test_a_link_that_ended_meanwhile_proves_nothing(let_in: bool) -> None:
     if let_in:
         found.let_in(N1)
     else:
-        found.take(N1, Refusal("BUSY", "n1 cannot write down who n3 is"))
+        found.take(N1, HandshakeRefusal("BUSY", "n1 cannot write down who n3 is"))
     clock.now = HALT_S
     found.take(N1, SECOND)

@@ -20,7 +20,7 @@ from quorate.errors import (
 )
 from quorate.storage.manifest import Told
 from quorate.types import NodeId
-from quorate.wire.frames import STRANGER
+from quorate.wire.frames import UNIDENTIFIED
 from quorate.wire.handshake import STARTS_MAX, Hello, Seen, encode_hello
 
 N1, N2, N3 = NAMES
@@ -801,4 +801,4 @@ def test_the_longest_hello_is_one_that_a_stranger_may_send() -> None:
     hello = Hello(
         "control", cluster="c" * 64, node=names[0], target=names[1], introduction=introduction
     )
-    assert len(encode_hello(hello)) <= STRANGER.control
+    assert len(encode_hello(hello)) <= UNIDENTIFIED.control

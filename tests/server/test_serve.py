@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,39 @@ def test_a_signal_stops_it_in_good_order(how: signal.Signals, tmp_path: Path) ->
         process.send_signal(how)
         assert process.wait(PATIENCE_S) == 0
     assert list((tmp_path / "n1" / "logs").glob("*/clean"))
+
+
+HANGING = """
+import sys, time
+from pathlib import Path
+from quorate.cli.main import main
+from quorate.server import manifest
+
+def hang(vfs, data):
+    Path(sys.argv[1]).touch()
+    time.sleep(3600)
+
+manifest.replace_manifest = hang
+main(["serve", *sys.argv[2:]])
+"""
+
+
+def test_a_signal_ends_it_in_time_while_its_loop_waits_for_a_disk_that_hangs(
+    tmp_path: Path,
+) -> None:
+    """Its first manifest must be durable before it says a word."""
+    file, _ = write_settings(tmp_path)
+    hangs = tmp_path / "hangs"
+    with subprocess.Popen(
+        [sys.executable, "-c", HANGING, hangs, file, "--parent", str(os.getpid())],
+        stdin=subprocess.PIPE, env=plain_environment(),
+    ) as process:  # fmt: skip
+        try:
+            wait_until(hangs.exists, "the disk hangs")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 1
+        finally:
+            process.kill()
 
 
 def test_it_ends_when_nobody_holds_its_input_any_more(tmp_path: Path) -> None:

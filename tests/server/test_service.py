@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from server_rig import CONFIG, Cluster, WireClient, create, error_code, in_loop, until
+from server_rig import CONFIG, Cluster, WireClient, create, in_loop, outcomes, tasks_of, until
 
 from quorate.batch import Batch, encode_batch
-from quorate.config import KIB, MIB
+from quorate.config import KIB, MIB, NetworkLimits, Server
 from quorate.errors import (
     Behind,
     InvalidArgument,
@@ -19,17 +18,17 @@ from quorate.errors import (
     OffsetOutOfRange,
     TooLarge,
 )
-from quorate.net.limits import NetworkLimits
-from quorate.server import service, session
+from quorate.server.sessions import batch_checker
 from quorate.wire.calls import AwaitCatalog, FindLog, ListLogs, ReadEnds, Status
 from quorate.wire.frames import FrameKind, encode_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
     from pathlib import Path
 
-    from quorate.server.replicas import Hosted
-    from quorate.server.service import Service
+    from quorate.server.logs.replicas import HostedLog
+    from quorate.server.sessions.answers import AnswerBuffer
+    from quorate.server.sessions.client_limits import Pending
+    from quorate.server.sessions.service import Service
 
 BATCH_BYTES = CONFIG.limits.batch_bytes
 
@@ -38,9 +37,13 @@ def service_of(cluster: Cluster) -> Service:
     return cluster.nodes["n1"].service
 
 
-async def outcomes(futures: Sequence[Awaitable[object]]) -> list[str]:
-    """What each request came to."""
-    return [error_code(one) for one in await asyncio.gather(*futures, return_exceptions=True)]
+def pending(cluster: Cluster) -> Pending:
+    return service_of(cluster).limits.total
+
+
+def buffers(cluster: Cluster) -> set[AnswerBuffer]:
+    """One for each client."""
+    return service_of(cluster).answers.buffers
 
 
 # -- appends -----------------------------------------------------------------------------------
@@ -92,8 +95,8 @@ async def test_neighbours_keep_their_order_whatever_is_between_them(tmp_path: Pa
             batches = [batch for _, _, entry in records.rows for batch, _ in entry.batches()]
             found = [record.value for batch in batches for record in Batch.parse(batch)]
             assert found == [b"a", b"b", b"c", b"d", b"e", b"g", b"h"]
-        assert service_of(cluster).pending_appends == 0
-        assert service_of(cluster).pending_bytes == 0
+        assert pending(cluster).appends == 0
+        assert pending(cluster).append_bytes == 0
 
 
 @in_loop
@@ -110,8 +113,8 @@ async def test_what_a_client_left_behind_when_it_went_is_not_counted_for_ever(
                 client.connection.abort()
         async with WireClient.to(cluster.address("n1")) as client:
             await client.append(log, b"last")
-        assert service_of(cluster).pending_appends == 0
-        assert service_of(cluster).pending_bytes == 0
+        assert pending(cluster).appends == 0
+        assert pending(cluster).append_bytes == 0
 
 
 @in_loop
@@ -136,7 +139,7 @@ async def test_what_is_wrong_with_a_batch_is_said_and_costs_nothing_else(tmp_pat
             # Long, but no record of it is.
             assert await client.append(log, *([b"x" * 999] * 50)) == 0
             assert await client.append(log, b"", b"") == 50
-        assert service_of(cluster).pending_bytes == 0
+        assert pending(cluster).append_bytes == 0
 
 
 def test_a_record_that_is_too_long_is_found_wherever_it_is() -> None:
@@ -151,7 +154,7 @@ def test_a_record_that_is_too_long_is_found_wherever_it_is() -> None:
             for value, key, pairs in zip(values, keys, headers, strict=True)
         ]
         batch = Batch.parse(encode_batch(values, keys=keys, headers=headers))
-        found: int | None = service._too_long(batch, limit)
+        found: int | None = batch_checker._too_long(batch, limit)
         assert found in [one for one in sizes if one > limit] or found is None
         assert (found is None) == (max(sizes) <= limit)
 
@@ -160,19 +163,19 @@ def test_a_record_that_is_too_long_is_found_wherever_it_is() -> None:
 async def test_over_a_limit_appends_are_busy_and_the_others_happen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = replace(CONFIG.limits, pending_appends=8)
-    async with Cluster.started(tmp_path, 1, config=replace(CONFIG, limits=limits)) as cluster:
+    async with Cluster.started(tmp_path, 1, server=Server(client_appends=8)) as cluster:
         log = await create(cluster, "orders")
         async with WireClient.to(cluster.address("n1")) as client:
             looks = 0
-            count_records = service_of(cluster).count_records
+            batches = service_of(cluster).batches
+            count_records = batches.count_records
 
             def count_looks(data: bytes) -> int:
                 nonlocal looks
                 looks += 1
                 return count_records(data)
 
-            monkeypatch.setattr(service_of(cluster), "count_records", count_looks)
+            monkeypatch.setattr(batches, "count_records", count_looks)
             futures = [client.begin_append(log, [b"a"]) for _ in range(500)]
             codes = await outcomes(futures)
             assert set(codes) == {"OK", "BUSY"}
@@ -182,8 +185,8 @@ async def test_over_a_limit_appends_are_busy_and_the_others_happen(
 
 @in_loop
 async def test_nobody_takes_all_room_for_himself(tmp_path: Path) -> None:
-    limits = replace(CONFIG.limits, pending_bytes=4 * BATCH_BYTES)
-    async with Cluster.started(tmp_path, 1, config=replace(CONFIG, limits=limits)) as cluster:
+    server = Server(client_append_bytes=4 * BATCH_BYTES)
+    async with Cluster.started(tmp_path, 1, server=server) as cluster:
         log = await create(cluster, "orders")
         batch = [b"x" * (BATCH_BYTES - 1000)]
         async with (
@@ -199,36 +202,35 @@ async def test_nobody_takes_all_room_for_himself(tmp_path: Path) -> None:
 async def test_appends_to_a_log_that_is_not_known_yet_count_while_they_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = replace(CONFIG.limits, pending_bytes=4 * BATCH_BYTES)
-    async with Cluster.started(tmp_path, 1, config=replace(CONFIG, limits=limits)) as cluster:
+    server = Server(client_append_bytes=4 * BATCH_BYTES)
+    async with Cluster.started(tmp_path, 1, server=server) as cluster:
         found = asyncio.Event()
 
-        async def hosted(incarnation: int) -> Hosted:
+        async def hosted(incarnation: int) -> HostedLog:
             await found.wait()
             raise LogNotFound("as told")
 
-        monkeypatch.setattr(service_of(cluster).keeper, "hosted", hosted)
+        monkeypatch.setattr(service_of(cluster).catalog_service, "hosted", hosted)
         batch = [b"x" * (BATCH_BYTES - 1000)]
         async with WireClient.to(cluster.address("n1")) as client:
             futures = [client.begin_append(77, batch) for _ in range(20)]
             await client.call(Status())
-            assert 0 < service_of(cluster).pending_bytes <= 4 * BATCH_BYTES
+            assert 0 < pending(cluster).append_bytes <= 4 * BATCH_BYTES
             found.set()
             codes = await outcomes(futures)
             assert set(codes) == {"LOG_NOT_FOUND", "BUSY"}
             found.clear()
             client.begin_append(77, batch)
-            await until(lambda: service_of(cluster).pending_appends)
+            await until(lambda: pending(cluster).appends)
         # What one waits for who is gone is given up.
-        await until(lambda: not service_of(cluster).pending_appends)
-        assert service_of(cluster).pending_bytes == 0
+        await until(lambda: not pending(cluster).appends)
+        assert pending(cluster).append_bytes == 0
 
 
 @in_loop
-async def test_whoever_waits_has_his_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_waits_has_his_turn(tmp_path: Path) -> None:
     """One frame in a pass of the loop: all have to wait, and all are served."""
-    monkeypatch.setattr(service, "PASS_FRAMES", 1)
-    async with Cluster.started(tmp_path, 1) as cluster:
+    async with Cluster.started(tmp_path, 1, server=Server(pass_frames=1)) as cluster:
         log = await create(cluster, "orders")
         clients = [WireClient.to(cluster.address("n1")) for _ in range(3)]
         async with clients[0] as first, clients[1] as second, clients[2] as third:
@@ -284,16 +286,15 @@ async def test_a_client_that_goes_leaves_nothing_waiting(tmp_path: Path) -> None
         async with WireClient.to(cluster.address("n1")) as client:
             waiting = [asyncio.create_task(client.fetch(log, 0, wait_ms=60_000)) for _ in range(10)]
             await client.call(Status())
-            assert len(service_of(cluster).sessions) == 1
+            assert len(buffers(cluster)) == 1
         await asyncio.gather(*waiting, return_exceptions=True)
-        await until(lambda: not service_of(cluster).sessions)
+        await until(lambda: not buffers(cluster))
         # Its reads are not among what the node still does: `in_loop` looks.
 
 
 @in_loop
-async def test_reads_that_wait_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "TASKS_MAX", 4)
-    async with Cluster.started(tmp_path, 1) as cluster:
+async def test_reads_that_wait_are_bounded(tmp_path: Path) -> None:
+    async with Cluster.started(tmp_path, 1, server=Server(waiting_requests=4)) as cluster:
         log = await create(cluster, "orders")
         async with WireClient.to(cluster.address("n1")) as client:
             waiting = [asyncio.create_task(client.fetch(log, 0, wait_ms=60_000)) for _ in range(10)]
@@ -318,7 +319,7 @@ async def test_a_client_that_does_not_read_is_not_read_from(tmp_path: Path) -> N
             await deaf.call(Status())
             deaf.connection.pause_reading()
             waiting = [asyncio.create_task(deaf.fetch(log, 0)) for _ in range(100)]
-            await until(lambda: any(one.clogged for one in service_of(cluster).sessions))
+            await until(lambda: any(one.clogged for one in buffers(cluster)))
             assert await other.append(log, b"y") == 20
             deaf.connection.resume_reading()
             codes = await outcomes(waiting)
@@ -341,32 +342,30 @@ async def test_many_reads_of_one_connection_wait_for_each_other(tmp_path: Path) 
                 await client.append(log, b"x" * 50_000)
             client.connection.pause_reading()
             reads = [asyncio.create_task(client.fetch(log, 0)) for _ in range(100)]
-            await until(lambda: any(one.clogged for one in service_of(cluster).sessions))
+            await until(lambda: any(one.clogged for one in buffers(cluster)))
             client.connection.resume_reading()
             beside = client.begin_append(log, [b"beside"])
             assert set(await outcomes(reads)) == {"OK"}
             assert (await beside).base_offset == 20
             assert not client.ended.done()
-            [one] = service_of(cluster).sessions
+            [one] = buffers(cluster)
             assert one.unsent == 0
 
 
 @in_loop
-async def test_reads_for_which_no_room_comes_are_busy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reads_for_which_no_room_comes_are_busy(tmp_path: Path) -> None:
     """Whoever does not read for long is told so, and its connection lives."""
-    monkeypatch.setattr(session, "ROOM_WAIT_S", 0.05)
-    async with Cluster.started(tmp_path, 1, network=NARROW) as cluster:
+    server = Server(room_wait_ms=50)
+    async with Cluster.started(tmp_path, 1, network=NARROW, server=server) as cluster:
         log = await create(cluster, "orders")
         async with WireClient.to(cluster.address("n1")) as client:
             for _ in range(20):
                 await client.append(log, b"x" * 50_000)
             client.connection.pause_reading()
             reads = [asyncio.create_task(client.fetch(log, 0)) for _ in range(100)]
-            [one] = service_of(cluster).sessions
+            [one] = buffers(cluster)
             await until(lambda: one.clogged)
-            await until(lambda: not one._tasks)
+            await until(lambda: not tasks_of(one))
             client.connection.resume_reading()
             codes = await outcomes(reads)
             assert set(codes) == {"OK", "BUSY"}

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from server_rig import CONFIG, Cluster, WireClient, create, error_code, in_loop, until
+from server_rig import Cluster, WireClient, create, error_code, in_loop, until
 
+from quorate.config import Server
 from quorate.errors import LogNotFound
-from quorate.server import service
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from quorate.server.replicas import Hosted
-    from quorate.server.service import Service
+    from quorate.server.logs.replicas import HostedLog
+    from quorate.server.sessions.service import Service
 
 APPENDS = 8
 # No node has it, so that appends to it wait until the catalog says so.
 UNKNOWN = 77
 
 
-def small_cluster(path: Path) -> AbstractAsyncContextManager[Cluster]:
-    limits = replace(CONFIG.limits, pending_appends=APPENDS)
-    return Cluster.started(path, 1, config=replace(CONFIG, limits=limits))
+def small_cluster(path: Path, **limits: int) -> AbstractAsyncContextManager[Cluster]:
+    return Cluster.started(path, 1, server=Server(client_appends=APPENDS, **limits))
 
 
 def service_of(cluster: Cluster) -> Service:
@@ -38,11 +36,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Nothing is known of a log that is not here until this is set."""
     event = asyncio.Event()
 
-    async def hosted(_: object, incarnation: int) -> Hosted:
+    async def hosted(_: object, incarnation: int) -> HostedLog:
         await event.wait()
         raise LogNotFound("as told")
 
-    monkeypatch.setattr("quorate.server.keeper.Keeper.hosted", hosted)
+    monkeypatch.setattr("quorate.server.logs.catalog_service.CatalogService.hosted", hosted)
     return event
 
 
@@ -84,7 +82,7 @@ async def test_appends_that_came_together_count_against_the_limit_of_all(
                 for client in (first, second)
                 for _ in range(APPENDS // 2)
             ]
-            await until(lambda: service_of(cluster).pending_appends == APPENDS)
+            await until(lambda: service_of(cluster).limits.total.appends == APPENDS)
             together = [third.begin_append(log, [b"b"]) for _ in range(3)]
             answers = await asyncio.gather(*together, return_exceptions=True)
             assert [error_code(one) for one in answers] == ["BUSY"] * 3
@@ -94,14 +92,11 @@ async def test_appends_that_came_together_count_against_the_limit_of_all(
 
 
 @in_loop
-async def test_what_is_granted_in_one_pass_of_the_loop_has_an_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "PASS_FRAMES", 5)
-    async with small_cluster(tmp_path) as cluster:
-        node = service_of(cluster)
+async def test_what_is_granted_in_one_pass_of_the_loop_has_an_end(tmp_path: Path) -> None:
+    async with small_cluster(tmp_path, pass_frames=5) as cluster:
+        node = service_of(cluster).share
         for _ in range(2):
             assert [node.grants(1) for _ in range(7)] == [True] * 5 + [False] * 2
             await until(lambda: node.frames_left)
-        assert node.grants(service.PASS_BYTES)
+        assert node.grants(Server().pass_bytes)
         assert not node.grants(1)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quorate.config import Config, Limits, Storage, Timing
+from quorate.config import Config, Limits, NetworkLimits, Server, Storage, Timing
 from quorate.errors import InvalidArgument
-from quorate.net.limits import NetworkLimits
 from quorate.server.settings import KEYS, RECORD_BYTES, RECORD_BYTES_MAX, Key, load_settings
 
 if TYPE_CHECKING:
@@ -83,6 +82,8 @@ def test_everything_can_be_said_in_the_file(tmp_path: Path) -> None:
     limits = settings.config.limits
     assert (settings.record_bytes, limits.batch_bytes) == (1000, 2000)
     assert (limits.pending_appends, limits.pending_bytes) == (3000, 4000)
+    server = settings.server
+    assert (server.client_appends, server.client_append_bytes) == (3000, 4000)
     assert settings.network.connections == 5
     assert (settings.config.timing.heartbeat_ms, settings.config.timing.election_ms) == (50, 500)
     storage = settings.config.storage
@@ -93,6 +94,7 @@ def test_the_least_that_must_be_said(tmp_path: Path) -> None:
     settings = load(tmp_path, LEAST)
     assert settings.config == Config()
     assert settings.network == NetworkLimits()
+    assert settings.server == Server()
     assert settings.record_bytes == RECORD_BYTES
     assert (settings.nodes, settings.dial) == ({}, {})
     assert (settings.listen, settings.http, settings.insecure) == (None, None, False)
@@ -173,6 +175,10 @@ MISTAKES = [
     (LEAST.replace("n1", r"\n"), r"[node] id '\n' must be 1 to 64 letters, digits"),
     ("[node]\nid = " + "[" * 2000 + "]" * 2000, "a value is nested too deeply"),
     (LEAST + f"[limits]\nconnections = {'9' * 5000}\n", "Exceeds the limit"),
+    (
+        LEAST + "[limits]\nconnections = 0\n",
+        "limits.connections = 0 is not a whole number between 1",
+    ),
     (LEAST + f'[dial]\nn2 = "h:{"1" * 5000}"\n', "[dial] n2: address 'h:111"),
     (LEAST + '[dial]\n"a b" = "h:1"\n', "[dial] 'a b' must be 1 to 64 letters, digits"),
     (LEAST + '[dial]\nn2 = "a b:1"\n', "[dial] n2: address 'a b:1' is not HOST:PORT"),

@@ -11,18 +11,18 @@ from server_rig import CLUSTER, Cluster, create, in_loop, leader_of, until
 
 from quorate.errors import DiskFailed, InvariantBroken, WrongDirectory
 from quorate.net.listener import Listener
+from quorate.replica.log_writer import LogWriter
 from quorate.replica.opening import plan_opening
-from quorate.replica.writer import LogWriter
-from quorate.server import carrier as carriers
+from quorate.server import disk_failures
 from quorate.server import manifest as manifests
-from quorate.server import node as nodes
-from quorate.server.catalog import catalog_incarnation
+from quorate.server.logs import log_lifecycle
+from quorate.server.logs.catalog import catalog_incarnation
+from quorate.server.logs.table import TableFile
 from quorate.server.manifest import remove_log
-from quorate.server.table import TableFile
 from quorate.storage.directory import LOGS, log_name
+from quorate.storage.disk_errors import WAIT_FOR_FILES
 from quorate.storage.layout import CLEAN
 from quorate.storage.manifest import MANIFEST, LogState, Manifest
-from quorate.storage.steps import WAIT_FOR_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -88,7 +88,7 @@ async def test_a_node_whose_logs_are_being_opened_can_be_stopped(
                 yield WAIT_FOR_FILES
         return (yield from plan)
 
-    monkeypatch.setattr("quorate.replica.shell.plan_opening", waiting)
+    monkeypatch.setattr("quorate.replica.opening.plan_opening", waiting)
     cluster.begin("n1")
     await until(lambda: waits > 1 and cluster.nodes["n1"].service.replicas.get(other))
     await cluster.stop("n1")
@@ -127,7 +127,7 @@ async def test_the_directory_is_left_after_the_last_file_is_removed(
         remove_log(directory, incarnation)
         removed = True
 
-    monkeypatch.setattr("quorate.server.carrier.remove_log", slow)
+    monkeypatch.setattr("quorate.server.logs.log_lifecycle.remove_log", slow)
     cluster.begin("n1")
     await until(lambda: began)
     node, found = cluster.nodes["n1"], list[bool]()
@@ -156,7 +156,7 @@ async def test_the_directory_is_left_after_the_table_is_written(
         write(file, table)
         written.set()
 
-    monkeypatch.setattr(carriers, "TABLE_EVERY", 1)
+    monkeypatch.setattr(log_lifecycle, "TABLE_EVERY", 1)
     monkeypatch.setattr(TableFile, "write", slow)
     cluster = Cluster(tmp_path, 1)
     await cluster.start("n1")
@@ -183,8 +183,8 @@ async def test_the_directory_is_left_after_the_table_is_written(
 async def test_a_disk_that_fails_when_it_is_called_sound_ends_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    monkeypatch.setattr(nodes, "SOUND_S", 0.0)
-    monkeypatch.setattr(nodes, "FAILURE_WAIT_S", 0.0)
+    monkeypatch.setattr(disk_failures, "SOUND_S", 0.0)
+    monkeypatch.setattr(disk_failures, "FAILURE_WAIT_S", 0.0)
     replace_file, failed = manifests.replace_manifest, list[bytes]()
 
     def failing(vfs: Vfs, data: bytes) -> None:
@@ -195,7 +195,7 @@ async def test_a_disk_that_fails_when_it_is_called_sound_ends_the_node(
 
     cluster = Cluster(tmp_path, 1)
     await cluster.start("n1")
-    cluster.nodes["n1"].remember_failure()
+    cluster.nodes["n1"].disk_failures.remember()
     await cluster.stop("n1")
     monkeypatch.setattr(manifests, "replace_manifest", failing)
     if number == errno.EIO:
@@ -265,7 +265,7 @@ async def test_a_disk_that_fails_during_a_stop_is_told_and_remembered(
     # All the others are closed as ever.
     assert is_clean(tmp_path, log) != is_clean(tmp_path, catalog_incarnation(CLUSTER))
     # As `quorate serve` does.
-    node.remember_failure()
+    node.disk_failures.remember()
     assert failures(tmp_path) == 1
     node._leave_directory()
 

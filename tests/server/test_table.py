@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import errno
+import os
+from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
 from server_rig import Cluster, WireClient, create, in_loop, new_log, number, on_any, until
 
 from quorate.errors import Damaged, LogNotFound, OffsetMismatch
-from quorate.server import carrier as carriers
-from quorate.server import catalog as catalogs
-from quorate.server.catalog import Catalog, Change, LogFacts, encode_change
-from quorate.server.table import TableFile
+from quorate.server.logs import catalog as catalogs
+from quorate.server.logs import log_lifecycle
+from quorate.server.logs.catalog import Catalog, Change, LogFacts, encode_change
+from quorate.server.logs.table import TableFile
 from quorate.storage.directory import TABLE, DataDirectory
-from quorate.storage.verify import verify
+from quorate.storage.offline.verify import verify
 from quorate.types import NodeId
 from quorate.wire.calls import CreateLog, DeleteLog, ListLogs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture
@@ -85,6 +87,20 @@ def test_a_write_that_was_cut_off_leaves_the_one_before(directory: DataDirectory
     assert TableFile(directory).read().applied == 0
 
 
+@pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_not_opened(
+    directory: DataDirectory, put: Callable[[Path], None]
+) -> None:
+    """A pipe would wait for its other end."""
+    put(directory.path / TABLE)
+    found = list[int]()
+    # In a thread that a test can leave behind.
+    reading = Thread(target=lambda: found.append(TableFile(directory).read().applied), daemon=True)
+    reading.start()
+    reading.join(10)
+    assert found == [0]
+
+
 # -- a node ------------------------------------------------------------------------------------
 
 
@@ -100,7 +116,7 @@ async def churn(cluster: Cluster, rounds: int) -> None:
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carriers, "TABLE_EVERY", 4)
+    monkeypatch.setattr(log_lifecycle, "TABLE_EVERY", 4)
 
 
 @pytest.mark.usefixtures("often")
@@ -111,7 +127,7 @@ async def test_a_start_reads_only_what_came_after_the_table(
     async with Cluster.started(tmp_path, 1) as cluster:
         log = await create(cluster, "orders")
         await churn(cluster, 3)
-        kept = cluster.nodes["n1"]._keeper.carrier._kept
+        kept = cluster.nodes["n1"]._catalog_service.lifecycle._kept
         await until(lambda: kept.applied >= 4)
         await cluster.stop("n1")
         applied, apply = list[int](), Catalog.apply
@@ -122,8 +138,8 @@ async def test_a_start_reads_only_what_came_after_the_table(
 
         monkeypatch.setattr(Catalog, "apply", seen)
         await cluster.start("n1")
-        keeper = cluster.nodes["n1"]._keeper
-        await until(lambda: keeper.carrier.carried == 7)
+        catalog_service = cluster.nodes["n1"]._catalog_service
+        await until(lambda: catalog_service.lifecycle.carried == 7)
         assert applied == [*range(kept.applied, 7)]
         async with WireClient.to(cluster.address("n1")) as client:
             (found,) = (await client.call(ListLogs())).logs
@@ -157,6 +173,31 @@ async def test_a_table_for_which_there_is_no_room_is_done_without(
     async with Cluster.started(tmp_path, 1) as cluster:
         await churn(cluster, 3)
         assert not (tmp_path / "n1" / TABLE).exists()
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("aside", [False, True])
+@in_loop
+async def test_a_directory_in_the_place_of_the_table_ends_no_node(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, aside: bool
+) -> None:
+    async with Cluster.started(tmp_path, 1) as cluster:
+        await create(cluster, "orders")
+        await cluster.stop("n1")
+        place = tmp_path / "n1" / (f"{TABLE}.new" if aside else TABLE)
+        (place / "content").mkdir(parents=True)
+        await cluster.start("n1")
+        await churn(cluster, 5)
+        assert caplog.text.count("the catalog's table is not written error=") == 1
+        await cluster.stop("n1")
+        await cluster.start("n1")
+        async with WireClient.to(cluster.address("n1")) as client:
+            assert [one.name for one in (await client.call(ListLogs())).logs] == ["orders"]
+        # The table is written once its place is free.
+        (place / "content").rmdir()
+        place.rmdir()
+        await churn(cluster, 1)
+        await until(lambda: (tmp_path / "n1" / TABLE).is_file())
 
 
 @in_loop

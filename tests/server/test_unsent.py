@@ -6,23 +6,23 @@ import asyncio
 import os
 import socket
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from server_rig import Cluster, WireClient, create, error_code, in_loop, until
+from server_rig import Cluster, WireClient, create, error_code, in_loop, tasks_of, until
 
-from quorate.config import KIB, MIB
+from quorate.commands import Part, Publish
+from quorate.config import KIB, MIB, NetworkLimits, Server
 from quorate.errors import Busy, LogNotFound
-from quorate.net.limits import NetworkLimits
-from quorate.server import service
-from quorate.wire.calls import Publish, PublishPart, Status, encode_call
+from quorate.wire.calls import LogCall, Status, encode_call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from quorate.server.replicas import Hosted
-    from quorate.server.service import Service
+    from quorate.server.logs.replicas import HostedLog
+    from quorate.server.sessions.service import Service
 
 # One keeps little for a connection before it takes no more from it, the other much.
 NARROW = NetworkLimits(
@@ -45,7 +45,7 @@ class Stage:
 
     @property
     def unsent(self) -> int:
-        return sum(one.unsent for one in self.service.sessions)
+        return sum(one.unsent for one in self.service.answers.buffers)
 
     async def codes(self) -> set[str]:
         self.deaf.connection.resume_reading()
@@ -54,16 +54,17 @@ class Stage:
 
 @asynccontextmanager
 async def set_up(path: Path, network: NetworkLimits) -> AsyncIterator[Stage]:
-    async with Cluster.started(path, 1, network=network) as cluster:
+    server = Server(unsent_busy_bytes=LIMIT)
+    async with Cluster.started(path, 1, network=network, server=server) as cluster:
         log, address = await create(cluster, "orders"), cluster.address("n1")
         async with WireClient.to(address) as other:
             for _ in range(20):
                 await other.append(log, b"x" * 50_000)
-            sessions = cluster.nodes["n1"].service.sessions
-            before = set(sessions)
+            buffers = cluster.nodes["n1"].service.answers.buffers
+            before = set(buffers)
             async with WireClient.to(address) as deaf:
-                [session] = sessions - before
-                with socket.socket(fileno=os.dup(session.connection.descriptor)) as shared:
+                [buffer] = buffers - before
+                with socket.socket(fileno=os.dup(buffer.connection.descriptor)) as shared:
                     # The system keeps less of an answer than a test wants to see unsent.
                     shared.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * KIB)
                 deaf.connection.pause_reading()
@@ -76,9 +77,8 @@ async def set_up(path: Path, network: NetworkLimits) -> AsyncIterator[Stage]:
 @pytest.mark.parametrize("network", [NARROW, WIDE], ids=["narrow", "wide"])
 @in_loop
 async def test_those_who_read_do_not_wait_for_those_who_do_not(
-    network: NetworkLimits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    network: NetworkLimits, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(service, "UNSENT_BYTES_MAX", LIMIT)
     async with set_up(tmp_path, network) as stage:
         await until(lambda: stage.unsent > LIMIT)
         for _ in range(3):
@@ -89,15 +89,12 @@ async def test_those_who_read_do_not_wait_for_those_who_do_not(
 
 
 @in_loop
-async def test_what_is_unsent_counts_long_before_a_connection_is_clogged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "UNSENT_BYTES_MAX", LIMIT)
+async def test_what_is_unsent_counts_long_before_a_connection_is_clogged(tmp_path: Path) -> None:
     async with set_up(tmp_path, WIDE) as stage:
         await until(lambda: stage.unsent > LIMIT)
-        await until(lambda: not any(one._tasks for one in stage.service.sessions))
+        await until(lambda: not any(map(tasks_of, stage.service.answers.buffers)))
         assert stage.unsent < 2 * MIB, "one answer more than the limit, at most"
-        assert not any(one.clogged for one in stage.service.sessions)
+        assert not any(one.clogged for one in stage.service.answers.buffers)
         assert await stage.codes() == {"OK", "BUSY"}
 
 
@@ -105,15 +102,16 @@ async def test_what_is_unsent_counts_long_before_a_connection_is_clogged(
 async def test_whoever_has_most_unread_is_let_go_for_those_who_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "UNSENT_BYTES_MAX", LIMIT)
     async with set_up(tmp_path, WIDE) as stage:
         await until(lambda: stage.unsent > LIMIT)
-        monkeypatch.setattr(service, "UNSENT_BYTES_END", LIMIT)
+        answers = stage.service.answers
+        limits = replace(answers.limits, unsent_close_bytes=LIMIT)
+        monkeypatch.setattr(answers, "limits", limits)
         assert len((await stage.other.fetch(stage.log, 0)).rows) == 20
         stage.deaf.connection.resume_reading()
         await stage.deaf.ended
         await asyncio.gather(*stage.reads, return_exceptions=True)
-        assert len(stage.service.sessions) == 1
+        assert len(stage.service.answers.buffers) == 1
 
 
 # -- requests ----------------------------------------------------------------------------------
@@ -123,18 +121,18 @@ async def test_whoever_has_most_unread_is_let_go_for_those_who_read(
 async def test_long_calls_count_while_they_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = [PublishPart(number, bytes(16), 1, 1) for number in range(500)]
-    publish = Publish(bytes(16), "app", 1, parts, bytes(32))
+    parts = tuple(Part(number, bytes(16), 1, 1) for number in range(500))
+    publish = LogCall(bytes(16), Publish("app", 1, parts, bytes(32)))
     size = len(encode_call(1, publish))
-    monkeypatch.setattr(service, "CALL_BYTES_MAX", 3 * size)
-    async with Cluster.started(tmp_path, 1) as cluster:
+    server = Server(call_bytes=3 * size, control_bytes=3 * size // 2)
+    async with Cluster.started(tmp_path, 1, server=server) as cluster:
         serving, found = cluster.nodes["n1"].service, asyncio.Event()
 
-        async def hosted(incarnation: int) -> Hosted:
+        async def hosted(incarnation: int) -> HostedLog:
             await found.wait()
             raise LogNotFound("as told")
 
-        monkeypatch.setattr(serving.keeper, "hosted", hosted)
+        monkeypatch.setattr(serving.catalog_service, "hosted", hosted)
         address = cluster.address("n1")
         async with (
             WireClient.to(address) as one,
@@ -142,13 +140,13 @@ async def test_long_calls_count_while_they_wait(
             WireClient.to(address) as three,
         ):
             waiting = [asyncio.create_task(one.call(publish))]
-            await until(lambda: serving.call_bytes)
+            await until(lambda: serving.limits.total.call_bytes)
             with pytest.raises(Busy, match="of this connection"):
                 await one.call(publish)
             waiting.append(asyncio.create_task(two.call(publish)))
-            await until(lambda: serving.call_bytes > size)
+            await until(lambda: serving.limits.total.call_bytes > size)
             waiting.append(asyncio.create_task(three.call(publish)))
-            await until(lambda: serving.call_bytes > 2 * size)
+            await until(lambda: serving.limits.total.call_bytes > 2 * size)
             async with WireClient.to(address) as four:
                 with pytest.raises(Busy, match="bytes of calls wait already"):
                     await four.call(publish)
@@ -158,7 +156,7 @@ async def test_long_calls_count_while_they_wait(
             assert set(map(error_code, outcomes)) == {"LOG_NOT_FOUND"}
             found.clear()
             waiting = [asyncio.create_task(one.call(publish))]
-            await until(lambda: serving.call_bytes)
+            await until(lambda: serving.limits.total.call_bytes)
         # What one waits for who is gone is given up.
-        await until(lambda: not serving.call_bytes)
+        await until(lambda: not serving.limits.total.call_bytes)
         await asyncio.gather(*waiting, return_exceptions=True)

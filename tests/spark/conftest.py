@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from quorate.testing import Cluster
 
-# Whoever is first waits until a Java process is warm.
+# The first test waits until a Java process is warm.
 PATIENCE_S = 600
 HERE = __file__.rpartition("/")[0]
 

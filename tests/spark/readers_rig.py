@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from spark_rig import fill
 
 from dev_rig import delete_logs
-from quorate.spark.columns import COLUMNS
+from quorate.spark.read.columns import COLUMNS
 from quorate.spark.source import QuorateDataSource
 
 if TYPE_CHECKING:
     import quorate
-    from quorate.spark.stream import QuorateStreamReader
+    from quorate.spark.read.stream import QuorateStreamReader
     from quorate.testing import Cluster
 
 __all__ = ["Logs", "without"]

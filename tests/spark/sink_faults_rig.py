@@ -23,14 +23,14 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 
 import quorate
 import quorate.spark
-from quorate.client.requests import Requests
-from quorate.client.retries import Lost
+from quorate.client.node_connection import NodeConnection
+from quorate.client.retries import Idempotency, Lost
 from quorate.client.session import Session
-from quorate.client.silence import unacknowledged
-from quorate.client.staging import abort
+from quorate.client.stall import unacknowledged
+from quorate.commands import Abort, Publish
 from quorate.spark.source import QuorateDataSource
-from quorate.testing.spark_chaos.driver import processes_of
-from quorate.wire.calls import Publish
+from quorate.wire.calls import LogCall
+from verification.spark_chaos.driver import processes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from quorate.client.routing import Route
-    from quorate.spark.sink import QuorateStreamWriter
+    from quorate.spark.write.sink import QuorateStreamWriter
     from quorate.testing import Cluster
 
 __all__ = [
@@ -66,13 +66,13 @@ register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 # Long enough for a machine with better things to do.
 PATIENCE_S = 300
-# Spark gives a worker ten seconds to start, which a busy machine may not. Nothing has begun then.
+# Spark gives a worker ten seconds to start, which a busy machine may not. No query has begun then.
 LATE = "Python worker failed to connect back"
 
 RECORDS = 4000
-# Some chunks for each portion.
+# Some chunks for each micro-batch.
 RECORD_BYTES = 1200
-PORTION = 2000
+MICRO_BATCH = 2000
 # So that a task is given its rows in several batches; and where in them a fault comes.
 ROWS_OF_A_BATCH = ("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
 MIDDLE = 750
@@ -90,7 +90,7 @@ class Run(NamedTuple):
     # A directory where both sides say how far they are.
     marks: str = ""
     sink: str = "quorate_faults"
-    # What becomes of a value on its way, and which records are left out.
+    # The expression for a value, and the condition of the records that are kept.
     value: str = "value"
     where: str = "true"
     master: str = "local[2]"
@@ -100,7 +100,9 @@ def start_query(spark: SparkSession, run: Run, **options: str) -> StreamingQuery
     """It ends when all that there is has been written."""
     reader = spark.readStream.format("quorate").option("endpoints", run.endpoints)
     reader = reader.option("log", run.source).option("startingOffsets", "earliest")
-    rows = reader.option("maxOffsetsPerTrigger", str(PORTION)).option("minPartitions", "2").load()
+    rows = (
+        reader.option("maxOffsetsPerTrigger", str(MICRO_BATCH)).option("minPartitions", "2").load()
+    )
     rows = rows.where(run.where).selectExpr("key", f"{run.value} as value")
     writer = rows.writeStream.format(run.sink).option("endpoints", run.endpoints)
     writer = writer.option("log", run.target).option("checkpointLocation", run.checkpoint)
@@ -123,12 +125,12 @@ def node_of(run: Run) -> str:
 
 
 def go_on(run: Run) -> None:
-    """Whoever stands still for it may go on."""
+    """Let the process that stands still go on."""
     (Path(run.marks) / "go").touch()
 
 
 def run_to_end(spark: SparkSession, run: Run, **options: str) -> None:
-    """Until all that there is has been written."""
+    """Run queries until all records are written."""
     while True:
         query = start_query(spark, run, **options)
         try:
@@ -277,16 +279,16 @@ class FaultyWriter(DataSourceStreamArrowWriter):
 
     @contextmanager
     def publishes(self) -> Iterator[None]:
-        """What the client does with a publish."""
-        change, call = Session.change, Requests.call
+        """The client's handling of a publish, with the fault in it."""
+        change, call = Session.change, NodeConnection.call
         if self.fault == "taken":
             Session.change = self.taken(change)  # type: ignore[method-assign]  # that is the fault
         if self.fault == "unanswered":
-            Requests.call = self.unanswered(call)  # type: ignore[method-assign]  # the same
+            NodeConnection.call = self.unanswered(call)  # type: ignore[method-assign]  # the same
         try:
             yield
         finally:
-            Session.change, Requests.call = change, call  # type: ignore[method-assign]  # as it was
+            Session.change, NodeConnection.call = change, call  # type: ignore[method-assign]  # as it was
 
     def taken(self, change: Callable[..., Any]) -> Callable[..., Any]:
         """A publish stands still before it is sent, to a node that is connected; then it is told
@@ -295,17 +297,20 @@ class FaultyWriter(DataSourceStreamArrowWriter):
         async def disturbed(
             session: Session, route: Route, what: str, call: object, *rest: Any, **more: Any
         ) -> Any:
-            if not isinstance(call, Publish):
+            if not (isinstance(call, LogCall) and isinstance(call.command, Publish)):
                 return await change(session, route, what, call, *rest, **more)
-            # There is no such attempt: whoever says so leads.
-            await abort(session, route, call.app, call.batch_id, attempt=bytes(16))
+            publish = call.command
+            # There is no such attempt: the node that says so leads.
+            abort = Abort(app=publish.app, batch_id=publish.batch_id, attempt=bytes(16))
+            asked = LogCall(route.wire, abort)
+            await change(session, route, "abort", asked, Idempotency.IDEMPOTENT)
             at = await session.pool.reach(session.routing.addresses(route.to_write()))
             (Path(self.marks) / "node").write_text(at.node)
             self.stand_still("go")
             before = at._sent_bytes
             answer = asyncio.ensure_future(change(session, route, what, call, *rest, **more))
             line = at._connection
-            # Nobody tells when the other machine has it.
+            # No call tells when the other machine has the bytes.
             while at._sent_bytes == before or line.buffered or unacknowledged(line.descriptor):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             (Path(self.marks) / "taken").touch()
@@ -316,11 +321,12 @@ class FaultyWriter(DataSourceStreamArrowWriter):
     def unanswered(self, real: Callable[..., Any]) -> Callable[..., Any]:
         """A publish took effect, and its answer is lost."""
 
-        async def disturbed(at: Requests, call: object, batch: bytes = b"") -> Any:
+        async def disturbed(at: NodeConnection, call: object, batch: bytes = b"") -> Any:
             answer = await real(at, call, batch)
-            if isinstance(call, Publish) and not (Path(self.marks) / "go").exists():
+            published = isinstance(call, LogCall) and isinstance(call.command, Publish)
+            if published and not (Path(self.marks) / "go").exists():
                 (Path(self.marks) / "node").write_text(at.node)
-                # No other work goes on meanwhile: so nobody's time is up before it is lost.
+                # No other work goes on meanwhile: so no timeout ends before the answer is lost.
                 self.stand_still("go")
                 raise Lost("the answer to the publish")
             return answer
@@ -328,13 +334,13 @@ class FaultyWriter(DataSourceStreamArrowWriter):
         return disturbed
 
     def stand_still(self, until: str) -> None:
-        """Until somebody says so, or kills it."""
+        """Wait until the mark ``until`` is there, or this process is killed."""
         (Path(self.marks) / "here").touch()
         come_to(self.marks, until)
 
 
 def disturbed(rows: Iterator[pa.RecordBatch], fault: str, marks: str) -> Iterator[pa.RecordBatch]:
-    """What happens when most of the rows of a task are on their way."""
+    """The fault that strikes when most of the rows of a task are on their way."""
     reached = Path(marks) / "here"
     context = TaskContext.get()
     assert context is not None
@@ -357,7 +363,7 @@ def disturbed(rows: Iterator[pa.RecordBatch], fault: str, marks: str) -> Iterato
 
 
 class Naive(DataSource):
-    """A sink that appends what it is given, and so does every repeat: at least once."""
+    """A sink that appends the rows of every attempt: at least once."""
 
     @classmethod
     def name(cls) -> str:

@@ -13,13 +13,13 @@ from spark_rig import unused_name
 
 from dev_rig import delete_logs
 from quorate.spark.source import QuorateDataSource
-from quorate.spark.writer import BATCH_ID, QUERY_ID, RUN_ID, Written
+from quorate.spark.write.task import BATCH_ID, QUERY_ID, RUN_ID, CommitMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import quorate
-    from quorate.spark.sink import QuorateBatchWriter, QuorateStreamWriter
+    from quorate.spark.write.sink import QuorateBatchWriter, QuorateStreamWriter
     from quorate.testing import Cluster
 
 __all__ = ["BY_COLUMN", "SCHEMA", "Logs", "Query", "logs_of", "rows", "task", "values"]
@@ -30,7 +30,7 @@ BY_COLUMN = StructType().add("value", "binary").add("log", "string")
 
 @contextmanager
 def task(partition: int = 0, /, **properties: str) -> Iterator[None]:
-    """What a worker of Spark sets before it runs a task."""
+    """The context that a worker of Spark sets before it runs a task."""
     context = TaskContext._getOrCreate()
     context._partitionId = partition
     context._localProperties = properties
@@ -67,7 +67,7 @@ class Query:
         source = self._logs.source(self._log, **self._options)
         return source.streamWriter(schema, overwrite=False)
 
-    def write(self, batch_id: int, *batches: Iterator[pa.RecordBatch]) -> list[Written]:
+    def write(self, batch_id: int, *batches: Iterator[pa.RecordBatch]) -> list[CommitMessage]:
         """By one task for each of ``batches``."""
         messages = []
         for partition, batch in enumerate(batches):
@@ -76,10 +76,10 @@ class Query:
                 messages.append(self.writer().write(batch))
         return messages
 
-    def commit(self, batch_id: int, messages: Sequence[Written | None]) -> None:
+    def commit(self, batch_id: int, messages: Sequence[CommitMessage | None]) -> None:
         self.writer().commit(list(messages), batch_id)
 
-    def abort(self, batch_id: int, messages: Sequence[Written | None]) -> None:
+    def abort(self, batch_id: int, messages: Sequence[CommitMessage | None]) -> None:
         self.writer().abort(list(messages), batch_id)
 
 

@@ -1,4 +1,4 @@
-"""Reading a log through Spark, and what came of it."""
+"""Reads of a log through Spark, and their results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def unused_name() -> str:
 
 
 class Place:
-    """A Spark session beside a cluster, and names for logs that nobody else uses."""
+    """A Spark session beside a cluster, and names for logs that no other test uses."""
 
     def __init__(self, spark: SparkSession, cluster: Cluster, directory: Path) -> None:
         self.spark = spark
@@ -72,7 +72,7 @@ class Place:
         return reader
 
     def available(self, log: str, **options: object) -> StreamingQuery:
-        """A query that takes what there is, and has ended."""
+        """A query that took the records that were there, and has ended."""
         query = self.start(self.stream(log, **options).load(), available=True)
         query.awaitTermination()
         return query

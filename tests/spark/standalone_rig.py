@@ -22,7 +22,7 @@ import pyspark
 
 from quorate.spark.java import java_home
 from quorate.testing.processes.ports import Ports
-from quorate.testing.spark_chaos.driver import processes_of
+from verification.spark_chaos.driver import processes_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -95,7 +95,7 @@ class Standalone:
         """Until the master knows both workers."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            # Nothing but loopback is ever asked. A master that just begins answers with its page
+            # Only loopback is ever asked. A master that just begins answers with its page
             # for people: that is no JSON, a ValueError.
             with (
                 suppress(URLError, ConnectionError, TimeoutError, ValueError),
@@ -114,7 +114,7 @@ class Standalone:
             process.wait()
 
     def kill_executor(self) -> None:
-        """One of the two, at once; what it started may live on. Its worker starts another."""
+        """Kill one of the two; processes that it started may live on. Its worker starts another."""
         for process in self._processes[1:]:
             for pid in processes_of(process.pid):
                 with suppress(OSError):

@@ -141,7 +141,7 @@ def test_a_planned_read_of_a_deleted_or_recreated_log_fails(place: Place) -> Non
 
 
 def test_options_are_checked_before_anybody_is_asked(spark: SparkSession) -> None:
-    # Nobody listens there: whoever asked would wait for half a minute.
+    # No node listens there: a request would wait for half a minute.
     reader = spark.read.format("quorate").option("endpoints", "127.0.0.1:1").option("log", "a")
     with pytest.raises(Exception, match=r"did you mean startingOffsets\?"):
         reader.option("startingOffset", "3").load()

@@ -1,4 +1,4 @@
-"""The columns of the format: exactly as Spark expects them, whatever was asked for."""
+"""The columns of the format: exactly as Spark expects them, for every schema."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from quorate.arrow import offset_column, record_batch
 from quorate.batch import Batch, encode_batch
+from quorate.client.read.arrow import offset_column, record_batch
 from quorate.errors import InvalidArgument
-from quorate.spark.columns import COLUMNS, ROWS_MIN, Shape, arrow_schema, gathered
+from quorate.spark.read.columns import COLUMNS, ROWS_MIN, ColumnBuilder, arrow_schema, join_small
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,7 +95,7 @@ def test_no_columns_would_be_no_rows() -> None:
 @pytest.mark.parametrize("asked", [COLUMNS, NARROW])
 def test_records_are_put_into_the_columns(asked: StructType) -> None:
     schema = arrow_schema(asked)
-    shape = Shape(schema, "orders")
+    shape = ColumnBuilder(schema, "orders")
     found = shape(stored(40, 3).slice(1))
     assert found.schema.equals(schema)
     found.validate(full=True)
@@ -110,7 +110,7 @@ def test_records_are_put_into_the_columns(asked: StructType) -> None:
 
 
 def test_constants_grow_with_the_batch() -> None:
-    shape = Shape(arrow_schema(COLUMNS), "orders")
+    shape = ColumnBuilder(arrow_schema(COLUMNS), "orders")
     for count in (1, 5 * ROWS_MIN, 3):
         assert shape(stored(0, count)).column("log").to_pylist() == ["orders"] * count
 
@@ -118,7 +118,7 @@ def test_constants_grow_with_the_batch() -> None:
 def test_small_batches_are_gathered_and_large_ones_are_not() -> None:
     large = stored(100, ROWS_MIN)
     batches = [*(stored(start, 1) for start in range(100)), large, stored(100 + ROWS_MIN, 1)]
-    found = list(gathered(batches, ["key", "offset", "value"]))
+    found = list(join_small(batches, ["key", "offset", "value"]))
     assert [batch.num_rows for batch in found] == [100, ROWS_MIN, 1]
     assert found[1] is large
     numbers = [number for batch in found for number in batch.column("offset").to_pylist()]
@@ -128,6 +128,6 @@ def test_small_batches_are_gathered_and_large_ones_are_not() -> None:
 
 def test_what_is_gathered_has_a_limit_in_bytes_and_records() -> None:
     heavy = [stored(start, 1, bytes(600 << 10)) for start in range(5)]
-    assert [batch.num_rows for batch in gathered(heavy, ["offset"])] == [2, 2, 1]
+    assert [batch.num_rows for batch in join_small(heavy, ["offset"])] == [2, 2, 1]
     many = [stored(start, 600) for start in range(0, 3000, 600)]
-    assert [batch.num_rows for batch in gathered(many, ["offset"])] == [1200, 1200, 600]
+    assert [batch.num_rows for batch in join_small(many, ["offset"])] == [1200, 1200, 600]

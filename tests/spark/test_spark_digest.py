@@ -1,4 +1,4 @@
-"""The digest of rows: what it does not look at, and that it knows everything else."""
+"""The digest of rows: it ignores order and layout, and sees every other difference."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ from frames_rig import ROWS, Row, frame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.spark.chunks import rows_of
-from quorate.spark.digest import BLOCK, BLOCKS_AT_ONCE, NOTHING, Digest, digest_of, digest_of_logs
+from quorate.spark.write.chunks import rows_of
+from quorate.spark.write.digest import (
+    BLOCK,
+    BLOCKS_AT_ONCE,
+    NOTHING,
+    Digest,
+    digest_of,
+    digest_of_logs,
+)
 
 if TYPE_CHECKING:
     import random
@@ -73,7 +80,7 @@ def test_a_digest_knows_what_differs(name: str, one: object, other: object) -> N
 @given(st.integers(BLOCK - 9, 3 * BLOCK), st.data())
 @settings(deadline=None)
 def test_a_digest_knows_every_byte_of_a_long_cell(size: int, data: st.DataObject) -> None:
-    """Whatever stands around it: where a cell begins in memory changes nothing."""
+    """The place of a cell in memory, and its neighbours, do not change its hash."""
     value = bytearray(data.draw(st.binary(min_size=size, max_size=size)))
     before = digest(frame([{"value": bytes(value)}], ("value",)))
     around = [{"value": bytes(data.draw(st.integers(0, 20)))}, {"value": bytes(value)}]
@@ -84,7 +91,7 @@ def test_a_digest_knows_every_byte_of_a_long_cell(size: int, data: st.DataObject
 
 @pytest.mark.parametrize("kind", ["<f2", "<f4", ">f4", "<f8", ">f8", "<i2", "<i4", ">i4", "<i8"])
 def test_a_digest_knows_vectors_by_their_signs(kind: str) -> None:
-    """All of them changed, or a few: what a library that is not deterministic does now and then."""
+    """All of them changed, or a few, as by a library that is not deterministic."""
     numbers = np.random.default_rng(7).integers(1, 30_000, 300).astype(kind)
     one, other = [], []
     for length in range(1, len(numbers)):

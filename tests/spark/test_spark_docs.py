@@ -1,4 +1,4 @@
-"""The examples of the guide run, and print what stands below them."""
+"""The examples of the guide run, and print the output below them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import quorate.testing
-from quorate.spark.columns import COLUMNS
-from quorate.spark.options import NAMES
+from quorate.spark.read.columns import COLUMNS
+from quorate.spark.read.options import NAMES
 
 GUIDE = Path(__file__).resolve().parent.parent.parent / "docs" / "guides" / "spark.md"
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

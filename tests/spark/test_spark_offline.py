@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,8 @@ from spark_rig import fill
 
 import quorate.testing
 from quorate.batch import encode_batch
-from quorate.client.administration import find_log
-from quorate.client.routing import Routing, parse_endpoints
-from quorate.client.session import Session
-from quorate.client.staging import Chunk, Part, publish, stage
+from quorate.client.staging import Stager, publish_staged
+from quorate.commands import ChunkLabel, Part
 from quorate.errors import (
     Corrupt,
     InvalidArgument,
@@ -25,7 +22,7 @@ from quorate.errors import (
     OffsetOutOfRange,
     WrongDirectory,
 )
-from quorate.spark.columns import APPEND_TIME, COLUMNS
+from quorate.spark.read.columns import APPEND_TIME, COLUMNS
 from quorate.spark.source import QuorateDataSource
 from quorate.storage.layout import segment_name
 
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from quorate import Log
     from quorate.testing import Cluster
 
 # So small that a log has several of them.
@@ -47,7 +45,7 @@ RECORDS = 3000
 
 @pytest.fixture(scope="module")
 def stopped() -> Iterator[Cluster]:
-    """A cluster whose nodes are stopped in good order, and what it had."""
+    """A cluster whose nodes are stopped in good order, and the records that it had."""
     with quorate.testing.cluster(
         nodes=3, logs=["orders", "empty", "staged"], settings=SETTINGS, cuttable=False
     ) as running:
@@ -56,7 +54,7 @@ def stopped() -> Iterator[Cluster]:
         for start in range(0, RECORDS, 100):
             values = [b"%d" % number + bytes(1000) for number in range(start, start + 100)]
             log.append_batch(values, keys=[b"k"] * 100, headers=[[("h", b"1")]] * 100)
-        asyncio.run(published(running.endpoints))
+        publish_between_appends(client.log("staged"))
         assert len(list(client.log("staged").read())) == 31
         # That an entry is committed stands on a disk with the next write only.
         fill(log, 1)
@@ -65,23 +63,19 @@ def stopped() -> Iterator[Cluster]:
         yield running
 
 
-async def published(endpoints: str) -> None:
+def publish_between_appends(log: Log) -> None:
     """Ten records, ten again, and ten of two tasks, which were staged between them."""
-    session = Session(Routing(parse_endpoints(endpoints)), 30.0)
-    try:
-        route = await find_log(session, "staged")
-        await session.append(route, encode_batch([b"before"] * 10, times=1))
-        parts = []
-        for partition in (0, 1):
-            attempt = bytes([partition] * 16)
-            batch = encode_batch([b"staged %d" % partition] * 5, times=2)
-            await stage(session, route, Chunk("app", bytes(16), 0, partition, attempt, 0), batch)
-            parts.append(Part(partition, attempt, 1, 5))
-        await session.append(route, encode_batch([b"between"] * 10, times=3))
-        await publish(session, route, "app", 0, parts, bytes(32))
-        await session.append(route, encode_batch([b"last"], times=4))
-    finally:
-        await session.close()
+    log.append_batch([b"before"] * 10, timestamps=1)
+    parts = []
+    for partition in (0, 1):
+        attempt = bytes([partition] * 16)
+        stager = Stager(log, ChunkLabel("app", bytes(16), 0, partition, attempt, 0))
+        stager.send(encode_batch([b"staged %d" % partition] * 5, times=2))
+        stager.finish()
+        parts.append(Part(partition, attempt, 1, 5))
+    log.append_batch([b"between"] * 10, timestamps=3)
+    publish_staged(log, "app", 0, parts, bytes(32))
+    log.append(b"last", timestamp=4)
 
 
 def read(path: Path, log: str, **options: object) -> list[dict[str, Any]]:
@@ -128,7 +122,7 @@ def test_ranges_and_patterns(stopped: Cluster) -> None:
     rows = read(place, "orders", startingOffsets=150, endingOffsets=260)
     assert offsets(rows) == list(range(150, 260))
     logs = {row["log"] for row in read(place, "*")}
-    assert logs == {"orders", "staged"}, "the node's own log is nobody else's"
+    assert logs == {"orders", "staged"}, "the node's own log is not listed"
     assert read(place, "empty") == []
 
 
@@ -181,7 +175,7 @@ def test_a_log_that_was_made_again_since_the_plan_is_named(stopped: Cluster) -> 
 def test_a_damaged_copy_is_not_read(stopped: Cluster, tmp_path: Path) -> None:
     copy = tmp_path / "n3"
     shutil.copytree(stopped.data("n3"), copy)
-    # The largest log; its first segment is full of what was appended first.
+    # The largest log; its first segment is full of the oldest records.
     log = max(copy.glob("logs/*"), key=lambda place: len(list(place.iterdir())))
     with (log / segment_name(1)).open("r+b") as file:
         file.seek(100_000)

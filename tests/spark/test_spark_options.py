@@ -1,12 +1,13 @@
-"""What a read may be told, and what it says if that cannot be meant."""
+"""The options of a read: their values, and the errors for values that cannot be meant."""
 
 from __future__ import annotations
 
 import pytest
 
 from quorate.errors import InvalidArgument
-from quorate.spark.connecting import Cluster
-from quorate.spark.options import Moment, ReadOptions, check_names, parse_read_options
+from quorate.spark.cluster_address import ClusterAddress
+from quorate.spark.option_names import check_names
+from quorate.spark.read.options import Moment, ReadOptions, parse_read_options
 
 BASE = {"endpoints": "127.0.0.1:7401", "log": "orders"}
 
@@ -18,7 +19,7 @@ def parsed(streaming: bool | None = None, /, **given: str) -> ReadOptions:
 
 
 def test_defaults() -> None:
-    assert parsed() == ReadOptions(("orders",), Cluster("127.0.0.1:7401", 30.0))
+    assert parsed() == ReadOptions(("orders",), ClusterAddress("127.0.0.1:7401", 30.0))
     assert parsed(False) == parsed(True) == parsed()
 
 
@@ -37,7 +38,7 @@ def test_every_option() -> None:
     )
     assert options == ReadOptions(
         ("orders", "items"),
-        Cluster("127.0.0.1:7401", 2.5),
+        ClusterAddress("127.0.0.1:7401", 2.5),
         starting="earliest",
         ending={"orders": 42, "items": "latest"},
         offsets_max=10,

@@ -1,32 +1,33 @@
-"""Which offsets are read, in how many parts: the plan, from what it is told."""
+"""The plan of a read: which offsets are read, and in how many ranges."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
 from quorate.errors import InvalidArgument, LogRecreated, OffsetOutOfRange, Trimmed
-from quorate.spark.connecting import Cluster
-from quorate.spark.options import Moment, Places, ReadOptions
-from quorate.spark.planning import (
-    PART_BYTES,
+from quorate.spark.cluster_address import ClusterAddress
+from quorate.spark.read.options import Moment, Places, ReadOptions
+from quorate.spark.read.planning import (
+    RANGE_BYTES,
+    LogExtent,
     Point,
-    Range,
-    Seen,
     Span,
+    TaskRange,
     advance,
+    micro_batch,
     offsets_of,
     pin,
     points_of,
-    portion_start,
     shares,
     split,
 )
 
 ONE, TWO = "1" * 32, "2" * 32
-ANYWHERE = Cluster("h:1")
+ANYWHERE = ClusterAddress("h:1")
 
 
 @dataclass
@@ -38,8 +39,12 @@ class PlainLog:
     name: str = "orders"
     incarnation: str = ONE
 
-    def look(self) -> Seen:
-        return Seen(self.incarnation, self.first, self.end)
+    def extent(self) -> LogExtent:
+        return LogExtent(self.incarnation, self.first, self.end)
+
+    def first_offset(self, incarnation: str) -> int:
+        assert incarnation == self.incarnation
+        return self.first
 
     def offset_at(self, timestamp_us: int) -> int:
         # One came while the plan was made.
@@ -107,10 +112,10 @@ def test_lost_records_are_passed_over_if_that_is_wanted() -> None:
     assert (span.start, span.stop) == (10, 10)
 
 
-# -- parts ---------------------------------------------------------------------------------------
+# -- ranges --------------------------------------------------------------------------------------
 
 
-def cuts(ranges: list[Range]) -> list[tuple[str, int, int]]:
+def cuts(ranges: list[TaskRange]) -> list[tuple[str, int, int]]:
     return [(one.log, one.start, one.stop) for one in ranges]
 
 
@@ -122,11 +127,12 @@ def test_small_spans_are_one_part_each_and_empty_ones_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "expected"), [(0.5, 1), (1.9, 1), (2.0, 2), (8.9, 8), (31.0, 8), (35.9, 8), (36.0, 9)]
+    ("ranges", "expected"),
+    [(0.5, 1), (1.9, 1), (2.0, 2), (8.9, 8), (31.0, 8), (35.9, 8), (36.0, 9)],
 )
-def test_parts_are_few_and_neither_small_nor_large(parts: float, expected: int) -> None:
+def test_ranges_are_few_and_neither_small_nor_large(ranges: float, expected: int) -> None:
     records = 100_000
-    found = split([Span("a", ONE, 7, 7 + records, parts * PART_BYTES / records)], options())
+    found = split([Span("a", ONE, 7, 7 + records, ranges * RANGE_BYTES / records)], options())
     assert len(found) == expected
     assert found[0].start == 7
     assert found[-1].stop == 7 + records
@@ -149,10 +155,10 @@ def test_options_ask_for_more_parts() -> None:
     small = ReadOptions(("*",), ANYWHERE, records_max=40)
     assert cuts(split(spans, small)) == [("a", 0, 30), ("a", 30, 60), ("a", 60, 90), ("b", 0, 10)]
     many = ReadOptions(("*",), ANYWHERE, partitions_min=1000)
-    assert len(split(spans, many)) == 100, "no part is empty"
+    assert len(split(spans, many)) == 100, "no range is empty"
 
 
-def test_small_portions_begin_with_all_replicas_in_turn() -> None:
+def test_small_micro_batchs_begin_with_all_replicas_in_turn() -> None:
     """Also if each has as many records as the one before."""
     for size in (1, 2, 3, 1000, 3000):
         spans = [Span("a", ONE, start, start + size, 1.0) for start in range(0, 100 * size, size)]
@@ -178,26 +184,26 @@ def test_offsets_of_somebody_else_are_refused() -> None:
         points_of({"orders": {"0": 5}})
 
 
-def test_a_portion_ends_at_the_target_or_its_limit() -> None:
+def test_a_micro_batch_ends_at_the_target_or_its_limit() -> None:
     began = {"a": Point(ONE, 5), "b": Point(TWO, 0)}
-    target = {"a": Seen(ONE, 0, 50), "b": Seen(TWO, 0, 10)}
+    target = {"a": LogExtent(ONE, 0, 50), "b": LogExtent(TWO, 0, 10)}
     assert advance(began, target, None) == {"a": Point(ONE, 50), "b": Point(TWO, 10)}
     assert advance(began, target, {"a": 7}) == {"a": Point(ONE, 12), "b": Point(TWO, 0)}
     assert advance(began, target, {"a": 99}) == {"a": Point(ONE, 50), "b": Point(TWO, 0)}
 
 
 def test_a_new_log_comes_in_with_its_first_record() -> None:
-    found = advance({}, {"a": Seen(ONE, 3, 50)}, None)
+    found = advance({}, {"a": LogExtent(ONE, 3, 50)}, None)
     assert found == {"a": Point(ONE, 3, start=3)}
-    assert advance(found, {"a": Seen(ONE, 3, 50)}, None) == {"a": Point(ONE, 50, start=3)}
+    assert advance(found, {"a": LogExtent(ONE, 3, 50)}, None) == {"a": Point(ONE, 50, start=3)}
 
 
 def test_the_first_step_of_each_log_names_where_it_began() -> None:
     began = {"a": Point(ONE, 5, start=5), "b": Point(TWO, 7, start=7)}
-    target = {"a": Seen(ONE, 0, 50), "b": Seen(TWO, 0, 50)}
+    target = {"a": LogExtent(ONE, 0, 50), "b": LogExtent(TWO, 0, 50)}
     first = advance(began, target, {"a": 10})
     assert first == {"a": Point(ONE, 15, start=5), "b": Point(TWO, 7, start=7)}
-    assert advance(first, target, {}) == first, "the same text, or Spark would see something new"
+    assert advance(first, target, {}) == first, "the same text, or Spark would see new data"
     second = advance(first, target, {"a": 10, "b": 10})
     assert second == {"a": Point(ONE, 25), "b": Point(TWO, 17, start=7)}
     assert advance(second, target, {"b": 1}) == {"a": Point(ONE, 25), "b": Point(TWO, 18)}
@@ -220,27 +226,51 @@ def test_the_first_step_of_each_log_names_where_it_began() -> None:
         (None, Point(ONE, 15), None),
     ],
 )
-def test_a_portion_begins_where_its_end_says(
+def test_a_micro_batch_begins_where_its_end_says(
     began: Point | None, ended: Point, expected: int | None
 ) -> None:
-    assert portion_start("a", began, ended) == expected
+    before = {} if began is None else {"a": began}
+    spans = [] if expected is None else [Span("a", ONE, expected, ended.offset, 100.0)]
+    assert ranges(before, {"a": ended}) == spans
 
 
-def test_a_portion_lies_in_one_life() -> None:
+def ranges(
+    began: dict[str, Point], ended: dict[str, Point], *, first: int = 0, trimmed: bool = False
+) -> list[Span]:
+    """The plan of a micro-batch of logs that keep their records from ``first`` on."""
+    wanted = options(fail_on_data_loss=not trimmed)
+    find = partial(PlainLog, first, 100)
+    return micro_batch(offsets_of(began), offsets_of(ended), find, wanted)
+
+
+def test_a_micro_batch_has_a_range_of_each_log_that_moved() -> None:
+    began = {"a": Point(ONE, 5), "b": Point(ONE, 7), "c": Point(ONE, 9)}
+    ended = {"a": Point(ONE, 15), "b": Point(ONE, 7), "c": Point(ONE, 10), "d": Point(ONE, 3, 3)}
+    assert [(span.log, span.records) for span in ranges(began, ended)] == [("a", 10), ("c", 1)]
+
+
+def test_a_micro_batch_goes_on_behind_what_is_gone_if_options_allow_that() -> None:
+    began, ended = {"a": Point(ONE, 5)}, {"a": Point(ONE, 15)}
+    with pytest.raises(Trimmed, match="a begins at 8"):
+        ranges(began, ended, first=8)
+    assert ranges(began, ended, first=8, trimmed=True) == [Span("a", ONE, 8, 15, 100.0)]
+
+
+def test_a_micro_batch_lies_in_one_life() -> None:
     with pytest.raises(LogRecreated, match=f"{ONE} is {TWO} now"):
-        portion_start("a", Point(ONE, 5), Point(TWO, 15))
+        ranges({"a": Point(ONE, 5)}, {"a": Point(TWO, 15)})
 
 
 def test_a_log_that_was_made_again_is_named_with_both_ids() -> None:
     with pytest.raises(LogRecreated) as caught:
-        advance({"a": Point(ONE, 5)}, {"a": Seen(TWO, 0, 50)}, None)
+        advance({"a": Point(ONE, 5)}, {"a": LogExtent(TWO, 0, 50)}, None)
     assert ONE in str(caught.value)
     assert TWO in str(caught.value)
 
 
 def test_a_log_cannot_end_before_the_checkpoint() -> None:
     with pytest.raises(OffsetOutOfRange, match="the checkpoint is at 5 of a, which ends at 4"):
-        advance({"a": Point(ONE, 5)}, {"a": Seen(ONE, 0, 4)}, None)
+        advance({"a": Point(ONE, 5)}, {"a": LogExtent(ONE, 0, 4)}, None)
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,21 @@ from pyspark.sql.datasource import InputPartition
 from readers_rig import Logs, without
 from spark_rig import fill, unused_name
 
-from quorate.client.ranges import read_range
+from quorate.client.blocking import Log
+from quorate.client.read.ranges import read_range
 from quorate.errors import (
     InvalidArgument,
     OffsetOutOfRange,
     QuorateError,
     Timeout,
 )
-from quorate.spark.columns import COLUMNS
+from quorate.spark.read.cluster_logs import ClusterLog
+from quorate.spark.read.columns import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from quorate.testing import Cluster
 
@@ -31,6 +35,21 @@ def logs(cluster: Cluster) -> Iterator[Logs]:
     made = Logs(cluster, unused_name())
     yield made
     made.close()
+
+
+def test_a_range_that_fits_into_one_sample_is_sampled_once(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = logs.make(records=100)
+    read, sampled = Log.read_arrow, []
+
+    def noted(self: Log, start: int, stop: int | None = None) -> Iterator[pa.RecordBatch]:
+        sampled.append((start, stop))
+        return iter(read(self, start, stop))
+
+    monkeypatch.setattr(Log, "read_arrow", noted)
+    assert ClusterLog(log).record_bytes(0, 100) > 0
+    assert sampled == [(0, 100)]
 
 
 @pytest.mark.parametrize("read_from", ["any", "leader", "n1", "n2", "n3"])
@@ -104,7 +123,7 @@ def test_only_the_named_replica_is_waited_for(logs: Logs) -> None:
 
 
 def test_a_replica_that_is_behind_is_not_believed(logs: Logs) -> None:
-    """What was planned is there, also if the first who is asked has not heard of it."""
+    """A planned range is read, also if the first replica that is asked lags behind it."""
     log = logs.make(records=10)
     leader = logs.cluster.wait_leader(log.name)
     behind = next(iter(logs.cluster.others(leader)))

@@ -86,7 +86,7 @@ def test_a_second_call_gives_the_running_session(spark: SparkSession) -> None:
 @pytest.mark.spark_slow
 def test_registration_over_connect_on_a_machine_without_java(place: Place) -> None:
     log, target = place.log(records=25), place.log("target")
-    # What Spark would find by itself is hidden, as it is with --py-files.
+    # The module that Spark would find by itself is hidden, as it is with --py-files.
     hidden = place.directory / "pyspark_quorate.py"
     hidden.write_text("", encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
@@ -111,7 +111,7 @@ def test_registration_over_connect_on_a_machine_without_java(place: Place) -> No
 
 
 def without_java(directory: Path) -> str:
-    """A PATH with what start scripts need, and no ``java``."""
+    """A PATH with the programs that start scripts need, and no ``java``."""
     tools = directory / "bin"
     tools.mkdir()
     for place in ("/usr/bin", "/bin"):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.client.blocking_staging import last_publication
+from quorate.client.staging import last_publication
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,7 +66,7 @@ def test_what_is_refused_on_the_driver_is_told(place: Place) -> None:
         save(place, numbers.selectExpr("string(id) as value"), log="no-such-log")
     with pytest.raises(Exception, match=r'never overwritten: write .mode\("append"\)'):
         save(place, numbers.selectExpr("string(id) as value"), "overwrite", log=log.name)
-    # Spark does not even ask; the guide says what to write.
+    # Spark does not even ask; the guide has the code to write.
     with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
         save(place, numbers.selectExpr("string(id) as value"), "errorifexists", log=log.name)
     assert log.end_offset() == 0

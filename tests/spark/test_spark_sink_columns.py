@@ -22,8 +22,9 @@ from pyspark.sql.types import (
 
 from quorate.batch import Batch
 from quorate.errors import InvalidArgument
-from quorate.spark import chunks
-from quorate.spark.chunks import (
+from quorate.spark.cluster_address import ClusterAddress
+from quorate.spark.write import chunks
+from quorate.spark.write.chunks import (
     by_log,
     copied,
     encode_rows,
@@ -32,9 +33,8 @@ from quorate.spark.chunks import (
     rows_of,
     size_of,
 )
-from quorate.spark.connecting import Cluster
-from quorate.spark.sink_columns import ACCEPTED, check_columns
-from quorate.spark.sink_options import NAMES, Transaction, WriteOptions, parse_write_options
+from quorate.spark.write.columns import ACCEPTED, check_columns
+from quorate.spark.write.options import NAMES, Transaction, WriteOptions, parse_write_options
 
 NOW = 1_700_000_000_000_000
 
@@ -141,7 +141,7 @@ def test_a_name_of_a_log_that_is_no_text_is_refused() -> None:
         list(by_log(batch))
 
 
-# -- what is refused on the driver -----------------------------------------------------------------
+# -- refusals on the driver ------------------------------------------------------------------------
 
 
 def schema(**columns: str | DataType) -> StructType:
@@ -213,14 +213,14 @@ def test_options() -> None:
         lowered = {name.lower(): text for name, text in given.items()}
         return parse_write_options(BASE | lowered, streaming=streaming)
 
-    place = Cluster(BASE["endpoints"], 30.0)
+    place = ClusterAddress(BASE["endpoints"], 30.0)
     assert parsed(True) == parsed(False) == WriteOptions(place, None)
     assert parsed(False, log="a") == parsed(False, path="a") == WriteOptions(place, "a")
     known = parsed(False, log="a", txnAppId="etl", txnVersion="7")
     assert known.transaction == Transaction("etl", 7)
     for streaming in (True, False):
         patient = parsed(streaming, log="a", timeout="90")
-        assert patient == WriteOptions(Cluster(BASE["endpoints"], 90.0), "a")
+        assert patient == WriteOptions(ClusterAddress(BASE["endpoints"], 90.0), "a")
     assert parsed(True, replayMismatch="keepFirst").mismatch == "keepFirst"
     assert parsed(True, checkpointLocation="/c", queryName="q") == WriteOptions(place, None)
 
@@ -257,5 +257,5 @@ def test_every_option_and_column_is_in_the_guide() -> None:
     writing = text[text.index("## Writing") : text.index("## Without a cluster")]
     first_cells = re.findall(r"^\| (.*?) \|", writing, re.MULTILINE)
     listed = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
-    # A path is what save() makes of a name.
+    # save() turns a name into a path.
     assert listed >= {*NAMES, *ACCEPTED} - {"path"}

@@ -1,4 +1,4 @@
-"""Exactly once, whatever is killed: every input is in the output, and once.
+"""Exactly once, whichever process is killed: every input is in the output, and once.
 
 The queries are real, from one log of a real cluster to another, and so are the kills.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # Drivers are started again and again, each with a Java of its own.
 pytestmark = pytest.mark.timeout(1800)
 
-# Less than a portion, and more than one.
+# Less than a micro-batch, and more than one.
 CAP, ROOM = 1 << 20, 1 << 30
 
 
@@ -71,7 +71,8 @@ def test_a_driver_that_was_given_up_goes_on(pipe: Pipe, spark: SparkSession) -> 
         run_to_end(spark, pipe.run)
         pipe.assert_once()
         go_on(zombie)
-        # It finds its portion published, or that Spark noted more than it did: either may end it.
+        # It finds its micro-batch published, or that Spark noted more than it did: either may end
+        # it.
         driver.wait()
     run_to_end(spark, pipe.run)
     pipe.assert_once()
@@ -95,7 +96,7 @@ def test_the_leader_is_killed_with_a_publish_that_it_did_not_read(
     query = start_until_here(spark, run)
     leader = pipe.cluster.wait_leader(pipe.target.name)
     assert node_of(run) == leader
-    # Its machine takes the publish, and it answers nobody.
+    # Its machine takes the publish, and the node sends no answer.
     pipe.cluster.pause(leader)
     go_on(run)
     come_to(run.marks, "taken", query.exception)
@@ -130,7 +131,7 @@ def test_all_nodes_are_killed_while_rows_are_staged(pipe: Pipe, spark: SparkSess
     pipe.assert_once()
 
 
-def test_a_portion_that_is_larger_than_what_may_be_staged(
+def test_a_micro_batch_that_is_larger_than_what_may_be_staged(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     name, value = ROWS_OF_A_BATCH
@@ -142,7 +143,7 @@ def test_a_portion_that_is_larger_than_what_may_be_staged(
         with pytest.raises(Exception, match="STAGE_FULL"):
             run_to_end(spark, pipe.run)
         assert pipe.numbers() == []
-        # There is no other way out: Spark repeats the portion as it was planned.
+        # There is no other way out: Spark repeats the micro-batch as it was planned.
         file = small.directory / "n1.toml"
         text = file.read_text(encoding="utf-8")
         file.write_text(text.replace(f"staged_bytes = {CAP}", f"staged_bytes = {ROOM}"))
@@ -153,6 +154,6 @@ def test_a_portion_that_is_larger_than_what_may_be_staged(
 
 
 def test_marks_are_waited_for(tmp_path: Path) -> None:
-    """The rig itself: whoever will never come is not waited for."""
+    """The rig itself: it does not wait for a process that will never come."""
     with pytest.raises(TimeoutError, match="nobody came to here"):
         come_to(str(tmp_path), "here", lambda: True)

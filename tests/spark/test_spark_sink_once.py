@@ -38,7 +38,7 @@ def test_a_commit_fails_after_the_publish(pipe: Pipe, spark: SparkSession) -> No
     for _ in range(2):
         with pytest.raises(Exception, match="after the publish"):
             run_to_end(spark, pipe.run._replace(fault="raise"))
-        assert len(pipe.numbers()) == RECORDS // 2, "portion 0 is published, and stays so"
+        assert len(pipe.numbers()) == RECORDS // 2, "micro-batch 0 is published, and stays so"
     run_to_end(spark, pipe.run)
     pipe.assert_once()
 
@@ -71,7 +71,7 @@ def forget_the_last_commit(pipe: Pipe) -> None:
         pytest.param({"where": "false"}, id="no rows"),
     ],
 )
-def test_a_portion_that_is_repeated_with_other_rows(
+def test_a_micro_batch_that_is_repeated_with_other_rows(
     pipe: Pipe, spark: SparkSession, changed: dict[str, str]
 ) -> None:
     run_to_end(spark, pipe.run)
@@ -85,7 +85,7 @@ def test_a_portion_that_is_repeated_with_other_rows(
 
 
 @pytest.mark.spark_slow
-def test_a_portion_without_rows_is_repeated(pipe: Pipe, spark: SparkSession) -> None:
+def test_a_micro_batch_without_rows_is_repeated(pipe: Pipe, spark: SparkSession) -> None:
     nothing = pipe.run._replace(where="false")
     run_to_end(spark, nothing)
     forget_the_last_commit(pipe)

@@ -1,4 +1,4 @@
-"""What becomes of a repeat: the same rows are there once, others are told and never merged."""
+"""Repeats of a write: the same rows are there once, other rows are an error and never merged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sink_writers_rig import Logs, Query, logs_of, rows, task, values
 
-from quorate.client.blocking_staging import abort_staged
+from quorate.client.staging import abort_staged
 from quorate.errors import Duplicate, ReplayMismatch, StageExpired
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from quorate.spark.writer import Written
+    from quorate.spark.write.task import CommitMessage
     from quorate.testing import Cluster
 
 
@@ -25,7 +25,7 @@ def logs(cluster: Cluster) -> Iterator[Logs]:
         yield made
 
 
-def test_a_portion_that_is_repeated_is_there_once(logs: Logs) -> None:
+def test_a_micro_batch_that_is_repeated_is_there_once(logs: Logs) -> None:
     log = logs.make()
     query = Query(logs, log.name)
     staged = query.write(0, rows("a"), rows("b"))
@@ -39,7 +39,7 @@ def test_a_portion_that_is_repeated_is_there_once(logs: Logs) -> None:
     assert logs.staged_bytes(log) == 0
 
 
-def test_a_portion_before_the_last_one_cannot_be_compared(logs: Logs) -> None:
+def test_a_micro_batch_before_the_last_one_cannot_be_compared(logs: Logs) -> None:
     log = logs.make()
     query = Query(logs, log.name)
     for batch_id in range(2):
@@ -52,7 +52,7 @@ def test_a_portion_before_the_last_one_cannot_be_compared(logs: Logs) -> None:
     assert values(log) == ["0", "1"]
 
 
-def test_a_portion_that_is_repeated_with_other_rows_is_told(logs: Logs) -> None:
+def test_a_micro_batch_that_is_repeated_with_other_rows_is_told(logs: Logs) -> None:
     log = logs.make()
     query = Query(logs, log.name)
     query.commit(0, query.write(0, rows("a", "b")))
@@ -66,7 +66,7 @@ def test_a_portion_that_is_repeated_with_other_rows_is_told(logs: Logs) -> None:
     assert values(log) == ["a", "b", "d"]
 
 
-def test_a_portion_that_is_repeated_without_rows_is_told(logs: Logs) -> None:
+def test_a_micro_batch_that_is_repeated_without_rows_is_told(logs: Logs) -> None:
     log = logs.make()
     query = Query(logs, log.name)
     query.commit(0, query.write(0, rows("a")))
@@ -82,7 +82,7 @@ def test_a_portion_that_is_repeated_without_rows_is_told(logs: Logs) -> None:
     assert values(log) == ["a", "b"]
 
 
-def test_a_portion_without_rows_is_remembered(logs: Logs) -> None:
+def test_a_micro_batch_without_rows_is_remembered(logs: Logs) -> None:
     log = logs.make()
     query = Query(logs, log.name)
     query.commit(0, query.write(0, iter(()), iter(())))
@@ -113,7 +113,7 @@ class Pair:
         placed = [(f"row {n}", names[digit]) for n, digit in enumerate(to) if digit != "0"]
         yield from rows(*(value for value, _ in placed), logs=[name for _, name in placed])
 
-    def write(self, to: str) -> list[Written]:
+    def write(self, to: str) -> list[CommitMessage]:
         return self.query.write(0, self.rows(to))
 
     def save(self, to: str, version: int = 1) -> None:
@@ -137,7 +137,7 @@ def pair(logs: Logs) -> Pair:
     return Pair(logs)
 
 
-def test_some_logs_of_a_portion_may_be_published_before_the_others(pair: Pair) -> None:
+def test_some_logs_of_a_micro_batch_may_be_published_before_the_others(pair: Pair) -> None:
     messages = pair.write("12")
     abort_staged(pair.two, messages[0].app, 0)
     with pytest.raises(StageExpired):
@@ -184,7 +184,7 @@ def test_with_keep_first_each_log_decides_for_itself(pair: Pair) -> None:
     assert pair.values() == (["row 0"], ["row 2"])
 
 
-def test_a_repeat_before_the_last_portion_changes_no_log(pair: Pair) -> None:
+def test_a_repeat_before_the_last_micro_batch_changes_no_log(pair: Pair) -> None:
     for batch_id, to in enumerate(("2", "2")):
         pair.query.commit(batch_id, pair.query.write(batch_id, pair.rows(to)))
     with pytest.raises(Duplicate, match=f"log {pair.two.name}: app .*keepFirst"):

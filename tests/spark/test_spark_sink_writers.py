@@ -15,17 +15,18 @@ import pytest
 from sink_writers_rig import SCHEMA, Logs, Query, logs_of, rows, task, values
 
 import quorate.testing
-from quorate.client.blocking_staging import last_publication
+from quorate.client.staging import last_publication
 from quorate.errors import InvalidArgument, LogNotFound, StageExpired, TooLarge
-from quorate.spark import chunks, writer
-from quorate.spark.writer import BATCH_ID, QUERY_ID, RUN_ID
+from quorate.spark.write import chunks
+from quorate.spark.write import task as write_task
+from quorate.spark.write.task import BATCH_ID, QUERY_ID, RUN_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from quorate.testing import Cluster
 
-# A leader looks every ten seconds for what it may forget.
+# A leader looks every ten seconds for apps that it may forget.
 PATIENCE_S = 120
 
 
@@ -138,7 +139,7 @@ def test_many_chunks_keep_the_order_of_the_rows(
     logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunks, "PIECE_BYTES", 2000)
-    monkeypatch.setattr(writer, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(write_task, "CHUNK_BYTES", 1000)
     log = logs.make()
     numbers = [f"{number:04}" for number in range(3000)]
     batches = [batch for start in range(0, 3000, 100) for batch in rows(*numbers[start:][:100])]
@@ -165,9 +166,9 @@ def test_a_task_that_says_nothing_is_not_passed_over(logs: Logs) -> None:
     job, query = logs.batch(log.name), Query(logs, log.name)
     with task():
         message = job.write(rows("a"))
-    with pytest.raises(InvalidArgument, match="1 of 2 tasks said what they wrote: nothing is pub"):
+    with pytest.raises(InvalidArgument, match="1 of 2 tasks reported what they wrote: nothing"):
         job.commit([message, None])
-    with pytest.raises(InvalidArgument, match="1 of 2 tasks said what they wrote: nothing is pub"):
+    with pytest.raises(InvalidArgument, match="1 of 2 tasks reported what they wrote: nothing"):
         query.commit(0, [*query.write(0, rows("a")), None])
     with pytest.raises(InvalidArgument, match="0 of 0 tasks"):
         query.commit(0, [])
@@ -185,7 +186,7 @@ def test_chunks_are_no_larger_than_the_nodes_allow() -> None:
         many = [f"{number:04}".ljust(1000, ".") for number in range(300)]
         logs.save(log.name, rows(*many))
         assert values(log) == many
-        # The first one waits for more, and what comes is too much for one chunk with it.
+        # The first row waits for more, and the next rows are too many for one chunk with it.
         pair = ["a" * 20_000, "b" * 60_000]
         logs.save(log.name, iter([*rows(pair[0]), *rows(pair[1])]))
         assert values(log) == many + pair
@@ -195,7 +196,7 @@ def test_chunks_are_no_larger_than_the_nodes_allow() -> None:
 
 
 class Taking:
-    """In place of a stager: it takes everything."""
+    """In place of a stager: it takes every chunk."""
 
     def __init__(self, *_: object) -> None:
         self.batches: list[bytes] = []
@@ -205,13 +206,14 @@ class Taking:
 
 
 def test_rows_that_wait_do_not_keep_those_that_were_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "Stager", Taking)
-    monkeypatch.setattr(writer, "largest_chunk", lambda _: 8 << 20)
-    lane = writer._Lane(Mock(), writer.Target("app", bytes(16), 0, 0), bytes(16), 0)
-    lane.add(next(rows(*["x" * 1000] * 2500)))
-    assert isinstance(lane.stager, Taking)
-    assert len(lane.stager.batches) == 1
-    [waiting] = lane._waiting
+    monkeypatch.setattr(write_task, "Stager", Taking)
+    monkeypatch.setattr(write_task, "largest_chunk", lambda _: 8 << 20)
+    first = write_task.first_label(app="app", run=bytes(16), batch_id=0, partition=0)
+    writer = write_task._ChunkWriter(Mock(), first, 0)
+    writer.add(next(rows(*["x" * 1000] * 2500)))
+    assert isinstance(writer.stager, Taking)
+    assert len(writer.stager.batches) == 1
+    [waiting] = writer._waiting
     assert 0 < waiting.num_rows < 1000
     assert waiting.get_total_buffer_size() < 1_000_000
 
@@ -233,7 +235,7 @@ def failing(
 def test_a_task_that_fails_gives_back_its_room(
     logs: Logs, monkeypatch: pytest.MonkeyPatch, by_column: bool
 ) -> None:
-    monkeypatch.setattr(writer, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(write_task, "CHUNK_BYTES", 1)
     log = logs.make()
     name = None if by_column else log.name
     # More than are under way at once.
@@ -282,12 +284,12 @@ def test_a_job_without_a_name_is_not_remembered_for_long() -> None:
 
 
 def last_batch(log: quorate.Log, app: str) -> int | None:
-    """What ``app`` published last, as far as the log remembers."""
+    """The last publish of ``app``, as far as the log remembers."""
     found = last_publication(log, app)
     return found.batch_id if found is not None else None
 
 
-def test_an_aborted_portion_can_be_written_again(logs: Logs) -> None:
+def test_an_aborted_micro_batch_can_be_written_again(logs: Logs) -> None:
     log = logs.make()
     query = Query(logs, log.name)
     staged = query.write(0, rows("a"))
@@ -300,9 +302,9 @@ def test_an_aborted_portion_can_be_written_again(logs: Logs) -> None:
     assert values(log) == ["a"]
 
 
-def test_messages_of_another_portion_are_refused(logs: Logs) -> None:
+def test_messages_of_another_micro_batch_are_refused(logs: Logs) -> None:
     query = Query(logs, logs.make().name)
-    with pytest.raises(InvalidArgument, match="portion 5 has rows of portion 4"):
+    with pytest.raises(InvalidArgument, match="micro-batch 5 has rows of micro-batch 4"):
         query.commit(5, query.write(4, rows("a")))
 
 
@@ -314,5 +316,5 @@ def test_a_spark_that_does_not_name_the_query_is_refused(logs: Logs) -> None:
     ):
         with task(**properties), pytest.raises(InvalidArgument, match=text):
             sink.write(rows("a"))
-    with pytest.raises(InvalidArgument, match="writes in tasks of Spark, and this is none"):
+    with pytest.raises(InvalidArgument, match="writes in tasks of Spark, and this is not one"):
         sink.write(rows("a"))

@@ -35,7 +35,7 @@ def test_an_executor_is_killed_while_its_task_writes(pipe: Pipe, standalone: Sta
     run = pipe.marked("pause", master=standalone.master)
     with driver_at(run) as driver:
         standalone.kill_executor()
-        # The worker of the dead executor may go on as well, and stage for nobody.
+        # The worker of the dead executor may go on as well, and stage chunks that no publish names.
         go_on(run)
         assert driver.wait() == 0, driver.words()
     pipe.assert_once()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import quorate
 
 
-def portions(query: StreamingQuery) -> list[int]:
+def micro_batches(query: StreamingQuery) -> list[int]:
     return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
 
 
@@ -34,7 +34,7 @@ def last(query: StreamingQuery, side: str) -> dict[str, dict[str, Any]]:
 
 
 def places(query: StreamingQuery, side: str, log: quorate.Log) -> list[int]:
-    """Offsets of ``log`` in the progress of each portion that had records."""
+    """Offsets of ``log`` in the progress of each micro-batch that had records."""
     return [
         json.loads(getattr(progress.sources[0], side))[log.name]["offset"]
         for progress in query.recentProgress
@@ -44,7 +44,7 @@ def places(query: StreamingQuery, side: str, log: quorate.Log) -> list[int]:
 
 @contextmanager
 def growing(log: quorate.Log) -> Iterator[None]:
-    """Somebody appends all the time."""
+    """A thread that appends all the time."""
     over = Event()
 
     def append() -> None:
@@ -76,22 +76,22 @@ def test_it_begins_at_the_end_unless_told_otherwise(place: Place) -> None:
     assert place.rows(log) == [10, 11, 12, 13, 14]
 
 
-def test_it_takes_what_there_is_in_portions_and_goes_on_after_a_restart(place: Place) -> None:
+def test_it_takes_what_there_is_in_micro_batchs_and_goes_on_after_a_restart(place: Place) -> None:
     log = place.log(records=250)
     query = place.available(log.name, startingOffsets="earliest", maxOffsetsPerTrigger=100)
-    assert portions(query) == [100, 100, 50]
+    assert micro_batches(query) == [100, 100, 50]
     assert last(query, "endOffset") == {log.name: {"incarnation": log.incarnation, "offset": 250}}
     assert place.rows(log) == list(range(250))
     fill(log, 130)
     query = place.available(log.name, startingOffsets="earliest", maxOffsetsPerTrigger=100)
-    assert portions(query) == [100, 30]
+    assert micro_batches(query) == [100, 30]
     assert place.rows(log) == list(range(380))
     query = place.available(log.name, startingOffsets="earliest", maxOffsetsPerTrigger=100)
-    assert portions(query) == [], "there is nothing new, and it ends"
+    assert micro_batches(query) == [], "no record is new, and the query ends"
 
 
 def first_start(place: Place, log: quorate.Log) -> int:
-    """Where the first portion began, as its checkpoint has it."""
+    """Where the first micro-batch began, as its checkpoint has it."""
     written = place.directory / "checkpoint" / "offsets" / "0"
     start = json.loads(written.read_text(encoding="utf-8").splitlines()[-1])[log.name]["start"]
     assert isinstance(start, int)
@@ -114,7 +114,7 @@ def test_a_query_that_runs_begins_where_the_log_ended(place: Place) -> None:
     log = place.log(records=10)
     with growing(log):
         query = place.start(place.stream(log.name).load())
-        while not portions(query):
+        while not micro_batches(query):
             query.awaitTermination(1)
     query.processAllAvailable()
     query.stop()
@@ -122,14 +122,16 @@ def test_a_query_that_runs_begins_where_the_log_ended(place: Place) -> None:
 
 
 @pytest.mark.spark_slow
-def test_a_first_portion_that_failed_is_repeated_whatever_the_options_say_now(place: Place) -> None:
+def test_a_first_micro_batch_that_failed_is_repeated_whatever_the_options_say_now(
+    place: Place,
+) -> None:
     log = place.log(records=10)
     taken: list[int] = []
 
     def run(*, fail: bool, **options: object) -> None:
         def take(frame: DataFrame, _number: int) -> None:
             if fail:
-                raise RuntimeError("it dies in its first portion")
+                raise RuntimeError("it dies in its first micro-batch")
             taken.extend(row.offset for row in frame.select("offset").collect())
 
         stream = place.stream(log.name, maxOffsetsPerTrigger=8, **options).load()
@@ -139,7 +141,7 @@ def test_a_first_portion_that_failed_is_repeated_whatever_the_options_say_now(pl
         ).start().awaitTermination()
 
     for _ in range(2):
-        with pytest.raises(Exception, match="it dies in its first portion"):
+        with pytest.raises(Exception, match="it dies in its first micro-batch"):
             run(fail=True, startingTimestamp="2020-01-01")
     fill(log, 5)
     run(fail=False, startingOffsets="latest")
@@ -147,7 +149,7 @@ def test_a_first_portion_that_failed_is_repeated_whatever_the_options_say_now(pl
 
 
 @pytest.mark.spark_slow
-def test_a_sink_is_given_the_first_portion_as_it_was(place: Place) -> None:
+def test_a_sink_is_given_the_first_micro_batch_as_it_was(place: Place) -> None:
     source, target = place.log("source", 10), place.log("target")
     checkpoint = place.directory / "copy"
 
@@ -178,7 +180,7 @@ def test_the_target_is_frozen_when_it_begins(place: Place) -> None:
     query = writer.option("checkpointLocation", str(place.directory / "feed")).start()
     query.awaitTermination()
     assert log.end_offset() == 300, "it grew while it was read"
-    assert portions(query) == [100, 100]
+    assert micro_batches(query) == [100, 100]
     assert last(query, "endOffset")[log.name]["offset"] == 200
     assert last(query, "latestOffset")[log.name]["offset"] == 250, "when it was planned"
 
@@ -207,14 +209,14 @@ def test_a_pattern_takes_in_logs_that_are_made_later(place: Place) -> None:
     fill(one, 2)
     two = place.log("b", 20)
     query.processAllAvailable()
-    # The new log comes in with one portion, and is read with the next.
+    # The new log comes in with one micro-batch, and is read with the next.
     query.processAllAvailable()
     query.stop()
     assert place.rows(one) == [10, 11], "from its end on, as a stream does"
     assert place.rows(two) == list(range(20)), "from its beginning"
     three = place.log("c", 30)
     query = place.available(f"{place.prefix}-*", maxOffsetsPerTrigger=25)
-    assert portions(query) == [25, 5]
+    assert micro_batches(query) == [25, 5]
     assert place.rows(three) == list(range(30))
 
 
@@ -231,7 +233,7 @@ def test_a_log_that_is_made_again_ends_the_query(place: Place) -> None:
     assert "LOG_RECREATED" in error
     assert log.incarnation in error
     assert new.incarnation in error
-    assert place.rows(log) == list(range(10)), "nothing of the new one"
+    assert place.rows(log) == list(range(10)), "no record of the new log"
 
 
 def test_what_cannot_be_meant_is_said_as_it_is(place: Place) -> None:

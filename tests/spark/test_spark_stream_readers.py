@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import quorate
-    from quorate.spark.stream import QuorateStreamReader
+    from quorate.spark.read.stream import QuorateStreamReader
     from quorate.testing import Cluster
 
 Offsets = dict[str, dict[str, Any]]
@@ -37,7 +37,7 @@ def logs(cluster: Cluster) -> Iterator[Logs]:
 
 
 def rows(reader: QuorateStreamReader, start: Offsets, end: Offsets) -> list[tuple[str, int]]:
-    """What a portion holds."""
+    """The records of a micro-batch."""
     return [
         (row["log"], row["offset"])
         for partition in reader.partitions(start, end)
@@ -46,8 +46,8 @@ def rows(reader: QuorateStreamReader, start: Offsets, end: Offsets) -> list[tupl
     ]
 
 
-def portions(reader: QuorateStreamReader, *logs: quorate.Log) -> list[list[int]]:
-    """How many records of each log the portions have, up to the end."""
+def micro_batches(reader: QuorateStreamReader, *logs: quorate.Log) -> list[list[int]]:
+    """How many records of each log the micro-batches have, up to the end."""
     found = []
     start = reader.initialOffset()
     while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
@@ -73,7 +73,7 @@ def test_a_limit_of_records(logs: Logs) -> None:
     one, two = logs.make("a", 90), logs.make("b", 10)
     reader = logs.stream(f"{logs.prefix}-*", startingOffsets="earliest", maxOffsetsPerTrigger=50)
     assert reader.getDefaultReadLimit() == ReadMaxRows(50)
-    assert portions(reader, one, two) == [[45, 5], [45, 5]]
+    assert micro_batches(reader, one, two) == [[45, 5], [45, 5]]
 
 
 def test_a_limit_of_bytes_is_kept_roughly(logs: Logs) -> None:
@@ -82,7 +82,7 @@ def test_a_limit_of_bytes_is_kept_roughly(logs: Logs) -> None:
         log.append_batch([bytes(10_000)] * 10)
     reader = logs.stream(log.name, startingOffsets=0, maxBytesPerTrigger=500_000)
     assert reader.getDefaultReadLimit() == ReadMaxBytes(500_000)
-    counts = [count for [count] in portions(reader, log)]
+    counts = [count for [count] in micro_batches(reader, log)]
     assert sum(counts) == 200
     assert all(45 <= count <= 50 for count in counts[:-1])
 
@@ -91,7 +91,7 @@ def test_a_record_larger_than_the_limit_comes_alone(logs: Logs) -> None:
     log = logs.make()
     log.append_batch([bytes(10_000)] * 3)
     reader = logs.stream(log.name, startingOffsets=0, maxBytesPerTrigger=1)
-    assert portions(reader, log) == [[1], [1], [1]]
+    assert micro_batches(reader, log) == [[1], [1], [1]]
 
 
 def test_a_limit_of_bytes_holds_where_records_differ(logs: Logs) -> None:
@@ -104,12 +104,12 @@ def test_a_limit_of_bytes_holds_where_records_differ(logs: Logs) -> None:
             log.append_batch([value] * records)
             sizes += [len(value)] * records
     reader = logs.stream(log.name, startingOffsets=0, maxBytesPerTrigger=limit)
-    counts = [count for [count] in portions(reader, log)]
+    counts = [count for [count] in micro_batches(reader, log)]
     assert sum(counts) == len(sizes)
     ends = accumulate(counts)
     taken = [sum(sizes[end - count : end]) for end, count in zip(ends, counts, strict=True)]
     assert max(taken) <= limit
-    assert counts[:14] == [2] * 14, "what is far behind does not make a portion larger"
+    assert counts[:14] == [2] * 14, "large records far behind do not make a micro-batch larger"
     assert len(counts) < 35, "nor much smaller"
 
 
@@ -119,9 +119,9 @@ def test_a_limit_of_bytes_is_divided_and_none_of_it_is_left_over(logs: Logs) -> 
     two.append_batch([b"s" * 20] * 40)
     wanted = f"{logs.prefix}-*"
     reader = logs.stream(wanted, startingOffsets="earliest", maxBytesPerTrigger=106_000)
-    assert portions(reader, one, two)[:2] == [[10, 40], [10, 0]]
+    assert micro_batches(reader, one, two)[:2] == [[10, 40], [10, 0]]
     reader = logs.stream(wanted, startingOffsets="earliest", maxBytesPerTrigger=1)
-    assert portions(reader, one, two) == [[1, 1]] * 40 + [[1, 0]], "one of each at least"
+    assert micro_batches(reader, one, two) == [[1, 1]] * 40 + [[1, 0]], "one of each at least"
 
 
 def test_both_limits_hold(logs: Logs) -> None:
@@ -131,7 +131,7 @@ def test_both_limits_hold(logs: Logs) -> None:
         reader = logs.stream(
             log.name, startingOffsets=0, maxOffsetsPerTrigger=records, maxBytesPerTrigger=size
         )
-        counts = [count for [count] in portions(reader, log)]
+        counts = [count for [count] in micro_batches(reader, log)]
         assert max(counts) == most
         assert sum(counts) == 40
 
@@ -184,7 +184,7 @@ def test_a_stream_that_ends_does_not_begin_behind_its_target(
     assert rows(reader, start, end) == [(log.name, number) for number in range(first, 10)]
 
 
-def test_a_portion_is_the_same_again(logs: Logs) -> None:
+def test_a_micro_batch_is_the_same_again(logs: Logs) -> None:
     log = logs.make(records=50)
     reader = logs.stream(log.name, startingOffsets=7, maxOffsetsPerTrigger=20)
     start = reader.initialOffset()
@@ -198,7 +198,7 @@ def test_a_portion_is_the_same_again(logs: Logs) -> None:
 @pytest.mark.parametrize(
     "changed", [{}, {"startingOffsets": 5}, {"startingOffsets": "earliest"}], ids=str
 )
-def test_the_first_portion_is_the_same_again(logs: Logs, changed: dict[str, object]) -> None:
+def test_the_first_micro_batch_is_the_same_again(logs: Logs, changed: dict[str, object]) -> None:
     """Spark keeps its end alone, and asks again where a stream begins."""
     log = logs.make("a", 50)
     reader = logs.stream(f"{logs.prefix}-*", startingOffsets=json.dumps({log.name: 7}))
@@ -218,7 +218,7 @@ def test_the_first_portion_is_the_same_again(logs: Logs, changed: dict[str, obje
     assert rows(restarted, end, after) == following
 
 
-def test_an_empty_first_portion_keeps_its_place(logs: Logs) -> None:
+def test_an_empty_first_micro_batch_keeps_its_place(logs: Logs) -> None:
     log = logs.make(records=10)
     reader = logs.stream(log.name)
     start = reader.initialOffset()
@@ -233,7 +233,7 @@ def test_an_empty_first_portion_keeps_its_place(logs: Logs) -> None:
     ]
 
 
-def test_a_first_portion_of_a_log_that_was_made_again(logs: Logs) -> None:
+def test_a_first_micro_batch_of_a_log_that_was_made_again(logs: Logs) -> None:
     log = logs.make(records=10)
     reader = logs.stream(log.name, startingOffsets=0)
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
@@ -246,7 +246,7 @@ def test_a_first_portion_of_a_log_that_was_made_again(logs: Logs) -> None:
 
 
 def test_offsets_without_a_start_go_on_as_they_did(logs: Logs) -> None:
-    """Checkpoints have them of all portions but the first ones."""
+    """Checkpoints have them of all micro-batches but the first ones."""
     log = logs.make(records=10)
     start = {log.name: {"incarnation": log.incarnation, "offset": 4}}
     reader = logs.stream(log.name)
@@ -275,11 +275,11 @@ def test_a_log_that_is_made_again_is_named_with_both_ids(logs: Logs) -> None:
     fill(new, 20)
     restarted = logs.stream(log.name, startingOffsets=0)
     for one in (reader, restarted):
-        with pytest.raises(LogRecreated, match="LOG_RECREATED: ") as next_portion:
+        with pytest.raises(LogRecreated, match="LOG_RECREATED: ") as next_micro_batch:
             one.latestOffset(end, ReadAllAvailable())
         with pytest.raises(LogRecreated, match="LOG_RECREATED: ") as same_again:
             one.partitions(start, end)
-        for caught in (next_portion, same_again):
+        for caught in (next_micro_batch, same_again):
             assert log.incarnation in str(caught.value)
             assert new.incarnation in str(caught.value)
 

@@ -11,41 +11,41 @@ from pyspark.sql.datasource import InputPartition
 from sink_writers_rig import BY_COLUMN, SCHEMA, rows, task
 
 from quorate.client.blocking import Client
-from quorate.client.staging import Part
+from quorate.commands import Part
 from quorate.errors import Timeout
-from quorate.spark import connecting
-from quorate.spark.columns import COLUMNS
-from quorate.spark.connecting import Cluster
-from quorate.spark.digest import NOTHING
-from quorate.spark.planning import Range
+from quorate.spark import cluster_address
+from quorate.spark.cluster_address import ClusterAddress
+from quorate.spark.read.columns import COLUMNS
+from quorate.spark.read.planning import TaskRange
 from quorate.spark.source import QuorateDataSource
-from quorate.spark.writer import BATCH_ID, QUERY_ID, RUN_ID, Share, Written
+from quorate.spark.write.digest import NOTHING
+from quorate.spark.write.task import BATCH_ID, QUERY_ID, RUN_ID, CommitMessage, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Nobody is there.
+# No node listens there.
 NOWHERE = "127.0.0.1:1"
 TOLD = r"\(0\.2 s\)"
-PART = InputPartition(Range("orders", "1" * 32, 0, 1, 0))
+PART = InputPartition(TaskRange("orders", "1" * 32, 0, 1, 0))
 
 
 def source(**options: str) -> QuorateDataSource:
     return QuorateDataSource({"endpoints": NOWHERE, "timeout": "0.2", **options})
 
 
-def written(app: str, batch_id: int) -> Written:
-    """What a task says that staged some rows."""
-    return Written(app, batch_id, {"orders": Share(Part(0, b"a" * 16, 1, 1), NOTHING, True)})
+def written(app: str, batch_id: int) -> CommitMessage:
+    """The commit message of a task that staged some rows."""
+    return CommitMessage(app, batch_id, {"orders": Share(Part(0, b"a" * 16, 1, 1), NOTHING, True)})
 
 
 def test_a_cluster_is_as_patient_as_it_was_told() -> None:
-    cluster = Cluster("127.0.0.1:7401", 2.5)
+    cluster = ClusterAddress("127.0.0.1:7401", 2.5)
     assert cluster.options == {"endpoints": "127.0.0.1:7401", "timeout": "2.5"}
     assert pickle.loads(pickle.dumps(cluster)) == cluster
     with cluster.client() as client, Client("127.0.0.1:7401") as usual:
         assert client._timeout == 2.5
-        assert Cluster("127.0.0.1:7401").timeout == usual._timeout
+        assert ClusterAddress("127.0.0.1:7401").timeout == usual._timeout
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_batch_gives_up_before_it_begins() -> None:
 
 @pytest.mark.parametrize("transaction", [{}, {"txnAppId": "etl", "txnVersion": "1"}])
 def test_the_steps_of_a_batch_give_up(transaction: dict[str, str]) -> None:
-    # Its log is in a column: so nobody is asked before it begins.
+    # Its log is in a column: so no node is asked before it begins.
     job = source(**transaction).writer(BY_COLUMN, overwrite=False)
     with pytest.raises(Timeout, match=TOLD), task():
         job.write(rows("one", logs=["orders"]))
@@ -78,24 +78,24 @@ def test_the_steps_of_a_batch_give_up(transaction: dict[str, str]) -> None:
         job.commit([written("etl", 1)])
 
 
-def test_the_steps_of_a_portion_give_up() -> None:
-    portion = source(log="orders").streamWriter(SCHEMA, overwrite=False)
+def test_the_steps_of_a_micro_batch_give_up() -> None:
+    writer = source(log="orders").streamWriter(SCHEMA, overwrite=False)
     query = {QUERY_ID: str(uuid4()), BATCH_ID: "1", RUN_ID: str(uuid4())}
     with pytest.raises(Timeout, match=TOLD), task(**query):
-        portion.write(rows("one"))
+        writer.write(rows("one"))
     with pytest.raises(Timeout, match=TOLD):
-        portion.commit([written("query", 1)], 1)
+        writer.commit([written("query", 1)], 1)
 
 
 def test_an_abort_waits_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says nothing of what goes wrong."""
+    """An abort raises no error."""
     opened: list[tuple[str, float]] = []
 
     def client(endpoints: str, timeout: float) -> Client:
         opened.append((endpoints, timeout))
         return Client(endpoints, timeout)
 
-    monkeypatch.setattr(connecting, "Client", client)
-    portion = source(log="orders").streamWriter(SCHEMA, overwrite=False)
-    portion.abort([written("query", 1)], 1)
+    monkeypatch.setattr(cluster_address, "Client", client)
+    writer = source(log="orders").streamWriter(SCHEMA, overwrite=False)
+    writer.abort([written("query", 1)], 1)
     assert opened == [(NOWHERE, 0.2)]

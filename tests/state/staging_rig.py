@@ -6,27 +6,27 @@ from typing import TYPE_CHECKING
 
 from state_rig import Scribe
 
+from quorate.commands import ChunkLabel, Part, Publish
 from quorate.config import Limits
-from quorate.entry import CHUNK_BYTES, Chunk, pack_chunks
-from quorate.state.judge import judge_publish, judge_stage, rows_of
-from quorate.state.labels import (
-    DIGEST_BYTES,
-    Label,
-    Part,
+from quorate.entry_body import (
+    CHUNK_BYTES,
+    Chunk,
     Publication,
-    Publish,
     encode_publication,
     encode_stage,
+    pack_chunks,
 )
+from quorate.fields import DIGEST_BYTES
+from quorate.state.judge import judge_publish, judge_stage, rows_of
 from quorate.types import EntryKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from quorate.commands import ChunkStaged
     from quorate.entry import Entry
     from quorate.errors import QuorateError
     from quorate.state.attempts import Attempt
-    from quorate.state.judge import Staged
     from quorate.state.runs import Run
 
 LIMITS = Limits()
@@ -49,8 +49,8 @@ def label(
     *,
     run: int = 1,
     app: str = APP,
-) -> Label:
-    return Label(app, uuid(run), batch_id, partition, uuid(attempt), number)
+) -> ChunkLabel:
+    return ChunkLabel(app, uuid(run), batch_id, partition, uuid(attempt), number)
 
 
 def publish(
@@ -70,15 +70,15 @@ def publish(
 
 
 def chunks_of(attempt: Attempt) -> list[Chunk]:
-    return [attempt.chunk(number) for number in range(attempt.number)]
+    return [attempt.chunk(number) for number in range(attempt.chunk_count)]
 
 
 class StagingScribe(Scribe):
-    def staged(self, label: Label, records: int = 1, batch: bytes = b"batch...") -> Entry:
+    def staged(self, label: ChunkLabel, records: int = 1, batch: bytes = b"batch...") -> Entry:
         body, rows = encode_stage(label, batch, records)
         return self.make(EntryKind.STAGE, body, 0, 1, rows)
 
-    def stage(self, label: Label, records: int = 1) -> Entry:
+    def stage(self, label: ChunkLabel, records: int = 1) -> Entry:
         return self.apply(self.staged(label, records))
 
     def published(
@@ -94,8 +94,8 @@ class StagingScribe(Scribe):
         return self.apply(self.published(operation))
 
     def judge_stage(
-        self, label: Label, records: int = 1, size: int = 8, limits: Limits = LIMITS
-    ) -> Staged | QuorateError | None:
+        self, label: ChunkLabel, records: int = 1, size: int = 8, limits: Limits = LIMITS
+    ) -> ChunkStaged | QuorateError | None:
         return judge_stage(self.state, label, records, size, limits)
 
     def judge_publish(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quorate.entry import Entry, Stamp, make_entry, pack_batches
-from quorate.state.operations import OpenProducer, encode_operation
+from quorate.commands import OpenProducer
+from quorate.entry import Entry, make_entry
+from quorate.entry_body import Stamp, pack_batches
+from quorate.state.operations import encode_operation
 from quorate.state.state import State
 from quorate.types import ORIGIN, EntryKind, Term
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from quorate.state.operations import Operation
-    from quorate.state.producers import Producer
+    from quorate.state.producers import ProducerState
 
 SECOND = 1_000_000
 
@@ -83,11 +85,13 @@ class Scribe:
     def operate(self, operation: Operation) -> Entry:
         return self.apply(self.operation(operation))
 
-    def open(self, name: str, number: int = 1, window: int = 4, expiry_s: int = 60) -> Producer:
+    def open(
+        self, name: str, number: int = 1, window: int = 4, expiry_s: int = 60
+    ) -> ProducerState:
         self.operate(opening(name, number, window, expiry_s))
         return self.producer(name)
 
-    def producer(self, name: str) -> Producer:
+    def producer(self, name: str) -> ProducerState:
         found = self.state.producers.get(name)
         assert found is not None, f"no producer {name}"
         return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,14 +11,17 @@ from staging_rig import APP, StagingScribe, chunks_of, digest, label, publish, u
 from state_rig import SECOND, Sent, cut, flipped, replayed
 
 from core_rig import FUZZ
-from quorate.entry import Chunk, Entry, unpack_batches, unpack_chunks
+from quorate.commands import CHUNKS_MAX, ChunkLabel, Part, Publish
+from quorate.entry_body import Chunk, decode_label, unpack_batches, unpack_chunks
 from quorate.errors import InvalidArgument, InvariantBroken, StageExpired, TooLarge
 from quorate.state.attempts import BLOCK, App
-from quorate.state.labels import CHUNKS_MAX, Label, Part, Publish, decode_label
 from quorate.state.operations import DropReason, DropStaged, ForgetApps
 from quorate.state.runs import Run
 from quorate.state.state import State
 from quorate.types import EntryKind, Index
+
+if TYPE_CHECKING:
+    from quorate.entry import Entry
 
 
 def drop(*firsts: int) -> DropStaged:
@@ -30,12 +35,15 @@ def test_what_is_staged_takes_no_offset_and_shows_in_no_count() -> None:
     scribe = StagingScribe()
     entry = scribe.stage(label(), 5)
     assert (scribe.state.end, entry.count) == (0, 0)
-    assert (scribe.state.staging.chunks, scribe.state.staging.bytes) == (1, entry.size)
+    assert (scribe.state.staging.attempts.chunks, scribe.state.staging.attempts.bytes) == (
+        1,
+        entry.size,
+    )
 
 
 def test_a_stage_entry_carries_its_label_and_its_batch_as_it_came() -> None:
     scribe = StagingScribe()
-    name = Label("ä" * 100, uuid(7), 2**40, 2**31, uuid(9), 0)
+    name = ChunkLabel("ä" * 100, uuid(7), 2**40, 2**31, uuid(9), 0)
     entry = scribe.apply(scribe.staged(name, 5, b"as it is"))
     assert decode_label(entry) == name
     assert unpack_batches(entry) == [(b"as it is", 5)]
@@ -44,7 +52,7 @@ def test_a_stage_entry_carries_its_label_and_its_batch_as_it_came() -> None:
 def test_chunks_of_an_attempt_are_kept_in_their_order() -> None:
     scribe = StagingScribe()
     entries = [scribe.stage(label(number=number), number + 1) for number in range(3)]
-    attempt = scribe.state.staging.attempt(APP, 0, 0, uuid(1))
+    attempt = scribe.state.staging.attempts.get(APP, 0, 0, uuid(1))
     assert attempt is not None
     assert [chunk.index for chunk in chunks_of(attempt)] == [entry.index for entry in entries]
     assert (attempt.records, attempt.first) == (6, entries[0].index)
@@ -56,7 +64,7 @@ def test_attempts_at_one_partition_have_nothing_in_common() -> None:
     scribe.stage(label(attempt=2))
     assert scribe.judge_stage(label(attempt=1, number=1)) is None
     assert scribe.judge_stage(label(attempt=2, number=1)) is None
-    assert len([*scribe.state.staging.attempts()]) == 2
+    assert len([*scribe.state.staging.attempts]) == 2
 
 
 # -- publishing --------------------------------------------------------------------------------
@@ -100,12 +108,12 @@ def test_a_publish_drops_that_apps_chunks_up_to_its_batch_and_no_others() -> Non
     scribe.stage(label(2, attempt=8))
     other = scribe.stage(label(1, app="other"))
     scribe.publish(publish(2, (0, 1, 1, 1)))
-    left = [(one.app, one.batch_id) for one in scribe.state.staging.attempts()]
+    left = [(one.app, one.batch_id) for one in scribe.state.staging.attempts]
     assert left == [(APP, 3), ("other", 1)]
-    assert scribe.state.staging.bytes == sum(
-        chunk.size for one in scribe.state.staging.attempts() for chunk in chunks_of(one)
+    assert scribe.state.staging.attempts.bytes == sum(
+        chunk.size for one in scribe.state.staging.attempts for chunk in chunks_of(one)
     )
-    assert other.index in {one.first for one in scribe.state.staging.attempts()}
+    assert other.index in {one.first for one in scribe.state.staging.attempts}
 
 
 def test_an_empty_batch_can_be_published() -> None:
@@ -124,23 +132,26 @@ def test_dropped_attempts_are_gone_and_give_their_bytes_back() -> None:
     scribe = StagingScribe()
     first, second = scribe.stage(label(attempt=1)), scribe.stage(label(attempt=2))
     scribe.operate(drop(first.index))
-    assert [one.first for one in scribe.state.staging.attempts()] == [second.index]
-    assert (scribe.state.staging.bytes, scribe.state.staging.chunks) == (second.size, 1)
+    assert [one.first for one in scribe.state.staging.attempts] == [second.index]
+    assert (scribe.state.staging.attempts.bytes, scribe.state.staging.attempts.chunks) == (
+        second.size,
+        1,
+    )
 
 
 def test_an_attempt_may_have_more_chunks_than_a_block() -> None:
     scribe = StagingScribe()
     total = 2 * BLOCK + 1
     entries = [scribe.stage(label(number=number), 2) for number in range(total)]
-    attempt = scribe.state.staging.attempt(APP, 0, 0, uuid(1))
+    attempt = scribe.state.staging.attempts.get(APP, 0, 0, uuid(1))
     assert attempt is not None
-    assert (attempt.number, attempt.records) == (total, 2 * total)
+    assert (attempt.chunk_count, attempt.records) == (total, 2 * total)
     assert [chunk.index for chunk in chunks_of(attempt)] == [entry.index for entry in entries]
     for number in (0, BLOCK - 1, BLOCK, total - 1):
         assert attempt.chunk(number).index == entries[number].index
     assert State.decode(scribe.state.sections()) == scribe.state
     scribe.publish(publish(0, (0, 1, total, 2 * total)))
-    assert (scribe.state.staging.bytes, scribe.state.staging.chunks) == (0, 0)
+    assert (scribe.state.staging.attempts.bytes, scribe.state.staging.attempts.chunks) == (0, 0)
 
 
 def test_a_forgotten_app_could_publish_its_batch_again() -> None:
@@ -157,8 +168,8 @@ def test_attempts_expire_by_their_newest_chunk() -> None:
     scribe.stage(label(attempt=2))
     scribe.time = 10 * SECOND
     scribe.stage(label(attempt=2, number=1))
-    assert scribe.state.staging.expired(19 * SECOND, 15 * SECOND) == (first.index,)
-    assert scribe.state.staging.expired(14 * SECOND, 15 * SECOND) == ()
+    assert scribe.state.staging.attempts.expired(19 * SECOND, 15 * SECOND) == (first.index,)
+    assert scribe.state.staging.attempts.expired(14 * SECOND, 15 * SECOND) == ()
 
 
 def test_an_app_is_idle_since_its_last_publish_unless_it_stages() -> None:
@@ -209,7 +220,7 @@ def test_attempts_of_a_batch_are_found_by_their_id_or_all() -> None:
     scribe = StagingScribe()
     entries = [scribe.stage(label(attempt=attempt)) for attempt in (1, 2)]
     scribe.stage(label(1))
-    of_batch = scribe.state.staging.of_batch
+    of_batch = scribe.state.staging.attempts.of_batch
     assert of_batch(APP, 0, None) == tuple(entry.index for entry in entries)
     assert of_batch(APP, 0, uuid(2)) == (entries[1].index,)
     assert of_batch(APP, 5, None) == of_batch("other", 0, None) == ()
@@ -282,7 +293,7 @@ def test_two_attempts_at_a_partition_or_two_runs_halt() -> None:
     scribe.stage(label(attempt=1))
     scribe.stage(label(attempt=2))
     scribe.stage(label(partition=1, attempt=3, run=2))
-    chunks = [chunk for one in scribe.state.staging.attempts() for chunk in chunks_of(one)]
+    chunks = [chunk for one in scribe.state.staging.attempts for chunk in chunks_of(one)]
     asked = publish(0, (0, 1, 1, 1))
     halts(scribe, scribe.published(asked, chunks[:2], 2), "two attempts at a partition")
     halts(scribe, scribe.published(asked, chunks[1:], 2), "those of two runs")
@@ -348,12 +359,12 @@ def test_a_spoiled_body_halts_or_means_something_else(draw: st.DataObject) -> No
         (lambda: label(app=""), "app has 0 bytes"),
         (lambda: label(-1), "batch id is -1"),
         (lambda: label(partition=2**32), "partition is 4294967296"),
-        (lambda: Label(APP, b"", 0, 0, uuid(1), 0), "run has 0 bytes, not 16"),
-        (lambda: Label(APP, uuid(1), 0, 0, b"short", 0), "attempt has 5 bytes, not 16"),
+        (lambda: ChunkLabel(APP, b"", 0, 0, uuid(1), 0), "run has 0 bytes, not 16"),
+        (lambda: ChunkLabel(APP, uuid(1), 0, 0, b"short", 0), "attempt has 5 bytes, not 16"),
         (lambda: Publish(APP, 0, (), b""), "digest has 0 bytes, not 32"),
-        (lambda: publish(0, (0, 1, 0, 1)), "leave out what has none"),
-        (lambda: publish(0, (0, 1, 1, 0)), "leave out what has none"),
-        (lambda: publish(0, (0, 1, 1, 1), (0, 2, 1, 1)), "a partition stands in the publish twice"),
+        (lambda: publish(0, (0, 1, 0, 1)), "leave out a partition without them"),
+        (lambda: publish(0, (0, 1, 1, 0)), "leave out a partition without them"),
+        (lambda: publish(0, (0, 1, 1, 1), (0, 2, 1, 1)), "the publish names a partition twice"),
         (lambda: publish(0, fence=""), "fence has 0 bytes"),
     ],
 )
@@ -392,7 +403,10 @@ def test_a_checkpoint_holds_all_that_is_staged_and_published() -> None:
     again = State.decode(state.sections())
     assert again == state
     assert again.digest() == state.digest()
-    assert (again.staging.bytes, again.staging.chunks) == (state.staging.bytes, 4)
+    assert (again.staging.attempts.bytes, again.staging.attempts.chunks) == (
+        state.staging.attempts.bytes,
+        4,
+    )
     assert again.staging.older_runs(APP, uuid(2)) == state.staging.older_runs(APP, uuid(2))
 
 

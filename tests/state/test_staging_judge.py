@@ -8,10 +8,11 @@ import pytest
 from staging_rig import APP, LIMITS, StagingScribe, label, publish, uuid
 from state_rig import Sent
 
-from quorate.entry import CHUNK_BYTES, chunk_at
+from quorate.commands import ChunkStaged, SetFence
+from quorate.entry_body import CHUNK_BYTES, chunk_at
 from quorate.errors import QuorateError
-from quorate.state.judge import Staged, rows_of
-from quorate.state.operations import DropReason, DropStaged, SetFence
+from quorate.state.judge import rows_of
+from quorate.state.operations import DropReason, DropStaged
 from quorate.state.runs import Run
 
 
@@ -50,8 +51,8 @@ def test_the_next_chunk_is_taken_and_a_gap_is_not() -> None:
 def test_a_chunk_that_is_repeated_is_known_again() -> None:
     scribe = StagingScribe()
     first, second = scribe.stage(label(), 3), scribe.stage(label(number=1), 2)
-    assert scribe.judge_stage(label(), 3) == Staged(first.index)
-    assert scribe.judge_stage(label(number=1), 2) == Staged(second.index)
+    assert scribe.judge_stage(label(), 3) == ChunkStaged(first.index, published=False)
+    assert scribe.judge_stage(label(number=1), 2) == ChunkStaged(second.index, published=False)
     assert code(scribe.judge_stage(label(number=1), 3)) == "INVALID_ARGUMENT"
 
 
@@ -65,9 +66,9 @@ def test_for_a_published_batch_nothing_is_staged() -> None:
     scribe = published()
     index = scribe.entries[-1].index
     for batch_id in (0, 5):
-        assert scribe.judge_stage(label(batch_id, attempt=9)) == Staged(index, published=True)
+        assert scribe.judge_stage(label(batch_id, attempt=9)) == ChunkStaged(index, published=True)
     # Not even what would be refused otherwise.
-    assert scribe.judge_stage(label(5, number=4)) == Staged(index, published=True)
+    assert scribe.judge_stage(label(5, number=4)) == ChunkStaged(index, published=True)
     assert scribe.judge_stage(label(6)) is None
 
 
@@ -80,7 +81,9 @@ def test_staged_bytes_and_chunks_have_a_cap() -> None:
     few = replace(LIMITS, staged_chunks=1)
     assert code(scribe.judge_stage(label(number=1), limits=few)) == "STAGE_FULL"
     # A repeat takes nothing.
-    assert scribe.judge_stage(label(), limits=few) == Staged(scribe.entries[0].index)
+    assert scribe.judge_stage(label(), limits=few) == ChunkStaged(
+        scribe.entries[0].index, published=False
+    )
 
 
 def test_apps_have_a_cap_that_only_a_new_one_meets() -> None:
@@ -199,4 +202,4 @@ def test_whoever_publishes_first_wins() -> None:
     scribe.publish(publish(0, (0, 1, 1, 2)))
     verdict = scribe.judge_publish(publish(0, (0, 2, 1, 2)))
     assert verdict == Run(0, 2, 0, scribe.entries[-1].index, scribe.term)
-    assert scribe.state.staging.attempt(APP, 0, 0, uuid(2)) is None
+    assert scribe.state.staging.attempts.get(APP, 0, 0, uuid(2)) is None

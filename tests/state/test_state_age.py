@@ -10,12 +10,12 @@ from state_rig import SECOND, Scribe, Sent, replayed
 
 from cluster_rig import led
 from core_rig import config
+from quorate.commands import Publish
 from quorate.config import Timing
-from quorate.entry import Stamp
+from quorate.entry_body import Stamp
 from quorate.errors import InvalidArgument
-from quorate.replica.drafts import draft_expiries
-from quorate.replica.exchange import Flushed, Operate
-from quorate.state.labels import Publish
+from quorate.replica.engine_io import Flushed, Operate
+from quorate.replica.entry_drafts import draft_expiries
 from quorate.state.state import AGE_STEP_US, State
 from quorate.types import EntryKind, Index
 
@@ -55,7 +55,7 @@ def test_what_stands_still_ages_by_an_entry_for_each_step() -> None:
     scribe.stage(label())
     timing = replace(Timing(), staged_expiry_ms=3600_000)
     steps = 0
-    while scribe.state.staging.bytes:
+    while scribe.state.staging.attempts.bytes:
         scribe.time += AGE_STEP_US
         for parts in draft_expiries(scribe.state, scribe.time, timing):
             scribe.apply(scribe.make(*parts))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from state_rig import SECOND, Scribe, Sent, cut, flipped, instance
 
-from quorate.entry import Chunk
+from quorate.commands import SetFence
+from quorate.entry_body import Chunk
 from quorate.errors import InvalidArgument
 from quorate.state.attempts import attempt_of
 from quorate.state.checkpoint import SECTION_BYTES
-from quorate.state.operations import SetFence
-from quorate.state.producers import Producer
+from quorate.state.producers import ProducerState
 from quorate.state.runs import ROW_BYTES, Run, Runs
 from quorate.state.state import State
 from quorate.types import Index, Term
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 # Worked out once and written down: checkpoints of this release must be readable by every later.
 GOLDEN_EMPTY = [
     bytes.fromhex(
-        "01 03 0000 01000000 0000000000000000 0000000000000000 0000000000000000"
+        "01 04 0000 01000000 0000000000000000 0000000000000000 0000000000000000"
         "00000000 00000000 00000000 00000000 00 00000000000000"
     ),
-    bytes.fromhex("06 03 0000 01000000 7863321a093b7bd3"),
+    bytes.fromhex("07 04 0000 01000000 7863321a093b7bd3"),
 ]
 GOLDEN = [
     bytes.fromhex(
-        "01 03 0000 01000000 0600000000000000 0900000000000000 0900000000000000"
+        "01 04 0000 01000000 0600000000000000 0900000000000000 0900000000000000"
         "02000000 00000000 00000000 00000000 08 00000000000000 7772697465722d33"
     ),
     bytes.fromhex(
-        "02 03 0000 02000000"
+        "02 04 0000 02000000"
         # Producer b: opened by entry 2, nothing sent.
         "0200000000000000 0000000000000000 80f0fa0200000000 0900000000000000"
         "02000000000000000000000000000000 04000000 0000 01 00"
@@ -47,7 +47,7 @@ GOLDEN = [
         "0100000000000000 0200000000000000 0000000000000000 0300000000000000 0500000000000000"
         "0300000000000000 0100000000000000 0500000000000000 0300000000000000 0500000000000000"
     ),
-    bytes.fromhex("06 03 0000 01000000 39d7009f90ec23bf"),
+    bytes.fromhex("07 04 0000 01000000 39d7009f90ec23bf"),
 ]
 
 
@@ -95,7 +95,7 @@ def test_a_checkpoint_cut_anywhere_is_refused() -> None:
         ([0, 2], "state ends without 2 of its items"),
         ([0, 0, 1, 2], "kind 1 after one of kind 1"),
         ([0, 1, 1, 2], "kind 2 with 2 items is not expected"),
-        ([0, 1, 2, 2], "kind 6 after one of kind 6"),
+        ([0, 1, 2, 2], "kind 7 after one of kind 7"),
         ([0, 1, 2, 1], "kind 2 with 2 items is not expected"),
     ],
 )
@@ -118,19 +118,21 @@ def test_bytes_left_over_are_refused(place: int, more: bytes) -> None:
 @pytest.mark.parametrize(
     ("section", "place", "value", "message"),
     [
-        (0, 0, b"\7", "not a section of a state: kind 7 version 3"),
+        (0, 0, b"\x08", "not a section of a state: kind 8 version 4"),
         (0, 1, b"\2", "not a section of a state: kind 1 version 2"),
         (0, 2, b"\1", "section has 64 bytes, 64 are known"),
         (0, 4, b"\2", "kind 1 with 2 items is not expected"),
         (0, 4, b"\0", "kind 1 with 0 items is not expected"),
         (0, 24, b"\x0a", "state is 10 µs old, which is more than its append time"),
         (0, 48, b"\xff", "section has 64 bytes"),
-        (0, 49, b"\1", "bytes that nobody writes"),
+        (0, 49, b"\1", "state ends without 1 of its items"),
+        (0, 49, b"\2", "bytes that no release writes"),
+        (0, 50, b"\1", "bytes that no release writes"),
         (0, 56, b"\xff", "cannot be read: 'utf-8' codec can't decode"),
         # So many producers, so many runs: the bytes are not there, and nothing is made for them.
         (1, 4, b"\xff\xff\xff\xff", "kind 2 with 4294967295 items is not expected"),
         (1, 8 + 52, b"\xff\xff", "lacks some of the 65535 runs of producer 'b'"),
-        (1, 8 + 57, b"\1", "bytes that nobody writes"),
+        (1, 8 + 57, b"\1", "bytes that no release writes"),
         (2, -8, b"\0", "has digest 0x[0-9a-f]+, not 0x"),
     ],
 )
@@ -153,7 +155,7 @@ def crowded(producers: int, runs: int, attempts: int) -> State:
     state.end = state.append_time = state.age = 10**9
     for epoch in range(1, producers + 1):
         kept = Runs.of(Run(n + 1, 1, n, Index(n + 1), Term(1)) for n in range(runs))
-        producer = Producer(f"p{epoch}", epoch, instance(1), runs, kept, runs or 1, SECOND, 0)
+        producer = ProducerState(f"p{epoch}", epoch, instance(1), runs, kept, runs or 1, SECOND, 0)
         state.producers.add(producer)
     for number in range(1, attempts + 1):
         chunks = (Chunk(Index(number), 1, 100),)
@@ -193,10 +195,10 @@ def test_a_copy_is_encoded_as_it_was_while_the_state_goes_on() -> None:
 
 FIRST = Run(1, 2, 10, Index(4), Term(2))
 SECOND_RUN = Run(3, 1, 12, Index(4), Term(2))
-SOUND = Producer("p", 3, instance(1), 3, Runs.of([FIRST, SECOND_RUN]), 2, SECOND, 50)
+SOUND = ProducerState("p", 3, instance(1), 3, Runs.of([FIRST, SECOND_RUN]), 2, SECOND, 50)
 
 
-def holding(*producers: Producer) -> list[bytes]:
+def holding(*producers: ProducerState) -> list[bytes]:
     """The sections of a state with these producers, sound or not."""
     state = State()
     state.end, state.append_time, state.age = 13, 51, 50
@@ -205,7 +207,7 @@ def holding(*producers: Producer) -> list[bytes]:
     return [*state.sections()]
 
 
-def with_runs(*runs: Run) -> Producer:
+def with_runs(*runs: Run) -> ProducerState:
     return SOUND._replace(runs=Runs.of(runs))
 
 
@@ -243,7 +245,7 @@ def test_a_sound_producer_is_read() -> None:
         ),
     ],
 )
-def test_a_producer_that_no_log_leads_to_is_refused(producer: Producer, message: str) -> None:
+def test_a_producer_that_no_log_leads_to_is_refused(producer: ProducerState, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         State.decode(holding(producer))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from state_rig import Scribe, Sent, opening
 
 from quorate import errors
+from quorate.commands import ProducerOpened, ProducerStamp, SetFence
 from quorate.errors import (
     Duplicate,
     Fenced,
@@ -17,24 +19,21 @@ from quorate.errors import (
     UnknownProducer,
 )
 from quorate.state.judge import (
-    AppendTerms,
-    Opened,
-    ProducerStamp,
-    check_terms,
+    AppendConditions,
+    check_conditions,
     is_final,
     judge_append,
     judge_fence,
     judge_open,
 )
-from quorate.state.operations import SetFence
 from quorate.state.runs import Run
 from quorate.types import Index, Term
 
 
 def stamped(
     epoch: int, sequence: int, fence: str | None = None, expect_offset: int | None = None
-) -> AppendTerms:
-    return AppendTerms(ProducerStamp("p", epoch, sequence), fence, expect_offset)
+) -> AppendConditions:
+    return AppendConditions(ProducerStamp("p", epoch, sequence), fence, expect_offset)
 
 
 def refusal(verdict: object, kind: type[QuorateError], *words: str) -> None:
@@ -155,22 +154,22 @@ def test_an_append_shows_the_fence_that_is_set(
 ) -> None:
     scribe = Scribe()
     scribe.operate(SetFence(fence, None))
-    refusal(judge_append(scribe.state, 1, AppendTerms(fence=given)), Fenced, *words)
-    assert judge_append(scribe.state, 1, AppendTerms(fence=fence)) is None
+    refusal(judge_append(scribe.state, 1, AppendConditions(fence=given)), Fenced, *words)
+    assert judge_append(scribe.state, 1, AppendConditions(fence=fence)) is None
 
 
 def test_an_append_may_expect_where_the_log_ends() -> None:
     scribe = Scribe()
     scribe.send(Sent(5))
-    assert judge_append(scribe.state, 1, AppendTerms(expect_offset=5)) is None
+    assert judge_append(scribe.state, 1, AppendConditions(expect_offset=5)) is None
     for expected in (0, 4, 6):
-        verdict = judge_append(scribe.state, 1, AppendTerms(expect_offset=expected))
+        verdict = judge_append(scribe.state, 1, AppendConditions(expect_offset=expected))
         refusal(verdict, OffsetMismatch, "ends at offset 5", f"expected {expected}")
-    assert judge_append(Scribe().state, 1, AppendTerms(expect_offset=0)) is None
+    assert judge_append(Scribe().state, 1, AppendConditions(expect_offset=0)) is None
 
 
 def test_no_terms_are_met_by_a_log_without_a_fence() -> None:
-    assert judge_append(Scribe().state, 1, AppendTerms()) is None
+    assert judge_append(Scribe().state, 1, AppendConditions()) is None
 
 
 def test_first_the_producer_then_the_fence_then_the_offset() -> None:
@@ -205,11 +204,27 @@ def test_a_name_that_is_there_is_opened_again_at_the_cap_too() -> None:
     assert judge_open(scribe.state, opening("a", 2), 0) is None
 
 
+def test_an_opening_replaces_no_instance_that_it_does_not_know() -> None:
+    scribe, epoch = written()
+    for known, answer in (
+        (0, ProducerOpened(epoch, 10, held=True)),
+        (epoch - 1, ProducerOpened(epoch, 10, held=True)),
+        (epoch, None),
+        (epoch + 1, None),
+        (None, None),
+    ):
+        assert judge_open(scribe.state, replace(opening("p", 2), known=known), 9) == answer
+        # A name that no instance has, and the instance that has the name.
+        assert judge_open(scribe.state, replace(opening("q", 2), known=known), 9) is None
+        own = judge_open(scribe.state, replace(opening("p", 1), known=known), 9)
+        assert own == ProducerOpened(epoch, 10)
+
+
 def test_a_repeated_opening_is_answered_as_it_was() -> None:
     scribe, epoch = written()
-    assert judge_open(scribe.state, opening("p", 1, window=3), 0) == Opened(epoch, 10)
+    assert judge_open(scribe.state, opening("p", 1, window=3), 0) == ProducerOpened(epoch, 10)
     again = scribe.open("p", 2)
-    assert judge_open(scribe.state, opening("p", 2), 0) == Opened(again.epoch, 10)
+    assert judge_open(scribe.state, opening("p", 2), 0) == ProducerOpened(again.epoch, 10)
 
 
 @pytest.mark.parametrize(
@@ -250,30 +265,32 @@ def test_refusals_are_final_unless_retriable() -> None:
 
 
 @pytest.mark.parametrize(
-    "terms",
+    "conditions",
     [
-        AppendTerms(),
+        AppendConditions(),
         stamped(1, 1, "f", 0),
         stamped(2**64 - 1, 2**64 - 1, "é" * 127, 2**64 - 1),
     ],
 )
-def test_sound_terms_pass(terms: AppendTerms) -> None:
-    check_terms(terms)
+def test_sound_conditions_pass(conditions: AppendConditions) -> None:
+    check_conditions(conditions)
 
 
 @pytest.mark.parametrize(
-    ("terms", "message"),
+    ("conditions", "message"),
     [
         (stamped(0, 1), "epoch 0 and sequence 1 must be at least 1"),
         (stamped(1, 0), "epoch 1 and sequence 0 must be at least 1"),
         (stamped(1, -1), "sequence -1"),
-        (AppendTerms(ProducerStamp("", 1, 1)), "producer name has 0 bytes"),
-        (AppendTerms(ProducerStamp("x" * 256, 1, 1)), "producer name has 256 bytes"),
-        (AppendTerms(fence=""), "fence has 0 bytes"),
-        (AppendTerms(fence="\ud800"), "fence is not text"),
-        (AppendTerms(expect_offset=-1), "expected offset is -1"),
+        (AppendConditions(ProducerStamp("", 1, 1)), "producer name has 0 bytes"),
+        (AppendConditions(ProducerStamp("x" * 256, 1, 1)), "producer name has 256 bytes"),
+        (AppendConditions(fence=""), "fence has 0 bytes"),
+        (AppendConditions(fence="\ud800"), "fence cannot be written as UTF-8"),
+        (AppendConditions(expect_offset=-1), "expected offset is -1"),
     ],
 )
-def test_terms_that_no_state_could_accept_are_refused(terms: AppendTerms, message: str) -> None:
+def test_conditions_that_no_state_could_accept_are_refused(
+    conditions: AppendConditions, message: str
+) -> None:
     with pytest.raises(InvalidArgument, match=message):
-        check_terms(terms)
+        check_conditions(conditions)

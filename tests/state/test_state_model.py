@@ -17,17 +17,11 @@ from hypothesis import strategies as st
 from state_rig import SECOND, Scribe, Sent, instance, replayed
 
 from core_rig import FUZZ
-from quorate.entry import Stamp
+from quorate.commands import OpenProducer, ProducerOpened, ProducerStamp, SetFence
+from quorate.entry_body import Stamp
 from quorate.errors import QuorateError
-from quorate.state.judge import (
-    AppendTerms,
-    Opened,
-    ProducerStamp,
-    judge_append,
-    judge_fence,
-    judge_open,
-)
-from quorate.state.operations import ExpireProducers, OpenProducer, SetFence
+from quorate.state.judge import AppendConditions, judge_append, judge_fence, judge_open
+from quorate.state.operations import ExpireProducers
 from quorate.state.runs import Run
 from quorate.state.state import State
 from quorate.types import Index, Term
@@ -63,9 +57,9 @@ class Model:
     writers: dict[str, Writer] = field(default_factory=dict)
     fence: str | None = None
 
-    def append(self, count: int, terms: AppendTerms) -> str | int | None:
+    def append(self, count: int, conditions: AppendConditions) -> str | int | None:
         """None: it is to be logged; an offset: it is there; or the code of the refusal."""
-        stamp, fence, expected = terms
+        stamp, fence, expected = conditions
         if stamp is not None:
             writer = self.writers.get(stamp.name)
             if writer is None or stamp.epoch > writer.epoch:
@@ -150,7 +144,7 @@ class Cut(NamedTuple):
     then: str
 
 
-Happening = Open | Send | Again | Fence | Pass | Cut
+Step = Open | Send | Again | Fence | Pass | Cut
 
 NAMES = ("a", "a", "a", "b", "b", "c")
 # Mostly what a sound client does, so that a log comes about.
@@ -160,7 +154,7 @@ FENCES = (None,) * 12 + ("f", "g")
 EXPECTS = (None,) * 12 + (0, 1)
 
 
-def drawn(chance: Random) -> Happening:
+def drawn(chance: Random) -> Step:
     pick = chance.choice
     die = chance.random()
     if die < 0.6:
@@ -203,29 +197,31 @@ class Life:
             writer = self.model.writers.get(send.name, Writer(1, 0, 1, 1, 0))
             sequence = writer.last + 1 + send.ahead
             stamp = ProducerStamp(send.name, writer.epoch + send.epoch, sequence)
-        self.append(send.records, AppendTerms(stamp, fence, expect))
+        self.append(send.records, AppendConditions(stamp, fence, expect))
 
     def send_again(self, name: str, back: int) -> None:
         """Whatever fence it shows: it is in the log."""
         writer = self.model.writers.get(name)
         if writer is not None and len(writer.sent) >= back:
             sequence, count, _ = writer.sent[-back]
-            self.append(count, AppendTerms(ProducerStamp(name, writer.epoch, sequence), "x", 0))
+            self.append(
+                count, AppendConditions(ProducerStamp(name, writer.epoch, sequence), "x", 0)
+            )
 
-    def append(self, count: int, terms: AppendTerms) -> None:
-        verdict = judge_append(self.ahead, count, terms)
-        expected = self.model.append(count, terms)
+    def append(self, count: int, conditions: AppendConditions) -> None:
+        verdict = judge_append(self.ahead, count, conditions)
+        expected = self.model.append(count, conditions)
         if isinstance(verdict, QuorateError):
             assert verdict.code == expected, verdict
         elif isinstance(verdict, Run):
-            stamp = terms.producer
+            stamp = conditions.producer
             assert stamp is not None
             assert verdict[:3] == (stamp.sequence, count, expected)
             records = self.model.records[verdict.offset : verdict.offset + count]
             assert records == [(stamp.name, stamp.sequence + n) for n in range(count)]
         else:
             assert expected is None
-            self.log(count, terms.producer)
+            self.log(count, conditions.producer)
 
     def log(self, count: int, stamp: ProducerStamp | None) -> None:
         time, entries = self.scribe.time, self.scribe.entries
@@ -244,7 +240,7 @@ class Life:
         verdict = judge_open(self.ahead, operation, PRODUCERS_MAX)
         writer = self.model.writers.get(name)
         if writer is not None and writer.instance == number:
-            assert verdict == Opened(writer.epoch, writer.last)
+            assert verdict == ProducerOpened(writer.epoch, writer.last)
         elif writer is None and len(self.model.writers) == PRODUCERS_MAX:
             assert isinstance(verdict, QuorateError)
             assert verdict.code == "TOO_MANY_PRODUCERS"
@@ -318,16 +314,16 @@ class Life:
         self.applied = State.decode(self.applied.sections())
         self.lose()
 
-    def happen(self, happening: Happening) -> None:
-        match happening:
+    def happen(self, step: Step) -> None:
+        match step:
             case Open():
-                self.open(*happening)
+                self.open(*step)
             case Send():
-                self.send(happening)
+                self.send(step)
             case Again():
-                self.send_again(*happening)
+                self.send_again(*step)
             case Fence():
-                self.set_fence(*happening)
+                self.set_fence(*step)
             case Pass(seconds):
                 self.cut()
                 self.scribe.time += seconds * SECOND

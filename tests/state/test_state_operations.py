@@ -7,27 +7,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core_rig import FUZZ
-from quorate.errors import InvalidArgument
-from quorate.state.operations import (
-    EPOCHS_MAX,
+from quorate.commands import (
     EXPIRY_US_MAX,
     EXPIRY_US_MIN,
-    INSTANCE_BYTES,
     NAME_BYTES_MAX,
     WINDOW_MAX,
+    OpenProducer,
+    SetFence,
+)
+from quorate.errors import InvalidArgument
+from quorate.fields import ID_BYTES
+from quorate.state.operations import (
+    EPOCHS_MAX,
     DropReason,
     DropStaged,
     ExpireProducers,
     ForgetApps,
-    OpenProducer,
     Operation,
-    SetFence,
     decode_operation,
     encode_operation,
 )
 from quorate.types import EntryKind
 
-INSTANCE = bytes(range(INSTANCE_BYTES))
+INSTANCE = bytes(range(ID_BYTES))
 # Worked out once and written down: every later release must read them.
 GOLDEN: list[tuple[Operation, EntryKind, str]] = [
     (
@@ -57,7 +59,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(
         OpenProducer,
         names,
-        st.binary(min_size=INSTANCE_BYTES, max_size=INSTANCE_BYTES),
+        st.binary(min_size=ID_BYTES, max_size=ID_BYTES),
         st.integers(1, WINDOW_MAX),
         st.integers(EXPIRY_US_MIN, EXPIRY_US_MAX),
     ),
@@ -110,7 +112,7 @@ def test_the_limits_themselves_are_accepted() -> None:
     [
         ({"name": ""}, "producer name has 0 bytes, not 1 to 255"),
         ({"name": "é" * 128}, "producer name has 256 bytes, not 1 to 255"),
-        ({"name": "\ud800"}, "producer name is not text that UTF-8 can hold"),
+        ({"name": "\ud800"}, "producer name cannot be written as UTF-8"),
         ({"instance": bytes(15)}, "producer instance has 15 bytes, not 16"),
         ({"instance": bytes(17)}, "producer instance has 17 bytes, not 16"),
         ({"window": 0}, "producer window is 0, not 1 to 1024"),
@@ -152,7 +154,7 @@ def test_an_expiry_outside_its_limits_is_refused(epochs: tuple[int, ...], messag
         ("", None, "fence has 0 bytes"),
         (None, "", "expected fence has 0 bytes"),
         ("x" * 256, None, "fence has 256 bytes"),
-        ("\udfff", None, "fence is not text"),
+        ("\udfff", None, "fence cannot be written as UTF-8"),
     ],
 )
 def test_a_fence_outside_its_limits_is_refused(
@@ -177,21 +179,21 @@ def test_a_fence_outside_its_limits_is_refused(
         # It says four billion epochs: nothing is made for them.
         (EntryKind.PRODUCER, "01020000 ffffffff", "number of epochs is 4294967295"),
         (EntryKind.FENCE, "01010300 ff000000", "cannot be read"),
-        (EntryKind.FENCE, "01010300 6c6c", "bytes that nobody writes"),
-        (EntryKind.FENCE, "01010100 6c000001", "bytes that nobody writes"),
-        (EntryKind.FENCE, "01010100 6c000000 0000000000000000", "bytes that nobody writes"),
-        (EntryKind.FENCE, "01010100 6c0000", "bytes that nobody writes"),
-        (EntryKind.PRODUCER, "01020100 01000000 0100000000000000", "bytes that nobody writes"),
+        (EntryKind.FENCE, "01010300 6c6c", "bytes that no release writes"),
+        (EntryKind.FENCE, "01010100 6c000001", "bytes that no release writes"),
+        (EntryKind.FENCE, "01010100 6c000000 0000000000000000", "bytes that no release writes"),
+        (EntryKind.FENCE, "01010100 6c0000", "bytes that no release writes"),
+        (EntryKind.PRODUCER, "01020100 01000000 0100000000000000", "bytes that no release writes"),
         (EntryKind.STAGE, "01010000 01000000 0100000000000000", "reason is 0"),
         (EntryKind.STAGE, "01010500 01000000 0100000000000000", "reason is 5"),
         (EntryKind.STAGE, "01010100 00000000", "number of attempts is 0"),
         (EntryKind.STAGE, "01010100 ffffffff", "number of attempts is 4294967295"),
         (EntryKind.STAGE, "01020000 ffffffff", "number of apps is 4294967295"),
-        (EntryKind.STAGE, "01020100 01000000 0100000000000000", "bytes that nobody writes"),
+        (EntryKind.STAGE, "01020100 01000000 0100000000000000", "bytes that no release writes"),
         (EntryKind.PUBLISH, "01010100 01000000 0100000000000000", "is not known"),
     ],
 )
-def test_a_body_that_nobody_writes_is_refused(kind: EntryKind, body: str, message: str) -> None:
+def test_a_body_that_no_release_writes_is_refused(kind: EntryKind, body: str, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         decode_operation(kind, bytes.fromhex(body))
 

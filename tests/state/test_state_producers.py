@@ -9,7 +9,7 @@ import pytest
 from state_rig import SECOND, Scribe, Sent, instance, replayed
 
 from quorate.state.operations import EPOCHS_MAX, ExpireProducers
-from quorate.state.producers import UNHASHED_MAX, Producer, Producers
+from quorate.state.producers import UNHASHED_MAX, Producers, ProducerState
 from quorate.state.runs import Run, Runs
 from quorate.types import Index, Term
 
@@ -23,7 +23,7 @@ def test_a_new_name_begins_with_nothing() -> None:
     scribe = Scribe(time=8)
     scribe.send(Sent())
     producer = scribe.open("p", 3, window=7, expiry_s=9)
-    assert producer == Producer("p", 2, instance(3), 0, Runs.of(), 7, 9 * SECOND, 8)
+    assert producer == ProducerState("p", 2, instance(3), 0, Runs.of(), 7, 9 * SECOND, 8)
 
 
 def test_opening_again_gives_a_new_epoch_and_keeps_what_was_sent() -> None:
@@ -33,7 +33,7 @@ def test_opening_again_gives_a_new_epoch_and_keeps_what_was_sent() -> None:
     sent = scribe.producer("p")
     scribe.time = 5
     again = scribe.open("p", 2, window=8, expiry_s=7)
-    assert again == Producer("p", 3, instance(2), 3, sent.runs, 8, 7 * SECOND, 5)
+    assert again == ProducerState("p", 3, instance(2), 3, sent.runs, 8, 7 * SECOND, 5)
     assert len(scribe.state.producers) == 1
     scribe.send(Sent(1, again.epoch, 4))
     assert [run.sequence for run in scribe.producer("p").runs] == [1, 3, 4]
@@ -109,7 +109,7 @@ def test_one_entry_expires_so_many() -> None:
 # -- the digest --------------------------------------------------------------------------------
 
 
-def table(producers: Iterable[Producer]) -> Producers:
+def table(producers: Iterable[ProducerState]) -> Producers:
     made = Producers()
     for producer in producers:
         made.add(producer)
@@ -117,10 +117,10 @@ def table(producers: Iterable[Producer]) -> Producers:
 
 
 RUN = Run(3, 2, 40, Index(9), Term(2))
-PRODUCER = Producer("p", 7, instance(1), 4, Runs.of([RUN]), 4, SECOND, 5)
+PRODUCER = ProducerState("p", 7, instance(1), 4, Runs.of([RUN]), 4, SECOND, 5)
 
 
-def variants() -> list[Producer]:
+def variants() -> list[ProducerState]:
     """The same producer with one thing changed."""
     runs = [
         RUN._replace(sequence=4), RUN._replace(count=3), RUN._replace(offset=41),

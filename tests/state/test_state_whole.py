@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from state_rig import SECOND, Scribe, Sent, instance
 
 from core_rig import FUZZ
-from quorate.entry import Stamp, make_entry, pack_batches
+from quorate.commands import OpenProducer, SetFence
+from quorate.entry import make_entry
+from quorate.entry_body import Stamp, pack_batches
 from quorate.errors import InvariantBroken
-from quorate.state.operations import ExpireProducers, OpenProducer, SetFence, encode_operation
+from quorate.state.operations import ExpireProducers, encode_operation
 from quorate.state.state import State
 from quorate.types import EntryKind, Term
 

@@ -9,8 +9,8 @@ import pytest
 from staging_rig import APP, StagingScribe, label, publish, uuid
 from state_rig import SECOND, Scribe, Sent, instance
 
-from quorate.entry import Chunk
-from quorate.state.attempts import attempt_of
+from quorate.entry_body import Chunk
+from quorate.state.attempts import Attempt, attempt_of
 from quorate.state.operations import (
     DROPPED_AT_ONCE,
     FORGOTTEN_MAX,
@@ -18,8 +18,9 @@ from quorate.state.operations import (
     DropStaged,
     ForgetApps,
 )
-from quorate.state.producers import UNHASHED_MAX, Producer
+from quorate.state.producers import UNHASHED_MAX, ProducerState
 from quorate.state.runs import ROW_BYTES, Run, Runs, pack_run
+from quorate.state.staging import Staging
 from quorate.state.state import State
 from quorate.types import Index, Term
 
@@ -95,7 +96,7 @@ def crowded(producers: int) -> State:
     state.end = state.append_time = state.age = 10**9
     for epoch in range(1, producers + 1):
         named = f"p{epoch}", epoch, instance(1), WINDOW, full()
-        state.producers.add(Producer(*named, WINDOW, SECOND, 10**9))
+        state.producers.add(ProducerState(*named, WINDOW, SECOND, 10**9))
     state.digest()
     state.take_work()
     return state
@@ -159,9 +160,9 @@ def test_at_the_cap_whoever_finds_nothing_to_drop_looks_at_one_attempt() -> None
     staging = staged().state.staging
     assert staging.older_runs(APP, uuid(1)) == ()
     assert staging.older_runs("other", uuid(1)) == ()
-    assert staging.idle_others("other", uuid(1), MANY, MANY) == ()
-    assert staging.expired(MANY, MANY) == ()
-    assert staging.work <= 3
+    assert staging.attempts.idle_others("other", uuid(1), MANY, MANY) == ()
+    assert staging.attempts.expired(MANY, MANY) == ()
+    assert staging.attempts.work <= 3
 
 
 def test_at_the_cap_what_an_older_run_staged_late_is_found_without_a_look_at_the_rest() -> None:
@@ -172,24 +173,24 @@ def test_at_the_cap_what_an_older_run_staged_late_is_found_without_a_look_at_the
         staging.succession.begin(APP, uuid(run), index)
     late = (Chunk(Index(MANY + 1), 1, 100),)
     staging.add(attempt_of(APP, (7, 0, uuid(MANY + 1)), uuid(1), late, MANY))
-    staging.work = 0
+    staging.attempts.work = 0
     assert staging.older_runs(APP, uuid(2)) == (MANY + 1,)
-    assert staging.work == 1
+    assert staging.attempts.work == 1
 
 
 def test_what_is_idle_is_found_without_a_look_at_the_rest() -> None:
     staging = staged().state.staging
-    assert staging.idle_others("other", uuid(1), MANY, MANY - 10) == tuple(range(1, 11))
-    assert staging.expired(MANY, MANY - 10) == tuple(range(1, 11))
-    assert staging.work <= 2 * 11
-    assert staging.expired(10 * MANY, 0) == tuple(range(1, FORGOTTEN_MAX + 1))
+    assert staging.attempts.idle_others("other", uuid(1), MANY, MANY - 10) == tuple(range(1, 11))
+    assert staging.attempts.expired(MANY, MANY - 10) == tuple(range(1, 11))
+    assert staging.attempts.work <= 2 * 11
+    assert staging.attempts.expired(10 * MANY, 0) == tuple(range(1, FORGOTTEN_MAX + 1))
 
 
 def test_no_more_attempts_are_dropped_with_one_entry_than_it_may_take() -> None:
     staging = staged().state.staging
     assert staging.older_runs(APP, uuid(2)) == tuple(range(1, DROPPED_AT_ONCE + 1))
-    assert staging.of_batch(APP, 7, None) == tuple(range(1, DROPPED_AT_ONCE + 1))
-    assert staging.work <= 2 * DROPPED_AT_ONCE + 2
+    assert staging.attempts.of_batch(APP, 7, None) == tuple(range(1, DROPPED_AT_ONCE + 1))
+    assert staging.attempts.work <= 2 * DROPPED_AT_ONCE + 2
 
 
 def test_a_publish_looks_at_what_it_publishes_and_at_what_it_drops() -> None:
@@ -197,7 +198,7 @@ def test_a_publish_looks_at_what_it_publishes_and_at_what_it_drops() -> None:
     asked = publish(7, (3, 3, 1, 1), (4, 4, 1, 1))
     scribe.apply(scribe.published(asked))
     assert scribe.state.take_work() <= MANY + 2 + 2 * 2
-    assert scribe.state.staging.count == 0
+    assert len(scribe.state.staging.attempts) == 0
 
 
 def test_a_chunk_costs_one_look_however_much_is_staged() -> None:
@@ -224,11 +225,11 @@ def test_what_is_added_to_is_idle_last_after_a_checkpoint_as_well() -> None:
     scribe.time = 5 * SECOND
     scribe.stage(label(attempt=1, number=1))
     for state in (scribe.state, State.decode(scribe.state.sections()), scribe.state.copy()):
-        assert state.staging.expired(9 * SECOND, 9 * SECOND) == tuple(firsts[1:])
-        assert state.staging.expired(9 * SECOND, 4 * SECOND) == tuple(firsts)
-        state.staging.work = 0
-        assert state.staging.expired(9 * SECOND, 5 * SECOND) == tuple(firsts[1:])
-        assert state.staging.work == 3
+        assert state.staging.attempts.expired(9 * SECOND, 9 * SECOND) == tuple(firsts[1:])
+        assert state.staging.attempts.expired(9 * SECOND, 4 * SECOND) == tuple(firsts)
+        state.staging.attempts.work = 0
+        assert state.staging.attempts.expired(9 * SECOND, 5 * SECOND) == tuple(firsts[1:])
+        assert state.staging.attempts.work == 3
 
 
 def test_the_crowd_is_counted_right_whatever_comes_and_goes() -> None:
@@ -267,5 +268,46 @@ def tracked() -> int:
 def test_the_garbage_collector_looks_at_no_producer_and_no_attempt() -> None:
     before = tracked()
     producers, attempts = crowded(1_000), staged(1_000)
-    assert len(producers.producers) == attempts.state.staging.count == 1_000
+    assert len(producers.producers) == len(attempts.state.staging.attempts) == 1_000
     assert tracked() - before < 100
+
+
+def idle(run: int, *numbers: int, active_us: int = 0) -> list[Attempt]:
+    """Attempts of a run that got their last chunk at ``active_us``."""
+    return [
+        attempt_of(
+            APP, (7, number, uuid(number)), uuid(run), (Chunk(Index(number), 1, 1),), active_us
+        )
+        for number in numbers
+    ]
+
+
+def test_a_run_at_the_cap_walks_over_its_own_idle_attempts_once() -> None:
+    """Not for each chunk that is refused; and an attempt of another run is found once it is
+    idle."""
+    staging = Staging()
+    for attempt in (*idle(1, *range(1, 1001)), *idle(2, 1001, active_us=50)):
+        staging.add(attempt)
+    staging.attempts.work = 0
+    found = [
+        staging.attempts.idle_others(APP, uuid(1), age, idle_us=100) for age in range(100, 150)
+    ]
+    assert found == [()] * 50
+    assert staging.attempts.work <= 1001
+    assert staging.attempts.idle_others(APP, uuid(1), 150, idle_us=100) == (1001,)
+    assert len(staging.attempts.idle_others(APP, uuid(2), 120, idle_us=100)) == FORGOTTEN_MAX
+
+
+def test_a_run_that_has_all_that_is_staged_walks_over_it_once() -> None:
+    staging = Staging()
+    for attempt in idle(1, *range(1, 1001)):
+        staging.add(attempt)
+    staging.attempts.work = 0
+    assert [staging.attempts.idle_others(APP, uuid(1), age, idle_us=100) for age in (100, 199)] == [
+        (),
+        (),
+    ]
+    assert staging.attempts.work == 1000
+    for attempt in idle(2, 1001, active_us=100):
+        staging.add(attempt)
+    assert staging.attempts.idle_others(APP, uuid(1), 200, idle_us=100) == (1001,)

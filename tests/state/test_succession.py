@@ -240,7 +240,7 @@ def test_a_replica_that_starts_from_any_checkpoint_forgets_the_same(seed: int) -
 
 def random_entry(random: Random, scribe: StagingScribe, number: int) -> None:
     staging, app = scribe.state.staging, random.choice("ab")
-    attempts, apps = [*staging.attempts()], staging.apps()
+    attempts, apps = [*staging.attempts], staging.apps()
     kind = random.choice(("stage", "stage", "drop", "drop", "publish", "forget"))
     done = staging.app(app)
     batch_id = done.batch_id + 1 if done is not None else 0

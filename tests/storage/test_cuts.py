@@ -11,12 +11,14 @@ from quorate.entry import HEADER_BYTES
 from quorate.errors import Damaged
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE, SPARE, VOTE_COPIES, newest_vote, pages, segment_name
-from quorate.storage.recovered import Recovered
-from quorate.testing.disk.crashes import POWER_CUT, crash_states, power_cut
-from quorate.testing.disk.enumerate import grow, open_disk, opening
-from quorate.testing.disk.simulated import KEPT, LOST, TORN, SimulatedDisk, Write
-from quorate.testing.disk.store import complete
-from quorate.types import ORIGIN, Index
+from quorate.storage.recovery.result import Recovered
+from quorate.types import ORIGIN, Index, NodeId, Term
+from verification.disk.crashes import POWER_CUT, crash_states, power_cut
+from verification.disk.enumerate import grow, open_disk, opening
+from verification.disk.inode import KEPT, LOST, TORN, FileWrite
+from verification.disk.simulated import SimulatedDisk
+from verification.disk.small import IDENTITY
+from verification.disk.store import complete
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from quorate.entry import Entry
     from quorate.storage.flusher import Flusher
     from quorate.storage.log import SegmentLog
-    from quorate.testing.disk.simulated import Fate
+    from verification.disk.inode import Fate
 
 FIRST, SECOND = segment_name(1), segment_name(2)
 # Three frames in the first block, one in each of the next two; then a segment that begins with 6.
@@ -83,7 +85,7 @@ def test_a_cut_is_decided_before_anything_is_cut(first: int, place: int) -> None
     for step in flusher.plan(Flush(2, truncate_from=Index(first))):
         steps.append(step)
         if not step.startswith(("write vote", "sync vote")):
-            durable = [newest_vote([disk.durable[name]]) for name in VOTE_COPIES]
+            durable = [newest_vote([disk.durable[name]], IDENTITY) for name in VOTE_COPIES]
             assert [(one.segment, one.cutting) for one in durable if one] == [(1, place)] * 2
             before = LOG[first - 2].position if first > 1 else ORIGIN
             assert [one.before for one in durable if one] == [before] * 2
@@ -237,7 +239,7 @@ def test_whatever_stands_behind_a_cut_counts_for_nothing(first: int) -> None:
     random = Random(first)
     for attempt in range(20):
         disk = decided(first)
-        record = newest_vote([disk.files["vote-a"].content])
+        record = newest_vote([disk.files["vote-a"].content], IDENTITY)
         assert record is not None
         name, size = segment_name(record.segment), 8 * PAGE
         for _ in range(attempt):
@@ -297,7 +299,7 @@ def test_a_page_in_front_of_the_one_that_a_cut_falls_into_is_not_touched() -> No
     disk, _, flusher = two_segments()
     before = bytes(disk.durable[FIRST][: 2 * PAGE])
     run(flusher.plan(Flush(2, truncate_from=Index(5))), until="erase")
-    written = [change for change in disk.files[FIRST].pending if isinstance(change, Write)]
+    written = [change for change in disk.files[FIRST].pending if isinstance(change, FileWrite)]
     assert min(change.position for change in written) >= 2 * PAGE
     power_cut(disk, [KEPT])
     assert bytes(disk.durable[FIRST][: 2 * PAGE]) == before
@@ -371,3 +373,47 @@ def test_of_a_trimmed_log_whose_first_header_is_bad_only_what_was_there_is_lost(
     assert {(one.first, one.last) for one in log.damage if one.entries} == {(6, 7)}
     with pytest.raises(Damaged, match="entries 6 to 7"):
         Recovered.of(log)
+
+
+# -- a cut whose own segment is lost ---------------------------------------------------------------
+
+
+def killed_amid_a_cut() -> SimulatedDisk:
+    """Each segment holds one entry. The record says that the second one is cut at its beginning,
+    and the third one is still there."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    for entry in grow(ORIGIN, 30, 20_000, 20_000):
+        run(flusher.plan(Flush(1, (Term(1), NodeId("n1")), None, (entry,))))
+    for step in flusher.plan(Flush(2, (Term(2), NodeId("n2")), Index(2))):
+        if log.record.cutting and step == "sync vote-b":
+            break
+    assert (log.record.segment, log.record.cutting) == (2, PAGE)
+    assert segment_name(3) in disk.names()
+    return disk
+
+
+@pytest.mark.parametrize("lost", [(2,), (1, 2)], ids=["its segment", "all before it"])
+def test_an_open_that_crashes_does_not_forget_a_cut_whose_segment_is_lost(
+    lost: tuple[int, ...],
+) -> None:
+    disk = killed_amid_a_cut()
+    for number in lost:
+        disk.lose(segment_name(number))
+    last = Index(2 - len(lost))
+    for crash in crash_states(disk, opening):
+        log, _ = open_disk(crash.disk)
+        assert (log.last.index, log.record.unsure) == (last, True), crash
+        assert log.record.cutting == 0, crash
+        assert segment_name(3) not in crash.disk.names(), crash
+
+
+def test_a_cut_whose_segment_is_lost_drops_no_byte_behind_a_bad_header() -> None:
+    disk = killed_amid_a_cut()
+    disk.lose(segment_name(2))
+    disk.spoil(segment_name(1), 0, b"\xa5" * PAGE)
+    disk.spoil(segment_name(1), PAGE, b"\xa5" * PAGE)
+    before = bytes(disk.files[segment_name(1)].content)
+    log, _ = open_disk(disk)
+    assert (log.last, log.record.unsure) == (ORIGIN, True)
+    assert bytes(disk.files[segment_name(1)].content) == before

@@ -1,4 +1,4 @@
-"""A spread of the faults that ``quorate.testing.exhaustive`` tries, and faults that it must notice.
+"""A spread of the faults that ``verification.exhaustive`` tries, and faults that it must notice.
 
 The whole is 1.2 million faults and takes minutes; here every structure of the two stores is hit a
 few times.
@@ -23,15 +23,15 @@ from quorate.storage.layout import (
     segment_name,
     vote_place,
 )
-from quorate.testing import exhaustive
-from quorate.testing.exhaustive import STORES, Original, examine, opened, original
 from quorate.types import NodeId
+from verification import exhaustive
+from verification.exhaustive import IDENTITY, STORES, Original, examine, opened, original
 
 SAMPLE = 12_000
 
 
 def test_no_fault_of_a_sample_passes_for_the_truth() -> None:
-    command = [sys.executable, "-m", "quorate.testing.exhaustive", "--sample", str(SAMPLE)]
+    command = [sys.executable, "-m", "verification.exhaustive", "--sample", str(SAMPLE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     last = done.stdout.splitlines()[-1]
     counts = re.fullmatch(r"exhaustive: flips=(\d+) truncations=(\d+) wrong=0 lost=0", last)
@@ -105,13 +105,13 @@ def test_an_entry_with_other_bytes_and_good_crcs_is_wrong() -> None:
 
 def test_another_vote_is_wrong() -> None:
     whole = original("stopped")
-    record = newest_vote([whole.file(VOTE_COPIES[0])])
+    record = newest_vote([whole.file(VOTE_COPIES[0])], IDENTITY)
     assert record is not None
     disk = whole.disk.copy()
     for name in VOTE_COPIES:
         changed = replace(record, number=record.number + 1, vote=NodeId("n3"))
         place = vote_place(changed.number)
-        disk.files[name].content[place : place + PAGE] = encode_vote(changed)
+        disk.files[name].content[place : place + PAGE] = encode_vote(changed, IDENTITY)
     assert examine(whole, disk).verdict == "wrong"
 
 

@@ -17,7 +17,7 @@ TABLES = {
     "Footer": ("0000000000000001.segment", 8192, 84),
     "Index file": ("0000000000000001.index", 0, 136),
     "Vote record": ("vote-a", 0, 156),
-    "Mark of a clean stop": ("clean", 0, 52),
+    "Mark of a clean stop": ("clean", 0, 60),
 }
 
 

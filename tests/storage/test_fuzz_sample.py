@@ -1,4 +1,4 @@
-"""A short run of ``quorate.testing.fuzz``, and planted decoders that it must find.
+"""A short run of ``verification.fuzz``, and planted decoders that it must find.
 
 Always in another process: it limits its own memory and sets alarms.
 """
@@ -14,15 +14,15 @@ import pytest
 from crc32c import crc32c
 
 from quorate.storage.layout import decode_vote, encode_vote
-from quorate.testing.exhaustive import original
-from quorate.testing.spoiling import seal, spoil
+from verification.exhaustive import IDENTITY, original
+from verification.spoiling import seal, spoil
 
 FRAMES = 60_000
 
 
 def fuzz(*arguments: str, planted: str = "") -> subprocess.CompletedProcess[str]:
     """Run the command, after ``planted`` was done to its module."""
-    script = f"import sys\nfrom quorate.testing import fuzz\n{planted}\nsys.exit(fuzz.main())"
+    script = f"import sys\nfrom verification import fuzz\n{planted}\nsys.exit(fuzz.main())"
     command = [sys.executable, "-c", script, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -63,7 +63,7 @@ def test_every_kind_of_input_is_accepted_now_and_then_and_never_always() -> None
 )
 def test_a_planted_decoder_is_found(name: str, body: str) -> None:
     """With a vote record that nobody can read well; each alarm costs some time, so few inputs."""
-    planted = f"def bad(data):\n    {body}\nfuzz.decode_vote = bad\nfuzz.SECONDS_MAX = 0.2"
+    planted = f"def bad(data, log):\n    {body}\nfuzz.decode_vote = bad\nfuzz.SECONDS_MAX = 0.2"
     done = fuzz("--frames", "100", "--jobs", "1", planted=planted)
     assert findings(done) > 0
     assert re.search(rf"vote: {name}", done.stdout), done.stdout
@@ -71,16 +71,16 @@ def test_a_planted_decoder_is_found(name: str, body: str) -> None:
 
 
 def test_a_sealed_input_passes_its_crc_and_a_blind_one_does_not() -> None:
-    good = encode_vote(original("stopped").record).rstrip(b"\0")
+    good = encode_vote(original("stopped").record, IDENTITY).rstrip(b"\0")
     random = Random(0)
     blind = sealed = 0
     for _ in range(500):
         data = spoil(good, random)
-        blind += decode_vote(bytes(data)) is not None and data[: len(good)] != good
+        blind += decode_vote(bytes(data), IDENTITY) is not None and data[: len(good)] != good
         if len(data) == len(good):
-            seal(data, len(good) - 4)
+            seal(data, len(good) - 4, IDENTITY.seed)
             proof = int.from_bytes(data[-4:], "little")
-            assert crc32c(bytes(data[:-4])) == proof
-            sealed += decode_vote(bytes(data)) is not None
+            assert crc32c(bytes(data[:-4]), IDENTITY.seed) == proof
+            sealed += decode_vote(bytes(data), IDENTITY) is not None
     assert blind == 0
     assert sealed > 100

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import closing
 from itertools import cycle
 from typing import TYPE_CHECKING
@@ -9,16 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quorate.config import KIB, MIB, Config, Limits, Storage
-from quorate.replica.allowance import DROP_BYTES, ENTRY_OVERHEAD, NAMES_BYTES
+from quorate.replica.disk_space import DROP_BYTES, ENTRY_OVERHEAD, NAMES_BYTES
+from quorate.storage.disk_errors import WAIT_FOR_FILES
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE, SPARE, LogId
-from quorate.storage.recovered import Recovered
-from quorate.storage.recovery import open_log
-from quorate.testing.disk.crashes import crash_states
-from quorate.testing.disk.enumerate import grow
-from quorate.testing.disk.simulated import UNLIMITED, SimulatedDisk
-from quorate.testing.disk.store import complete
+from quorate.storage.recovery.open import open_log
+from quorate.storage.recovery.result import Recovered
 from quorate.types import ORIGIN, Index
+from verification.disk.crashes import crash_states
+from verification.disk.enumerate import grow
+from verification.disk.simulated import UNLIMITED, SimulatedDisk, SimulatedFile
+from verification.disk.store import complete
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -149,7 +152,7 @@ def test_a_segment_with_a_part_of_a_page_takes_whole_ones() -> None:
     """An earlier release made such."""
     disk = SimulatedDisk()
     _, flusher = opened(disk)
-    flusher._least_bytes = flusher._spare_bytes = LEAST + 2_000
+    flusher._least_bytes = flusher.spare.bytes = LEAST + 2_000
     with closing(disk.open(SPARE)) as file:
         file.allocate(LEAST + 2_000)
     run(flusher.plan(Flush(1, entries=grow(ORIGIN, 100))))
@@ -208,7 +211,7 @@ def test_a_spare_that_cannot_be_made_larger_stays_what_it_was() -> None:
     disk.capacity += 3 * PAGE
     run(flusher.allocate_ahead())
     assert (spare(disk), flusher.room) == (10, room)
-    assert flusher.shortage
+    assert flusher.spare.shortage
 
 
 def test_a_spare_is_made_larger_once_there_is_room() -> None:
@@ -216,7 +219,7 @@ def test_a_spare_is_made_larger_once_there_is_room() -> None:
     disk.capacity = UNLIMITED
     run(flusher.allocate_ahead())
     assert spare(disk) == 20
-    assert not flusher.shortage
+    assert not flusher.spare.shortage
 
 
 @pytest.mark.parametrize("wanted", [1, PAGE, MOST, 3 * MOST + 1])
@@ -304,7 +307,36 @@ def test_the_reserve_of_a_full_disk_is_not_for_saying_what_is_committed(full: bo
     if full:
         disk.capacity -= disk.space()[0] - PAGE  # the mark of a clean stop finds room
     run(flusher.allocate_ahead())
-    assert bool(flusher.shortage) == full
+    assert bool(flusher.spare.shortage) == full
     end = log.segments[-1].end
     run(flusher.close(Index(2)))
     assert (log.segments[-1].end == end) == full
+
+
+def test_a_spare_that_could_not_be_removed_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quota refuses the room, and then no file can be opened to remove what was begun: the chore
+    is put aside, and another one is begun."""
+    disk = SimulatedDisk()
+    log, flusher = opened(disk)
+    run(flusher.plan(Flush(1, entries=grow(ORIGIN, BODY))))
+    names, allocate = disk.names, SimulatedFile.allocate
+
+    def many() -> list[str]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def refused(file: SimulatedFile, size: int) -> None:
+        allocate(file, size + PAGE)
+        monkeypatch.setattr(disk, "names", many)
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(SimulatedFile, "allocate", refused)
+    parked = flusher.chores(Index(0))
+    assert next(parked) == WAIT_FOR_FILES
+    monkeypatch.setattr(SimulatedFile, "allocate", allocate)
+    monkeypatch.setattr(disk, "names", names)
+    run(flusher.allocate_ahead())
+    assert spare(disk) == LEAST // PAGE
+    run(parked)
+    assert spare(disk) == LEAST // PAGE
+    fill(log, flusher, 2)
+    assert capacities(log) == [LEAST // PAGE] * 2

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.storage.audit import audit_log
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE, index_name, segment_name
-from quorate.testing.disk.crashes import power_cut
-from quorate.testing.disk.enumerate import grow, open_disk
-from quorate.testing.disk.simulated import SimulatedDisk, SimulatedFile
+from quorate.storage.offline.verify_log import audit_log
+from verification.disk.crashes import power_cut
+from verification.disk.enumerate import grow, open_disk
+from verification.disk.simulated import SimulatedDisk, SimulatedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,10 +69,10 @@ def test_a_segment_that_cannot_be_read_goes_without_an_index_file(
     for _ in range(2):
         run(flusher.chores(log.last.index))
     assert INDEX not in disk.names()
-    (damage,) = log.damage
+    (damage,) = [one.damage for one in log.findings if one.damage is not None]
     assert damage.file == SEGMENT
-    assert "not all of it can be read" in damage.what
-    assert not log.loses(damage, log.last.index)
+    assert "it cannot be read now" in damage.what
+    assert log.damage == []
 
 
 def test_a_segment_that_cannot_be_opened_now_is_indexed_later(
@@ -106,6 +106,30 @@ def unsynced() -> SimulatedDisk:
         if step == f"shorten {SEGMENT}":
             break
     return made
+
+
+def test_a_footer_whose_sync_failed_is_written_again_before_its_index_file_is(
+    tmp_path: Path,
+) -> None:
+    """Its page looks clean after that: another sync would write nothing."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk, 16 * PAGE)
+    while len(log.segments) < 2:
+        run(flusher.plan(Flush(1, entries=grow(log.last, 3000))))
+    plan = flusher.chores(log.last.index)
+    while next(plan) != f"shorten {SEGMENT}":
+        pass
+    disk.error = errno.EIO
+    with pytest.raises(OSError, match="error"):
+        next(plan)
+    log, flusher = open_disk(disk, 16 * PAGE)
+    run(flusher.chores(log.last.index))
+    assert log.segments[0].indexed
+    power_cut(disk)
+    for name, data in disk.durable.items():
+        (tmp_path / name).write_bytes(bytes(data))
+    report = audit_log(tmp_path, 1, None, lambda _: None)
+    assert (report.damage, report.warnings, report.sealed) == ([], [], 1)
 
 
 def test_a_footer_is_durable_before_its_index_file_is(

@@ -6,16 +6,16 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
+from memory_log import MemoryFlusher, MemoryLog, open_memory
 
 from quorate.errors import ReplicaHalted
 from quorate.storage.layout import LogId
-from quorate.storage.memory import MemoryFlusher, MemoryLog, open_memory
-from quorate.storage.recovery import open_log
+from quorate.storage.recovery.open import open_log
 from quorate.storage.vfs import RealVfs
-from quorate.testing.conformance import RULES, Log, Place, Writer
-from quorate.testing.disk.simulated import SimulatedDisk
-from quorate.testing.disk.store import complete
 from quorate.types import Index
+from verification.conformance import RULES, LogPlace, LogUnderTest, WriterUnderTest
+from verification.disk.simulated import SimulatedDisk
+from verification.disk.store import complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from quorate.storage.log import SegmentLog
     from quorate.storage.vfs import Vfs
 
-    Rule = Callable[[Place], None]
+    Rule = Callable[[LogPlace], None]
 
 SEGMENT_BYTES = 10 * 4096
 
@@ -35,7 +35,7 @@ class InMemory:
     def __init__(self, log: MemoryLog | None = None) -> None:
         self._log = log if log is not None else MemoryLog()
 
-    def open(self) -> tuple[Log, Writer]:
+    def open(self) -> tuple[LogUnderTest, WriterUnderTest]:
         return complete(open_memory(self._log))
 
 
@@ -46,7 +46,7 @@ class InSegments:
         self._nonces = count()
         self._log: SegmentLog | None = None
 
-    def open(self) -> tuple[Log, Writer]:
+    def open(self) -> tuple[LogUnderTest, WriterUnderTest]:
         self.let_go()
         draw = self._nonces.__next__
         self._log, flusher = complete(open_log(self._vfs, self._identity, SEGMENT_BYTES, draw))
@@ -60,7 +60,7 @@ class InSegments:
 
 
 @pytest.fixture(params=["memory", "simulated disk", "real disk"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogPlace]:
     if request.param == "memory":
         yield InMemory()
     elif request.param == "simulated disk":
@@ -74,7 +74,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_every_log_keeps_the_rule(rule: Rule, place: Place) -> None:
+def test_every_log_keeps_the_rule(rule: Rule, place: LogPlace) -> None:
     rule(place)
 
 
@@ -126,7 +126,7 @@ def test_a_vote_that_is_not_kept_is_caught(monkeypatch: pytest.MonkeyPatch) -> N
     assert "a_vote_is_kept_with_the_log" in broken
 
 
-def keeps(rule: Rule, place: Place) -> bool:
+def keeps(rule: Rule, place: LogPlace) -> bool:
     try:
         rule(place)
     except (AssertionError, LookupError, ReplicaHalted):

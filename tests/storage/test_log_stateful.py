@@ -12,10 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from core_rig import FUZZ
 from quorate.entry import Entry, make_entry
 from quorate.storage.flusher import Flush
-from quorate.testing.disk.crashes import FAILED, KILLED, MASKS, POWER_CUT, power_cut
-from quorate.testing.disk.enumerate import Kept, Promise, open_disk, opening
-from quorate.testing.disk.simulated import KEPT, LOST, Fate, SimulatedDisk
 from quorate.types import ORIGIN, EntryKind, Index, NodeId, Term
+from verification.disk.crashes import FAILED, KILLED, MASKS, POWER_CUT, power_cut
+from verification.disk.enumerate import Kept, Promise, open_disk, opening
+from verification.disk.inode import KEPT, LOST, Fate
+from verification.disk.simulated import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,9 +15,9 @@ from quorate.storage.flusher import Flush
 from quorate.storage.index import ROWS_KEPT, load_rows
 from quorate.storage.layout import index_name
 from quorate.storage.rows import Rows
-from quorate.testing.disk.enumerate import grow, open_disk
-from quorate.testing.disk.simulated import SimulatedDisk, SimulatedFile
 from quorate.types import Index
+from verification.disk.enumerate import grow, open_disk
+from verification.disk.simulated import SimulatedDisk, SimulatedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,10 +11,10 @@ import pytest
 from quorate.errors import Busy, Corrupt
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE, index_name, segment_name
-from quorate.storage.recovered import SegmentArchive
-from quorate.testing.disk.enumerate import grow, open_disk
-from quorate.testing.disk.simulated import SimulatedDisk, SimulatedFile
+from quorate.storage.stored_entries import StoredEntries
 from quorate.types import Index
+from verification.disk.enumerate import grow, open_disk
+from verification.disk.simulated import SimulatedDisk, SimulatedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,7 +47,7 @@ class Running:
     def start(self) -> None:
         self.log, self.flusher = open_disk(self.disk, SEGMENT_BYTES)
         self.log.looks_later = True
-        self.archive = SegmentArchive(self.log)
+        self.stored = StoredEntries(self.log)
 
     def tend(self) -> None:
         run(self.flusher.chores(self.log.last.index))
@@ -58,7 +58,7 @@ class Running:
         self.disk.spoil(SEGMENT, place, bytes([self.disk.files[SEGMENT].content[place] ^ 1]))
 
     def entry(self) -> Entry:
-        return self.archive.entries(PLACE, Index(PLACE + 1))[0]
+        return self.stored.entries(PLACE, Index(PLACE + 1))[0]
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_segment_without_its_index_file_is_walked_through_by_a_chore(
     running.disk.lose(index_name(1))
     running.start()
     read.clear()
-    for look in (running.entry, lambda: running.archive.position(PLACE)):
+    for look in (running.entry, lambda: running.stored.position(PLACE)):
         with pytest.raises(Busy):
             look()
     assert sum(read) < PAGE
@@ -95,15 +95,15 @@ def test_a_segment_without_its_index_file_is_walked_through_by_a_chore(
     read.clear()
     assert running.entry().whole
     assert sum(read) < 2 * PAGE
-    assert running.archive.position(PLACE).index == PLACE
+    assert running.stored.position(PLACE).index == PLACE
 
 
 def test_where_a_segment_begins_and_ends_is_known_without_a_look(running: Running) -> None:
     running.disk.lose(index_name(1))
     running.start()
     last = running.log.segments[0].last
-    assert running.archive.position(last.index) == last
-    assert running.archive.position(Index(0)).index == 0
+    assert running.stored.position(last.index) == last
+    assert running.stored.position(Index(0)).index == 0
     assert running.log.wanted == []
 
 
@@ -153,7 +153,7 @@ def test_a_chore_that_finds_a_lost_entry_stops_only_who_needs_it(running: Runnin
         (SEGMENT, PLACE, PLACE)
     ]
     for index in (Index(PLACE - 1), Index(PLACE + 1)):
-        assert running.archive.entries(index, Index(index + 2))[0].whole
+        assert running.stored.entries(index, Index(index + 2))[0].whole
 
 
 def test_a_page_that_the_disk_does_not_give_back_costs_its_entries_and_no_others(
@@ -175,9 +175,9 @@ def test_a_page_that_the_disk_does_not_give_back_costs_its_entries_and_no_others
     running.tend()
     assert not running.entry().whole
     with pytest.raises(Corrupt):
-        running.archive.entries(Index(4), Index(8))
+        running.stored.entries(Index(4), Index(8))
     for index in (3, 5):
-        (found,) = running.archive.entries(Index(index), Index(index + 1))
+        (found,) = running.stored.entries(Index(index), Index(index + 1))
         assert found.whole
 
 
@@ -211,7 +211,8 @@ def test_a_look_that_fails_is_tried_again_or_is_damage(
             assert running.log.wanted == []
             with pytest.raises(Corrupt, match="cannot be read"):
                 running.entry()
-            assert [(one.first, one.last) for one in running.log.damage] == [
+            found = [one.damage for one in running.log.findings if one.damage is not None]
+            assert [(one.first, one.last) for one in found] == [
                 (1, running.log.segments[0].last.index)
             ]
             return

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from quorate.commands import Receipt
 from quorate.errors import Damaged
 from quorate.raft.messages import PreVote, Vote
-from quorate.replica.exchange import Receipt
-from quorate.storage.audit import audit_log
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE, VOTE_COPIES, segment_name
-from quorate.storage.recovered import Recovered
-from quorate.testing.disk.crashes import crash_states, power_cut
-from quorate.testing.disk.simulated import SimulatedDisk
-from quorate.testing.disk.small import grow, open_disk, opening, run
-from quorate.testing.hand import HandCluster
+from quorate.storage.offline.verify_log import audit_log
+from quorate.storage.recovery.result import Recovered
 from quorate.types import ORIGIN, Index, NodeId
+from verification.disk.crashes import crash_states, power_cut
+from verification.disk.simulated import SimulatedDisk
+from verification.disk.small import grow, open_disk, opening, run
+from verification.hand import HandCluster
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from quorate.entry import Entry
-    from quorate.storage.findings import LogReport
     from quorate.storage.flusher import Flusher
+    from quorate.storage.offline.report import LogReport
     from quorate.types import Position
 
 SEGMENT = segment_name(1)
@@ -212,7 +212,7 @@ def test_an_old_page_in_front_of_a_cut_does_not_make_a_cluster_forget() -> None:
     last = store.log.last
     flush(store.flusher, *grow(last, 40, term=int(last.term) + 1))
     cut = Flush(9, truncate_from=Index(last.index + 1))
-    start, _ = store.log.segments[-1].rows.frame(receipt.index)
+    start, _ = store.log.segments[-1].rows.frame(Index(receipt.index))
     page = start // PAGE * PAGE
     old = store.disk.files[SEGMENT].older[page]
     assert b"never acknowledged" in old
@@ -220,7 +220,7 @@ def test_an_old_page_in_front_of_a_cut_does_not_make_a_cluster_forget() -> None:
     cluster.crash("n1")
     store.disk.spoil(SEGMENT, page, old)
     cluster.restart("n1")
-    assert not cluster.engine("n1").core.standing.sure
+    assert not cluster.engine("n1").core.raft.sure
     cluster.crash("n2")
     cluster.heal()
     cluster.table.clear()

@@ -12,10 +12,10 @@ from quorate.errors import Corrupt
 from quorate.storage.flusher import Flush
 from quorate.storage.index import encode_index
 from quorate.storage.layout import BLOCK_BYTES, PAGE, index_name, segment_name
-from quorate.storage.recovered import SegmentArchive
-from quorate.testing.disk.enumerate import grow, open_disk
-from quorate.testing.disk.simulated import SimulatedDisk
+from quorate.storage.stored_entries import StoredEntries
 from quorate.types import ORIGIN, Index, NodeId, Term
+from verification.disk.enumerate import grow, open_disk
+from verification.disk.simulated import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -99,8 +99,8 @@ def refuse(log: SegmentLog) -> None:
         frame(log, PLACE)
     with pytest.raises(Corrupt):
         log.position(PLACE)
-    archive = SegmentArchive(log)
-    for look in (archive.position, lambda index: archive.entries(index, Index(index + 1))):
+    stored = StoredEntries(log)
+    for look in (stored.position, lambda index: stored.entries(index, Index(index + 1))):
         with pytest.raises(Corrupt):
             look(PLACE)
     assert PLACE in {index for one in log.damage for index in range(one.first, one.last + 1)}
@@ -182,7 +182,13 @@ def test_what_stands_behind_an_entry_that_is_lost_is_read(sealed: Log) -> None:
     refuse(sealed.log)
     last = NEW[-1]
     assert frame(sealed.log, last.index) == last.header + last.body
-    assert SegmentArchive(sealed.log).entries(last.index, Index(last.index + 1)) == [last]
+    assert StoredEntries(sealed.log).entries(last.index, Index(last.index + 1)) == [last]
+
+
+def test_entries_in_front_of_a_lost_one_are_read_if_their_chains_are_known(sealed: Log) -> None:
+    sealed.spoil()
+    refuse(sealed.log)
+    assert StoredEntries(sealed.log).entries(Index(1), PLACE) == list(BEGINNING)
 
 
 def spoil_body(log: Log, index: Index) -> None:
@@ -196,12 +202,12 @@ def test_an_old_page_in_place_of_an_entry_without_its_body_is_no_header_of_it(se
     """It is known by its header; after that the whole page is an old one."""
     found = Log(*replaced(OLD, NEW), seal=seal)
     spoil_body(found, PLACE)
-    archive = SegmentArchive(found.log)
-    (hollow,) = archive.entries(PLACE, Index(PLACE + 1))
-    assert (hollow.whole, hollow.position) == (False, NEW[0].position)
+    stored = StoredEntries(found.log)
+    (without_body,) = stored.entries(PLACE, Index(PLACE + 1))
+    assert (without_body.whole, without_body.position) == (False, NEW[0].position)
     found.spoil()
     with pytest.raises(Corrupt):
-        archive.entries(PLACE, Index(PLACE + 1))
+        stored.entries(PLACE, Index(PLACE + 1))
 
 
 def test_an_index_file_that_names_the_old_entry_is_not_believed() -> None:
@@ -213,12 +219,13 @@ def test_an_index_file_that_names_the_old_entry_is_not_believed() -> None:
     found.disk.files[index_name(1)].content[:] = encode_index(segment)
     del rows
     found.spoil()
-    for start, given in ((Index(PLACE - 1), BEGINNING[-1]), (Index(PLACE + 1), NEW[1])):
-        found.read_again()
-        assert SegmentArchive(found.log).entries(start, Index(PLACE + 2)) == [given]
     found.read_again()
-    with pytest.raises(Corrupt):
-        SegmentArchive(found.log).entries(PLACE, Index(PLACE + 3))
+    assert StoredEntries(found.log).entries(Index(PLACE + 1), Index(PLACE + 2)) == [NEW[1]]
+    # Nothing but the index file says that the entries in front of the old one are not old as well.
+    for start in (Index(PLACE - 1), PLACE):
+        found.read_again()
+        with pytest.raises(Corrupt):
+            StoredEntries(found.log).entries(start, Index(PLACE + 3))
 
 
 LIES: dict[str, Callable[[bytearray], None]] = {

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import re
 import subprocess
 import sys
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from multiprocessing import Pipe
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from core_rig import chain, end
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import LogId, segment_name
-from quorate.storage.recovery import open_log
-from quorate.storage.vfs import RealVfs
-from quorate.testing.disk.enumerate import grow
-from quorate.testing.disk.store import complete
-from quorate.testing.powercut.image import BLOCK_BYTES, NO_LOG_FLUSH, Image, why_not
-from quorate.testing.powercut.known import Begun, Done, Failed, Known, Opened
+from quorate.storage.recovery.open import open_log
+from quorate.storage.vfs import RealFile, RealVfs
 from quorate.types import Index, NodeId, Term, VoteRecord
+from verification.disk.enumerate import grow
+from verification.disk.store import complete
+from verification.powercut.image import BLOCK_BYTES, NO_LOG_FLUSH, Image, why_not
+from verification.powercut.known import Failed, Known, LogOpened, OperationBegun, OperationDone
+from verification.powercut.worker import IDENTITY as WORKED
+from verification.powercut.worker import work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +50,7 @@ def test_what_was_reported_outlives_a_power_cut() -> None:
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
-    command = [sys.executable, "-m", "quorate.testing.powercut", "--cuts", str(CUTS)]
+    command = [sys.executable, "-m", "verification.powercut", "--cuts", str(CUTS)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     last = done.stdout.splitlines()[-1]
     assert last == f"powercut: cuts={CUTS} lost=0", done.stdout + done.stderr
@@ -105,7 +109,7 @@ def write_pages(path: Path) -> None:
 # -- what the check allows and what it does not ------------------------------------------------
 
 
-def known(*reports: Begun | Done) -> Known:
+def known(*reports: OperationBegun | OperationDone) -> Known:
     """A log of four entries is open, then ``reports`` are made."""
     found = Known(frames=dict(enumerate(FRAMES, 1)), record=RECORD)
     for report in reports:
@@ -114,7 +118,7 @@ def known(*reports: Begun | Done) -> Known:
 
 
 def problems(before: Known, frames: list[bytes], record: VoteRecord = REOPENED) -> str:
-    return "; ".join(before.compare(Opened(1, frames, record, [])))
+    return "; ".join(before.compare(LogOpened(1, frames, record, [])))
 
 
 def test_the_log_as_it_was_reported_is_fine() -> None:
@@ -134,7 +138,7 @@ def test_another_byte_is_noticed() -> None:
 
 def test_a_flush_under_way_may_be_there_in_part() -> None:
     added = chain(3, 3, after=end(LOG))
-    before = known(Begun("flush", Flush(0, entries=added)))
+    before = known(OperationBegun("flush", Flush(0, entries=added)))
     for count in range(3):
         assert problems(before, FRAMES + [entry.header for entry in added[:count]]) == ""
     assert "of no log" in problems(before, [*FRAMES, added[1].header])
@@ -142,7 +146,7 @@ def test_a_flush_under_way_may_be_there_in_part() -> None:
 
 def test_a_flush_that_was_reported_must_be_there_in_full() -> None:
     added = chain(3, 3, after=end(LOG))
-    before = known(Begun("flush", Flush(0, entries=added)), Done(RECORD))
+    before = known(OperationBegun("flush", Flush(0, entries=added)), OperationDone(RECORD))
     assert problems(before, [*FRAMES, added[0].header]) == "ends at entry 5, reported was 6"
     assert problems(before, FRAMES + [entry.header for entry in added]) == ""
 
@@ -150,7 +154,7 @@ def test_a_flush_that_was_reported_must_be_there_in_full() -> None:
 def test_a_truncation_under_way_leaves_the_old_log_or_the_new_one_and_no_mix() -> None:
     added = chain(3, 3, after=end(LOG[:2]))
     new = [entry.header for entry in added]
-    before = known(Begun("truncation", Flush(0, truncate_from=Index(3), entries=added)))
+    before = known(OperationBegun("truncation", Flush(0, truncate_from=Index(3), entries=added)))
     for frames in (FRAMES, FRAMES[:3], FRAMES[:2], [*FRAMES[:2], new[0]], [*FRAMES[:2], *new]):
         assert problems(before, frames) == ""
     assert problems(before, FRAMES[:1]) == "ends at entry 1, reported was 2"
@@ -158,11 +162,11 @@ def test_a_truncation_under_way_leaves_the_old_log_or_the_new_one_and_no_mix() -
 
 
 def test_a_vote_is_the_one_reported_or_the_one_under_way() -> None:
-    before = known(Begun("flush", Flush(0, vote=(Term(4), NodeId("n2")))))
+    before = known(OperationBegun("flush", Flush(0, vote=(Term(4), NodeId("n2")))))
     assert problems(before, FRAMES) == ""
     assert problems(before, FRAMES, replace(REOPENED, term=Term(4), vote=NodeId("n2"))) == ""
     assert "voted for n3" in problems(before, FRAMES, replace(REOPENED, vote=NodeId("n3")))
-    before.hear(Done(replace(RECORD, number=6, term=Term(4), vote=NodeId("n2"))))
+    before.hear(OperationDone(replace(RECORD, number=6, term=Term(4), vote=NodeId("n2"))))
     assert "voted for n1 in term 3" in problems(before, FRAMES, replace(REOPENED, number=7))
 
 
@@ -172,24 +176,24 @@ def test_a_record_must_be_newer_than_the_one_reported(changes: dict[str, int]) -
 
 
 def test_a_trim_under_way_leaves_any_beginning_up_to_its_own() -> None:
-    before = known(Begun("trim", first=3))
+    before = known(OperationBegun("trim", first=3))
     for first in (1, 2, 3):
-        assert not list(before.compare(Opened(first, FRAMES[first - 1 :], REOPENED, [])))
-    assert list(before.compare(Opened(4, FRAMES[3:], REOPENED, []))) == [
+        assert not list(before.compare(LogOpened(first, FRAMES[first - 1 :], REOPENED, [])))
+    assert list(before.compare(LogOpened(4, FRAMES[3:], REOPENED, []))) == [
         "begins at entry 4, reported was 1"
     ]
-    before.hear(Done(RECORD))
-    assert "begins at entry 2" in "; ".join(before.compare(Opened(2, FRAMES[1:], REOPENED, [])))
+    before.hear(OperationDone(RECORD))
+    assert "begins at entry 2" in "; ".join(before.compare(LogOpened(2, FRAMES[1:], REOPENED, [])))
 
 
 def test_a_log_that_was_trimmed_may_be_cut_to_nothing() -> None:
-    before = known(Begun("trim", first=3), Done(RECORD))
-    before.hear(Begun("truncation", Flush(0, truncate_from=Index(3))))
-    assert not list(before.compare(Opened(3, [], REOPENED, [])))
+    before = known(OperationBegun("trim", first=3), OperationDone(RECORD))
+    before.hear(OperationBegun("truncation", Flush(0, truncate_from=Index(3))))
+    assert not list(before.compare(LogOpened(3, [], REOPENED, [])))
 
 
-def test_damage_doubt_and_failure_are_problems() -> None:
-    assert list(known().compare(Opened(1, [], REOPENED, ["bad page"]))) == ["damage: bad page"]
+def test_damage_a_lost_end_and_failure_are_problems() -> None:
+    assert list(known().compare(LogOpened(1, [], REOPENED, ["bad page"]))) == ["damage: bad page"]
     assert "unsure" in problems(known(), FRAMES, replace(REOPENED, unsure=True))
     before = known()
     before.hear(Failed("KeyError(3)"))
@@ -199,6 +203,34 @@ def test_damage_doubt_and_failure_are_problems() -> None:
 def test_an_open_that_is_cut_short_decides_nothing() -> None:
     """What was under way before it may still be there or not."""
     added = chain(3, after=end(LOG))
-    before = known(Begun("flush", Flush(0, entries=added)), Begun("open"))
+    before = known(OperationBegun("flush", Flush(0, entries=added)), OperationBegun("open"))
     assert problems(before, FRAMES) == ""
     assert problems(before, [*FRAMES, added[0].header]) == ""
+
+
+# -- the worker ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_log_of_which_a_cut_lets_no_page_be_read_is_not_called_damaged(
+    gone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The power may fail while an open reads the vote record: it takes both copies for bad."""
+    with closing(RealVfs(tmp_path)) as vfs:
+        complete(open_log(vfs, WORKED, SEGMENT_BYTES, lambda: 7))
+
+    def fail(*_: object) -> NoReturn:
+        raise OSError(errno.EIO, "the power has failed")
+
+    monkeypatch.setattr(RealFile, "read", fail)
+    if gone:
+        monkeypatch.setattr(RealVfs, "sync_directory", fail)
+    ours, theirs = Pipe(duplex=False)
+    work(str(tmp_path), "0", 0, theirs)
+    theirs.close()
+    reports = []
+    with suppress(EOFError):
+        while True:
+            reports.append(ours.recv())
+    assert reports[0] == OperationBegun("open")
+    assert [type(one) for one in reports[1:]] == ([] if gone else [Failed])

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from quorate.commands import Receipt
 from quorate.entry import HEADER_BYTES
 from quorate.errors import Damaged
-from quorate.replica.exchange import Receipt
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import (
     BLOCK_BYTES,
@@ -24,12 +24,13 @@ from quorate.storage.layout import (
     newest_vote,
     segment_name,
 )
-from quorate.storage.recovered import Recovered
-from quorate.testing.disk.crashes import crash_states
-from quorate.testing.disk.enumerate import grow, open_disk, opening
-from quorate.testing.disk.simulated import SimulatedDisk
-from quorate.testing.hand import HandCluster
+from quorate.storage.recovery.result import Recovered
 from quorate.types import ORIGIN, Index, NodeId, Term
+from verification.disk.crashes import crash_states, power_cut
+from verification.disk.enumerate import grow, open_disk, opening
+from verification.disk.simulated import UNLIMITED, SimulatedDisk
+from verification.disk.small import IDENTITY
+from verification.hand import HandCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -147,12 +148,33 @@ def test_a_newest_segment_that_is_gone_or_short_or_has_no_header_makes_its_node_
         assert open_disk(crash.disk)[0].record.unsure, crash
 
 
+@pytest.mark.parametrize("size", [200, 2000, PAGE - 1])
+@pytest.mark.parametrize("full", [False, True])
+def test_a_newest_segment_that_ends_within_its_header_page_makes_its_node_unsure_for_good(
+    size: int, full: bool
+) -> None:
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    run(flusher.plan(Flush(1, vote=(Term(1), NodeId("n1")), entries=LOG)))
+    run(flusher.prove(Index(2)))
+    disk.shorten(SEGMENT, size)
+    if full:
+        disk.capacity = sum(len(inode.content) for inode in disk.files.values()) + PAGE
+    for crash in crash_states(disk, opening):
+        crash.disk.capacity = UNLIMITED
+        log, flusher = open_disk(crash.disk)
+        assert (log.last, log.record.unsure) == (ORIGIN, True), crash
+        run(flusher.plan(Flush(1, vote=(Term(5), NodeId("n3")), entries=LOG[:1])))
+        log, _ = open_disk(crash.disk)
+        assert (log.record.vote, log.record.unsure, log.last.index) == ("n3", True, 1), crash
+
+
 def test_an_open_says_where_it_cuts_and_what_is_lost_before_it_cuts() -> None:
     disk = rotten("garbage")
     for step in opening(disk):
         if step.startswith(("truncate", "unlink")):
             for name in VOTE_COPIES:
-                record = newest_vote([disk.durable[name]])
+                record = newest_vote([disk.durable[name]], IDENTITY)
                 assert record is not None
                 assert (record.cutting, record.unsure) == (LAST, True), step
             if step.startswith("truncate"):
@@ -176,11 +198,12 @@ def test_write_numbers_rise_over_restarts() -> None:
 # -- an old page that comes back ---------------------------------------------------------------
 
 
-def rewritten(cut: int) -> tuple[SimulatedDisk, tuple[Entry, ...], bytes]:
-    """Entries from ``cut`` on were replaced by others; and the page of 3 and 4 as it was before."""
+def rewritten(cut: int, committed: int = 0) -> tuple[SimulatedDisk, tuple[Entry, ...], bytes]:
+    """Entries from ``cut`` on were replaced by others; and the page of 3 and 4 as it was before.
+    The first block claims that the first ``committed`` entries are committed."""
     disk = SimulatedDisk()
     log, flusher = open_disk(disk)
-    run(flusher.plan(Flush(1, entries=LOG[:2])))
+    run(flusher.plan(Flush(1, entries=LOG[:2], committed=Index(committed))))
     run(flusher.plan(Flush(2, entries=LOG[2:])))
     old = bytes(disk.files[SEGMENT].content[2 * PAGE : 3 * PAGE])
     others = grow(LOG[cut - 2].position, 70, term=2)
@@ -195,14 +218,17 @@ def test_an_entry_in_whose_place_an_older_one_is_back_is_lost_and_not_torn() -> 
     disk.spoil(SEGMENT, 2 * PAGE, old)
     for crash in crash_states(disk, opening):
         log, _ = open_disk(crash.disk)
-        assert (3, 3, "entries are lost") in {(one.first, one.last, one.what) for one in log.damage}
+        assert {(one.first, one.last, one.what) for one in log.damage if one.entries} == {
+            (3, 3, "entries are lost"),
+            (1, 2, "nothing confirms these entries"),
+        }
         assert log.last == now[-1].position
-        with pytest.raises(Damaged, match="entry 3"):
+        with pytest.raises(Damaged, match=r"entry 3.*entries 1 to 2"):
             Recovered.of(log)
 
 
-def test_a_bad_head_before_an_older_entry_costs_no_entry_of_the_block_before() -> None:
-    disk, now, old = rewritten(3)
+def test_a_bad_head_before_an_older_entry_costs_no_entry_that_is_known_to_be_committed() -> None:
+    disk, now, old = rewritten(3, committed=2)
     disk.spoil(SEGMENT, 2 * PAGE, bytes(BLOCK_BYTES) + old[BLOCK_BYTES:])
     log, _ = open_disk(disk)
     assert [(one.first, one.last) for one in log.damage if one.entries] == [(3, 3)]
@@ -320,7 +346,7 @@ def test_a_block_that_proves_entries_is_believed_although_the_block_before_it_is
         disk.spoil(SEGMENT, place, bytes([disk.files[SEGMENT].content[place] ^ 1]))
     log, _ = open_disk(disk)
     assert log.last.index == 3 + later
-    assert [(one.first, one.last) for one in log.damage if one.entries] == [(3, 3)]
+    assert [(one.first, one.last) for one in log.damage if one.entries] == [(3, 3), (2, 2)]
     with pytest.raises(Damaged, match="entries are lost on this disk"):
         Recovered.of(log)
 
@@ -355,3 +381,30 @@ def test_a_truncation_behind_a_damaged_entry_does_not_make_it_look_torn() -> Non
         if log.last.index < 3 and not log.record.unsure:
             forgotten.append(stop)
     assert forgotten == []
+
+
+def test_a_block_that_is_dropped_proves_no_entry_any_more() -> None:
+    """A clean stop proves the last entry by its mark. An old block behind the end is dropped: it
+    proves nothing to the open after the next crash, which would take the entry for torn."""
+    disk = SimulatedDisk()
+    _, flusher = open_disk(disk)
+    old = grow(ORIGIN, *[30] * 5)
+    vote = Term(1), NodeId("n1")
+    for entries in (old[:1], old[1:4], old[4:]):
+        run(flusher.plan(Flush(1, vote, None, entries)))
+    behind = disk.open(SEGMENT).read(3 * PAGE, PAGE)  # the block of 5/1
+    (last,) = grow(old[0].position, 30, term=2)
+    run(flusher.plan(Flush(2, (Term(2), NodeId("n2")), Index(2), (last,))))
+    run(flusher.close(Index(1)))
+    disk.spoil(SEGMENT, 2 * PAGE, b"\xa5" * BLOCK_BYTES)
+    disk.spoil(SEGMENT, 3 * PAGE, behind)
+    for crash in crash_states(disk, opening):
+        log, _ = open_disk(crash.disk)
+        assert log.last == last.position or log.record.unsure, crash
+    log, _ = open_disk(disk)
+    kept, unsure = log.last, log.record.unsure
+    assert kept == last.position or unsure
+    # No entry was written, cut or voted since.
+    power_cut(disk)
+    log, _ = open_disk(disk)
+    assert (log.last, log.record.unsure) == (kept, unsure)

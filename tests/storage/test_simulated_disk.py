@@ -16,15 +16,16 @@ from core_rig import FUZZ, chain, end
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE
 from quorate.storage.vfs import File, RealVfs, Vfs
-from quorate.testing.disk.crashes import FAILED, KILLED, POWER_CUT, crash_states, power_cut
-from quorate.testing.disk.simulated import GRAIN, KEPT, LOST, TORN, SimulatedDisk
-from quorate.testing.disk.store import Store
 from quorate.types import ORIGIN, Index, NodeId, Term
+from verification.disk.crashes import FAILED, KILLED, POWER_CUT, crash_states, power_cut
+from verification.disk.inode import GRAIN, KEPT, LOST, TORN
+from verification.disk.simulated import SimulatedDisk
+from verification.disk.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from quorate.testing.disk.simulated import Fate
+    from verification.disk.inode import Fate
 
 OLD = b"old " * 32
 NEW = b"new " * 32

@@ -9,10 +9,11 @@ import pytest
 from quorate.errors import Corrupt
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import PAGE, segment_name
-from quorate.storage.recovered import Recovered, SegmentArchive
-from quorate.testing.disk.enumerate import grow, open_disk
-from quorate.testing.disk.simulated import SimulatedDisk
+from quorate.storage.recovery.result import Recovered
+from quorate.storage.stored_entries import StoredEntries
 from quorate.types import ORIGIN, Index, NodeId, Term
+from verification.disk.enumerate import grow, open_disk
+from verification.disk.simulated import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,14 +51,14 @@ def test_damage_of_an_entry_that_was_replaced_halts_no_log(disk: SimulatedDisk) 
     log, _ = open_disk(disk, 16 * PAGE)
     spoil(disk, log, 5)
     log, flusher = open_disk(disk, 16 * PAGE)
-    archive = Recovered.of(log).archive
-    assert archive is not None
+    stored = Recovered.of(log).stored
+    assert stored is not None
     assert [one.first for one in log.damage] == [5]
     new = grow(LOG[3].position, 100, 100, term=2)
     run(flusher.plan(Flush(1, truncate_from=Index(5), entries=new)))
     assert log.damage == []
     spoil(disk, log, 2)
-    (found,) = archive.entries(Index(2), Index(3))
+    (found,) = stored.entries(Index(2), Index(3))
     assert (found.whole, found.position) == (False, LOG[1].position)
     assert [one.first for one in log.damage] == [2]
 
@@ -74,13 +75,13 @@ def test_damage_before_a_cut_is_not_forgotten(disk: SimulatedDisk) -> None:
 def test_only_what_is_found_now_is_judged(disk: SimulatedDisk) -> None:
     """An entry is lost; that stops only who needs it."""
     log, _ = open_disk(disk, 16 * PAGE)
-    archive = SegmentArchive(log)
+    stored = StoredEntries(log)
     spoil(disk, log, 5, header=True)
     with pytest.raises(Corrupt):
-        archive.entries(Index(5), Index(6))
+        stored.entries(Index(5), Index(6))
     spoil(disk, log, 2)
-    (found,) = archive.entries(Index(2), Index(3))
+    (found,) = stored.entries(Index(2), Index(3))
     assert not found.whole
     with pytest.raises(Corrupt):
-        archive.entries(Index(5), Index(6))
+        stored.entries(Index(5), Index(6))
     assert sorted(one.first for one in log.damage) == [2, 5], "each is noted once"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from directory_rig import INCARNATION, Writer, flip, log_path, run
 from quorate.storage.layout import PAGE, segment_name
-from quorate.storage.verify import verify
+from quorate.storage.offline.verify import verify
 from quorate.types import Index
 
 if TYPE_CHECKING:

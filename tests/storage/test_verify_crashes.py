@@ -24,13 +24,14 @@ from directory_rig import (
 )
 from quorate.entry import make_entry
 from quorate.errors import Damaged
-from quorate.storage.audit import audit_log
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import CLEAN, PAGE, CleanMark, LogId, pages, segment_name
-from quorate.storage.recovery import open_log
-from quorate.testing.disk.simulated import KEPT, LOST, TORN, SimulatedDisk
-from quorate.testing.disk.store import complete
+from quorate.storage.offline.verify_log import audit_log
+from quorate.storage.recovery.open import open_log
 from quorate.types import EntryKind, Index, NodeId, Term
+from verification.disk.inode import KEPT, LOST, TORN
+from verification.disk.simulated import SimulatedDisk
+from verification.disk.store import complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,8 +181,9 @@ def test_an_unfinished_cut_is_a_warning_and_after_a_clean_stop_damage(
     assert [(one.file, one.what) for one in log.warnings] == [(name, UNFINISHED) for name in files]
     assert (log.last.index, log.entries) == (9, 9)
     # A node that stops in order has finished its cuts.
-    mark = CleanMark(1, pages(writer.log.record.cutting), log.last)
-    (path / CLEAN).write_bytes(mark.encode())
+    record = writer.log.record
+    mark = CleanMark(record.boot, 1, pages(record.cutting), log.last)
+    (path / CLEAN).write_bytes(mark.encode(writer.log.identity))
     log = audit_log(path, INCARNATION, storage, ignored)
     assert {one.file for one in log.damage} == set(files)
     writer.crash()
@@ -204,7 +206,10 @@ def test_what_stands_behind_a_cut_is_not_looked_at_and_what_stands_before_it_is(
     with path.open("r+b") as file:
         file.truncate(cut - 1)
     log = report_of(tmp_path / "n1")
-    assert [(one.last, one.what) for one in log.damage] == [(9, "entries are lost")]
+    assert [(one.last, one.what) for one in log.damage] == [
+        (8, "nothing confirms these entries"),
+        (9, "entries are lost"),
+    ]
     writer = Writer.open(tmp_path / "n1")
     assert [(one.last, one.what) for one in writer.log.damage] == [(9, "entries are lost")]
     assert writer.log.record.unsure

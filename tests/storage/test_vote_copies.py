@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.errors import Damaged
+from quorate.errors import Damaged, InvariantBroken
 from quorate.storage.flusher import Flush
 from quorate.storage.layout import (
     CLEAN,
@@ -18,17 +18,21 @@ from quorate.storage.layout import (
     VOTE_BYTES,
     VOTE_COPIES,
     decode_votes,
+    encode_vote,
     newest_vote,
 )
-from quorate.testing.disk.crashes import crash_states
-from quorate.testing.disk.simulated import SimulatedDisk, SimulatedFile
-from quorate.testing.disk.small import grow, open_disk, opening, run
-from quorate.types import ORIGIN, Index, NodeId, Term
+from quorate.storage.recovery.open import open_log
+from quorate.storage.vote import plan_vote
+from quorate.types import ORIGIN, Index, NodeId, Term, VoteRecord
+from verification.disk.crashes import crash_states
+from verification.disk.simulated import SimulatedDisk, SimulatedFile
+from verification.disk.small import IDENTITY, SEGMENT_BYTES, grow, open_disk, opening, run
+from verification.disk.store import complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from quorate.testing.disk.small import Open
+    from verification.disk.small import Open
 
 VOTES = [(Term(term), NodeId(f"n{term}")) for term in (1, 2, 3)]
 PLACES = [(name, place) for name in VOTE_COPIES for place in range(0, VOTE_BYTES, PAGE)]
@@ -97,8 +101,8 @@ def test_an_open_makes_both_copies_whole(name: str) -> None:
     log, _ = open_disk(disk)
     first, second = (disk.durable[copy] for copy in VOTE_COPIES)
     assert first == second
-    assert newest_vote([first]) == log.record
-    numbers = {record.number for record in decode_votes(first) if record is not None}
+    assert newest_vote([first], IDENTITY) == log.record
+    numbers = {record.number for record in decode_votes(first, IDENTITY) if record is not None}
     assert numbers == {log.record.number - 1, log.record.number}
 
 
@@ -108,7 +112,7 @@ def test_a_record_in_the_place_of_another_is_none(name: str, place: int) -> None
     disk = voted()
     other = PAGE - place
     disk.spoil(name, place, bytes(disk.files[name].content[other : other + PAGE]))
-    assert decode_votes(disk.files[name].content)[place // PAGE] is None
+    assert decode_votes(disk.files[name].content, IDENTITY)[place // PAGE] is None
     log, _ = open_disk(disk)
     assert (log.record.term, log.record.vote) == VOTES[1]
 
@@ -139,7 +143,7 @@ def test_a_log_opens_without_what_it_can_do_without(
     log, flusher = open_disk(disk)
     assert (log.record.term, log.record.vote) == VOTES[1]
     assert (log.last.index, log.damage, log.record.unsure) == (1, [], False)
-    assert flusher.has_spare
+    assert flusher.spare.bytes
 
 
 def test_a_vote_record_that_cannot_be_read_at_all_stops_the_log(
@@ -167,3 +171,50 @@ def test_a_log_that_voted_and_has_no_segment_is_not_a_new_node(
         disk.lose(SPARE)
     with pytest.raises(Damaged, match="no copy of the vote record"):
         open_disk(disk)
+
+
+def test_of_two_records_with_one_number_that_of_the_later_boot_counts() -> None:
+    """An open could not read one copy, and gave the number of its newest record once more."""
+    old = VoteRecord(4, Term(5), NodeId("n2"), boot=1)
+    new = VoteRecord(4, Term(1), NodeId("n1"), boot=2, unsure=True)
+    pages = [encode_vote(record, IDENTITY).ljust(VOTE_BYTES, b"\0") for record in (old, new)]
+    assert newest_vote(pages, IDENTITY) == newest_vote(reversed(pages), IDENTITY) == new
+
+
+@pytest.mark.parametrize("name", VOTE_COPIES)
+def test_an_open_writes_the_copy_that_lacks_the_record_first(name: str) -> None:
+    """A disk may spoil all of a page whose write a crash tears, and the other copy is bad."""
+    disk = voted()
+    disk.spoil(name, 0, bytes(VOTE_BYTES))
+    steps = [step for step in opening(disk) if step.startswith(("write vote", "sync vote"))]
+    assert steps[:2] == [f"write {name}", f"sync {name}"]
+
+
+def test_a_record_that_cuts_a_header_is_not_written() -> None:
+    with pytest.raises(InvariantBroken, match="a header is never cut"):
+        encode_vote(VoteRecord(1, Term(1), None, boot=1, segment=1, cutting=2000), IDENTITY)
+
+
+@pytest.mark.parametrize("copies", [VOTE_COPIES, VOTE_COPIES[:1], ()])
+def test_a_log_begins_unsure_also_if_its_vote_record_was_made_before(
+    copies: tuple[str, ...],
+) -> None:
+    """The vote record is made with the directory of a log, and its boot is 0."""
+
+    def beginning(disk: SimulatedDisk) -> Generator[str, None, Open]:
+        return open_log(disk, IDENTITY, SEGMENT_BYTES, lambda: 1, begins_unsure=True)
+
+    disk = SimulatedDisk()
+    run(plan_vote(disk, IDENTITY, VoteRecord(0, Term(0), None, 0), copies))
+    for crash in crash_states(disk, beginning):
+        log, _ = complete(beginning(crash.disk))
+        assert log.record.unsure, crash
+    complete(beginning(disk))
+    log, _ = open_disk(disk)  # the boots after that remember it
+    assert (log.record.boot, log.record.unsure) == (2, True)
+
+
+def test_a_log_that_was_sure_once_does_not_begin_unsure() -> None:
+    disk = voted()
+    log, _ = complete(open_log(disk, IDENTITY, SEGMENT_BYTES, lambda: 1, begins_unsure=True))
+    assert not log.record.unsure

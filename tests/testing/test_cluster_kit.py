@@ -69,7 +69,7 @@ def test_the_package_has_it_without_another_import() -> None:
         "print('quorate.testing' in sys.modules)\n"
         "testing = quorate.testing\n"
         "print({'quorate.testing.processes', 'quorate.client'} & set(sys.modules))\n"
-        "print(testing.cluster.__name__, 'quorate.testing.sim' in sys.modules)"
+        "print(testing.cluster.__name__, 'verification.sim' in sys.modules)"
     )
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -10,29 +10,62 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core_rig import FUZZ
+from quorate.commands import (
+    EXPIRY_US_MAX,
+    EXPIRY_US_MIN,
+    WINDOW_MAX,
+    Abort,
+    Aborted,
+    ChunkLabel,
+    ChunkStaged,
+    FenceChanged,
+    LogCommand,
+    OpenProducer,
+    Part,
+    ProducerOpened,
+    Publish,
+    Receipt,
+    SetFence,
+)
 from quorate.errors import InvalidArgument
-from quorate.testing.wire_samples import RESULTS, frames
 from quorate.wire import calls
-from quorate.wire.calls import Call, decode_call, decode_result, encode_call, encode_result
+from quorate.wire.calls import Call, LogCall, decode_call, decode_result, encode_call, encode_result
 from quorate.wire.frames import Frame, FrameKind
+from verification.wire_samples import RESULTS, frames
 
 ID = bytes(range(16))
 names = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=255)
 ids = st.binary(min_size=16, max_size=16)
+short_names = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=60)
 numbers = st.integers(0, (1 << 63) - 1)
 times = st.integers(-(1 << 63), (1 << 63) - 1)
 ms = st.integers(0, (1 << 32) - 1)
 nodes = st.dictionaries(names, st.text(st.characters(exclude_categories=["Cs"])), max_size=3)
 words = st.sampled_from(["leader", "follower", "candidate", "learner"])
 
+parts = st.builds(Part, ms, ids, st.integers(1, 99), st.integers(1, 1 << 30))
 found_logs = st.builds(calls.LogFound, names, ids, st.none() | names, nodes)
-replicas = st.builds(calls.ReplicaStatus, names, st.none() | numbers, words, st.booleans())
+replicas = st.builds(calls.PeerStatus, names, st.none() | numbers, words, st.booleans())
 statuses = st.builds(
     calls.LogStatus, names, ids, words, st.none() | names, numbers, numbers, numbers, numbers,
     numbers, numbers, st.lists(replicas, max_size=3), st.booleans(),
 )  # fmt: skip
-# Every call, with a strategy for it and one for its answer.
-ROUND_TRIPS: dict[type[Call[Any]], tuple[st.SearchStrategy[Any], st.SearchStrategy[Any]]] = {
+
+
+def to_log(command: type[LogCommand[Any]], *fields: st.SearchStrategy[Any]) -> Any:
+    """A strategy for calls that bring a command to a log."""
+    return st.builds(LogCall, ids, st.builds(command, *fields))
+
+
+def kind_of(call: Call[Any]) -> type[Call[Any] | LogCommand[Any]]:
+    return type(call.command) if isinstance(call, LogCall) else type(call)
+
+
+# Every call, and every command that a call brings to a log, with a strategy for it and one for its
+# answer.
+ROUND_TRIPS: dict[
+    type[Call[Any] | LogCommand[Any]], tuple[st.SearchStrategy[Any], st.SearchStrategy[Any]]
+] = {
     calls.FindLog: (st.builds(calls.FindLog, names), found_logs),
     calls.ListLogs: (
         st.builds(calls.ListLogs),
@@ -44,34 +77,44 @@ ROUND_TRIPS: dict[type[Call[Any]], tuple[st.SearchStrategy[Any], st.SearchStrate
         st.builds(calls.ReadEnds, ids, st.booleans()),
         st.builds(calls.Ends, numbers, numbers, numbers),
     ),
+    calls.TransferLog: (
+        st.builds(calls.TransferLog, ids, st.none() | names),
+        st.builds(calls.LeaderMoved, names),
+    ),
     calls.OffsetAt: (st.builds(calls.OffsetAt, ids, times), st.builds(calls.OffsetFound, numbers)),
-    calls.OpenProducer: (
-        st.builds(calls.OpenProducer, ids, names, ids, numbers, numbers),
-        st.builds(calls.ProducerOpened, numbers, numbers),
-    ),
-    calls.SetFence: (
-        st.builds(calls.SetFence, ids, st.none() | names, st.none() | names),
-        st.builds(calls.FenceSet, numbers),
-    ),
-    calls.StageChunk: (
-        st.builds(calls.StageChunk, ids, names, ids, numbers, ms, ids, ms),
-        st.builds(calls.ChunkStaged, numbers, st.booleans()),
-    ),
-    calls.Publish: (
-        st.builds(
-            calls.Publish,
+    OpenProducer: (
+        to_log(
+            OpenProducer,
+            short_names,
             ids,
-            names,
-            numbers,
-            st.lists(st.builds(calls.PublishPart, ms, ids, ms, numbers), max_size=3),
-            st.binary(min_size=32, max_size=32),
-            st.none() | names,
+            st.integers(1, WINDOW_MAX),
+            st.integers(EXPIRY_US_MIN, EXPIRY_US_MAX),
+            st.none() | numbers,
         ),
-        st.builds(calls.Published, numbers, numbers, numbers, numbers, numbers),
+        st.builds(ProducerOpened, numbers, numbers, st.booleans()),
     ),
-    calls.AbortStaged: (
-        st.builds(calls.AbortStaged, ids, names, numbers, st.none() | ids),
-        st.builds(calls.Aborted, numbers, numbers),
+    SetFence: (
+        to_log(SetFence, st.none() | short_names, st.none() | short_names),
+        st.builds(FenceChanged, numbers),
+    ),
+    ChunkLabel: (
+        to_log(ChunkLabel, short_names, ids, numbers, ms, ids, ms),
+        st.builds(ChunkStaged, numbers, st.booleans()),
+    ),
+    Publish: (
+        to_log(
+            Publish,
+            short_names,
+            numbers,
+            st.lists(parts, max_size=3, unique_by=lambda part: part.partition).map(tuple),
+            st.binary(min_size=32, max_size=32),
+            st.none() | short_names,
+        ),
+        st.builds(Receipt, numbers, numbers, numbers, numbers, numbers),
+    ),
+    Abort: (
+        to_log(Abort, short_names, numbers, st.none() | ids),
+        st.builds(Aborted, numbers, numbers),
     ),
     calls.LastPublished: (
         st.builds(calls.LastPublished, ids, names),
@@ -105,25 +148,26 @@ def only(data: bytes) -> Frame:
 @FUZZ
 @given(st.data(), st.integers(0, (1 << 32) - 1))
 def test_every_call_and_its_answer_come_back_as_they_were(
-    kind: type[Call[Any]], data: st.DataObject, request: int
+    kind: type[Call[Any] | LogCommand[Any]], data: st.DataObject, request: int
 ) -> None:
     asked, answers = ROUND_TRIPS[kind]
     call, found = data.draw(asked), data.draw(answers)
-    batch = b"batch" if kind is calls.StageChunk else b""
+    batch = b"batch" if kind is ChunkLabel else b""
     encoded = encode_call(request, call, len(batch)) + batch
     assert decode_call(only(encoded)) == (request, call)
     assert decode_result(only(encode_result(request, found)), call) == found
 
 
 def test_every_call_is_here_and_among_the_samples() -> None:
-    assert ROUND_TRIPS.keys() == {type(call) for call, _ in RESULTS} == set(Call.__subclasses__())
+    every = {*Call.__subclasses__(), *LogCommand.__subclasses__()} - {LogCall, calls._LogMap}
+    assert ROUND_TRIPS.keys() == {kind_of(call) for call, _ in RESULTS} == every
 
 
 @pytest.mark.parametrize(
-    "call", [call for call, _ in RESULTS], ids=lambda call: type(call).__name__
+    "call", [call for call, _ in RESULTS], ids=lambda call: kind_of(call).__name__
 )
 def test_a_chunk_has_a_batch_behind_it_and_no_other_call_has(call: Call[Any]) -> None:
-    wrong = b"" if isinstance(call, calls.StageChunk) else b"batch"
+    wrong = b"" if kind_of(call) is ChunkLabel else b"batch"
     encoded = encode_call(1, call, len(wrong)) + wrong
     with pytest.raises(InvalidArgument, match="a chunk to be staged has a bulk part"):
         decode_call(only(encoded))
@@ -131,6 +175,10 @@ def test_a_chunk_has_a_batch_behind_it_and_no_other_call_has(call: Call[Any]) ->
 
 def asked(fields: object) -> Frame:
     return Frame(FrameKind.CALL, bytes(4) + msgspec.msgpack.encode(fields), b"")
+
+
+OPENING = {"log": ID, "name": "p", "instance": ID, "window": 1, "expiry_us": EXPIRY_US_MIN}
+PUBLISH = {"log": ID, "app": "a", "batch_id": 0, "parts": [], "digest": bytes(32)}
 
 
 @pytest.mark.parametrize(
@@ -155,6 +203,9 @@ def asked(fields: object) -> Frame:
         ({"call": "await-catalog", "offset": 1, "timeout_ms": 1 << 32}, "at `$.timeout_ms`"),
         ({"call": "set-fence", "log": ID, "fence": "a\rb", "expect": None}, "at `$.fence`"),
         ({"call": "set-fence", "log": ID, "fence": "a"}, "missing required field `expect`"),
+        ({"call": "open-producer", **OPENING, "window": 0}, "producer window is 0, not 1 to 1024"),
+        ({"call": "publish", **PUBLISH, "parts": [1]}, "got `int` - at `$.parts["),
+        ({"call": "publish", **PUBLISH, "parts": [1] * 8193}, "of length <= 8192 - at `$.parts`"),
         ([], "CALL: Expected `object`, got `array`"),
     ],
 )
@@ -167,7 +218,7 @@ def test_a_call_is_refused_by_the_name_of_its_field(fields: object, message: str
 def test_an_answer_of_another_type_is_refused() -> None:
     frame = only(encode_result(1, calls.OffsetFound(3)))
     with pytest.raises(InvalidArgument, match="RESULT: Object missing required field `index`"):
-        decode_result(frame, calls.SetFence(ID, None, None))
+        decode_result(frame, LogCall(ID, SetFence(None, None)))
 
 
 def test_an_answer_of_a_newer_release_may_say_more() -> None:

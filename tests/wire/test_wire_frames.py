@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from core_rig import FUZZ
 from quorate.errors import InvalidArgument, QuorateError, TooLarge, VersionMismatch
-from quorate.testing.wire_samples import LIMITS, samples
 from quorate.wire.frames import (
     FRAME_BYTES,
     PLACED_BYTES,
     PLACED_TIMES,
-    STRANGER,
+    UNIDENTIFIED,
     Buffer,
     Frame,
     FrameKind,
@@ -26,6 +25,7 @@ from quorate.wire.frames import (
     Framer,
     encode_frame,
 )
+from verification.wire_samples import LIMITS, samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,7 +200,7 @@ def test_what_is_no_frame_is_refused_by_its_name(place: int, value: bytes, messa
     assert refusal(bytes(data)) == message
 
 
-@pytest.mark.parametrize("limits", [STRANGER, LIMITS])
+@pytest.mark.parametrize("limits", [UNIDENTIFIED, LIMITS])
 def test_a_part_may_be_as_long_as_its_limit_and_no_longer(limits: FrameLimits) -> None:
     longest = encode_frame(FrameKind.HELLO, bytes(limits.control))
     assert len(fed(Framer(limits), [longest])) == 1

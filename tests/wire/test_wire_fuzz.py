@@ -1,4 +1,4 @@
-"""``quorate.testing.fuzz`` finds a decoder of the wire that is not careful enough.
+"""``verification.fuzz`` finds a decoder of the wire that is not careful enough.
 
 Always in another process: it limits its own memory and sets alarms.
 """
@@ -28,7 +28,7 @@ import pytest
 def test_a_planted_mistake_is_found(planted: str, finding: str) -> None:
     script = (
         "import sys\n"
-        "from quorate.testing import fuzz\n"
+        "from verification import fuzz\n"
         "from quorate.wire import frames, handshake, messages, requests\n"
         f"{planted}\n"
         "sys.exit(fuzz.main())"

@@ -18,14 +18,13 @@ from quorate.errors import (
     WrongCluster,
     error_for,
 )
-from quorate.testing.wire_samples import frames
-from quorate.wire.frames import STRANGER, Frame, FrameKind, Framer
+from quorate.wire.frames import UNIDENTIFIED, Frame, FrameKind, Framer
 from quorate.wire.handshake import (
     PROTOCOL,
     STARTS_MAX,
     Hello,
-    Identity,
     Introduction,
+    NodeIdentity,
     Seen,
     Welcome,
     decode_hello,
@@ -37,12 +36,13 @@ from quorate.wire.handshake import (
     judge_welcome,
     open_welcome,
 )
+from verification.wire_samples import frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 A, B, C = bytes([10] * 16), bytes([11] * 16), bytes([12] * 16)
-OWN = Identity("shop", "n1", A, 7)
+OWN = NodeIdentity("shop", "n1", A, 7)
 MEMBERS = ("n1", "n2", "n3")
 INTRODUCTION: dict[str, Any] = {
     "storage": B, "start": 3, "boot": 7, "earlier": {2: 6}, "formed": True,
@@ -140,7 +140,7 @@ def test_a_code_of_a_newer_release_is_kept() -> None:
 @pytest.mark.parametrize("text", ["x" * 100_000, "\U0001f600" * 5000, "\ud800" * 5000, ""])
 def test_any_refusal_fits_what_a_stranger_takes(text: str) -> None:
     error = error_for("X" * 64, text)
-    (frame,) = Framer(STRANGER).feed(encode_refusal(error))
+    (frame,) = Framer(UNIDENTIFIED).feed(encode_refusal(error))
     with pytest.raises(QuorateError) as caught:
         open_welcome(frame)
     assert text.startswith(str(caught.value).partition("?")[0])
@@ -233,8 +233,8 @@ def test_who_belongs_here_is_let_in(hello: Hello) -> None:
 @pytest.mark.parametrize(
     ("changed", "error", "named"),
     [
-        ({"protocol_min": 3, "protocol": 4}, VersionMismatch, ["3 to 4", "2 to 2", "n1"]),
-        ({"protocol_min": 1, "protocol": 1}, VersionMismatch, ["1 to 1", "2 to 2", "n1"]),
+        ({"protocol_min": 4, "protocol": 5}, VersionMismatch, ["4 to 5", "3 to 3", "n1"]),
+        ({"protocol_min": 2, "protocol": 2}, VersionMismatch, ["2 to 2", "3 to 3", "n1"]),
         ({"cluster": "bank"}, WrongCluster, ["bank", "shop", "n1"]),
         ({"cluster": None}, WrongCluster, ["names its cluster", "shop"]),
         ({"target": "n3"}, WrongCluster, ["n3", "n1"]),
@@ -284,8 +284,8 @@ def test_who_was_meant_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("changed", "error", "named"),
     [
-        ({"protocol": 3}, VersionMismatch, ["protocol 3", "2 to 2", "n1"]),
-        ({"protocol": 1}, VersionMismatch, ["protocol 1", "2 to 2", "n1"]),
+        ({"protocol": 4}, VersionMismatch, ["protocol 4", "3 to 3", "n1"]),
+        ({"protocol": 2}, VersionMismatch, ["protocol 2", "3 to 3", "n1"]),
         ({"cluster": "bank"}, WrongCluster, ["bank", "shop", "n1"]),
         ({"node": "n3"}, WrongCluster, ["n1", "n3"]),
     ],

@@ -10,8 +10,6 @@ import pytest
 from quorate.batch import batch_count
 from quorate.entry import HEADER_BYTES
 from quorate.errors import InvalidArgument, QuorateError
-from quorate.testing.spoiling import crc
-from quorate.testing.wire_samples import LIMITS, Sample, frames, read, samples
 from quorate.types import NodeId
 from quorate.wire.calls import ListLogs, Status, decode_call, decode_result
 from quorate.wire.frames import Frame, FrameKind, FrameLimits, Framer, encode_frame
@@ -25,6 +23,8 @@ from quorate.wire.requests import (
     decode_records,
     request_of,
 )
+from verification.spoiling import crc
+from verification.wire_samples import LIMITS, FrameSample, frames, read, samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,11 +40,11 @@ NUMBERED = {
 SAMPLES = samples()
 
 
-def name(sample: Sample) -> str:
+def name(sample: FrameSample) -> str:
     return f"{sample.kind.name}-{len(sample.data)}"
 
 
-def reading(frame: Frame, sample: Sample) -> object:
+def reading(frame: Frame, sample: FrameSample) -> object:
     """All that receivers do with a frame before they act on it."""
     found, _ = read(frame, sample.call)
     if frame.kind is FrameKind.APPEND or (frame.kind is FrameKind.CALL and frame.bulk):
@@ -62,7 +62,7 @@ def test_samples_are_read_and_encoded_again_byte_by_byte() -> None:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=name)
-def test_every_flipped_bit_is_noticed(sample: Sample) -> None:
+def test_every_flipped_bit_is_noticed(sample: FrameSample) -> None:
     """By the frame's CRC, by the limits, or by what the bulk part holds.
 
     A flipped length may first ask for more bytes than there are; those of the next frame show it.
@@ -78,7 +78,7 @@ def test_every_flipped_bit_is_noticed(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=name)
-def test_a_frame_that_is_cut_short_waits_for_its_rest(sample: Sample) -> None:
+def test_a_frame_that_is_cut_short_waits_for_its_rest(sample: FrameSample) -> None:
     good = sample.data
     for length in range(len(good)):
         framer = Framer(LIMITS)
@@ -87,7 +87,7 @@ def test_a_frame_that_is_cut_short_waits_for_its_rest(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=name)
-def test_a_control_part_of_another_length_is_refused(sample: Sample) -> None:
+def test_a_control_part_of_another_length_is_refused(sample: FrameSample) -> None:
     """With a head that fits: whoever made it left something out, or added something."""
     control, bulk = sample.control, b"".join(sample.bulk)
     if sample.kind in (FrameKind.PING, FrameKind.PONG):
@@ -98,7 +98,7 @@ def test_a_control_part_of_another_length_is_refused(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize("sample", [one for one in SAMPLES if one.bulk], ids=name)
-def test_a_bulk_part_of_another_length_is_refused(sample: Sample) -> None:
+def test_a_bulk_part_of_another_length_is_refused(sample: FrameSample) -> None:
     bulk = b"".join(sample.bulk)
     for wrong in (*(bulk[:length] for length in range(len(bulk))), bulk + b"\0"):
         with pytest.raises(InvalidArgument):
@@ -153,6 +153,7 @@ COUNTS = [
     (FrameKind.APPEND, 33, 1, "names"),
     (FrameKind.FAILURE, 4, 1, "texts"),
     (FrameKind.FAILURE, 5, 2, "texts"),
+    (FrameKind.FAILURE, 7, 1, "texts"),
 ]
 
 
@@ -224,8 +225,9 @@ def test_a_shape_within_a_shape_without_end_is_refused(kind: FrameKind, front: b
         (FrameKind.HELLO, b"\x81\xa7purp\xffse\xa2ab"),
         (FrameKind.CALL, b"\0\0\0\0\x82\xa4call\xa8find-log\xa4name\xa2\xff\xfe"),
         (FrameKind.CALL, b"\0\0\0\0\x81\xa4call\xa2\xff\xfe"),
-        (FrameKind.FAILURE, b"\0\0\0\0\x01\x02\0E\xff\xfe"),
-        (FrameKind.FAILURE, b"\0\0\0\0\x02\x01\0\xff\xfeE"),
+        (FrameKind.FAILURE, b"\0\0\0\0\x01\x02\0\0E\xff\xfe"),
+        (FrameKind.FAILURE, b"\0\0\0\0\x02\x01\0\0\xff\xfeE"),
+        (FrameKind.FAILURE, b"\0\0\0\0\x0a\x01\0\x02NOT_LEADERx\xff\xfe"),
     ],
 )
 def test_text_that_is_no_text_is_refused(kind: FrameKind, control: bytes) -> None:

@@ -26,13 +26,15 @@ from quorate.raft.messages import (
     ReadIndexReply,
     RequestId,
     StateHash,
+    Transfer,
+    TransferRefused,
     Vote,
     VoteReply,
 )
-from quorate.testing.wire_samples import MESSAGES, frames
 from quorate.types import ORIGIN, BootId, GroupId, Index, NodeId, Position, Term
 from quorate.wire.frames import Frame, FrameKind
 from quorate.wire.messages import MESSAGES_MAX, decode_envelopes, encode_envelopes
+from verification.wire_samples import MESSAGES, frames
 
 N1, N2 = NodeId("n1"), NodeId("n2")
 # Where the body of the first message begins: the count, then the head of the message.
@@ -48,21 +50,28 @@ positions = st.builds(Position, indexes, terms, u32)
 messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(PreVote, terms, requests, positions),
     st.builds(PreVoteReply, terms, requests, st.booleans()),
-    st.builds(Vote, terms, positions),
+    st.builds(Vote, terms, positions, st.booleans()),
     st.builds(VoteReply, terms, st.booleans(), st.integers(0, 2**64 - 1), st.booleans()),
     st.builds(Compare, terms, u64, positions),
     st.builds(
-        Append, terms, u64, positions, st.integers(0, 4).map(lambda count: ENTRIES[:count]), indexes
+        Append,
+        terms,
+        u64,
+        positions,
+        st.integers(0, 4).map(lambda count: ENTRIES[:count]),
+        indexes,
     ),
     st.builds(Ack, terms, u64, indexes),
     st.builds(Mismatch, terms, u64, indexes, indexes, terms),
     st.builds(Heartbeat, terms, u64, positions),
-    st.builds(HeartbeatReply, terms, u64, u64, st.booleans()),
+    st.builds(HeartbeatReply, terms, u64, u64, st.booleans(), st.booleans()),
     st.builds(ReadIndex, terms, requests),
     st.builds(
         ReadIndexReply, terms, requests, st.none() | st.integers(0, (1 << 64) - 2).map(Index)
     ),
     st.builds(StateHash, terms, indexes, u64),
+    st.builds(Transfer, terms, positions, terms),
+    st.builds(TransferRefused, terms, terms),
 )
 envelopes = st.builds(
     lambda incarnation, counter, nonce, message: Envelope(
@@ -97,7 +106,7 @@ def test_messages_of_many_groups_come_back_as_they_were(said: list[Envelope]) ->
 
 def test_every_class_and_every_kind_that_is_used_has_a_sample() -> None:
     assert {type(message) for message in MESSAGES} == set(get_args(Message))
-    reserved = {MessageKind.TRANSFER, MessageKind.FILL, MessageKind.FILL_REPLY}
+    reserved = {MessageKind.FILL, MessageKind.FILL_REPLY}
     assert {sent(message).control[36] for message in MESSAGES} == set(MessageKind) - reserved
 
 
@@ -147,7 +156,7 @@ def changed(frame: Frame, place: int, value: bytes) -> Frame:
         (0, b"\xff\xff\xff\xff", f"PEER: 4294967295 messages, not 1 to {MESSAGES_MAX}"),
         (0, b"\2", "PEER: the control part ends after 62 bytes"),
         (36, b"\0", "PEER: message kind 0 is not known to this release"),
-        (36, b"\x0d", "PEER: message kind 13 is not known to this release"),
+        (36, b"\x0e", "PEER: message kind 14 is not known to this release"),
         (36, b"\xff", "PEER: message kind 255 is not known to this release"),
         (38, b"\1", "PEER: reserved bytes are 000100, not 0"),
         (40, b"\x0b", "PEER: message kind 4 takes 18 bytes, not 11"),
@@ -159,11 +168,15 @@ def test_a_message_is_refused_by_what_is_wrong(place: int, value: bytes, message
 
 
 @pytest.mark.parametrize(
-    "message", [PreVoteReply(Term(1), RequestId(1, 2), True), HeartbeatReply(Term(1), 2, 3, True)]
+    ("message", "problem"),
+    [
+        (PreVoteReply(Term(1), RequestId(1, 2), True), "PEER: a flag is 128"),
+        (HeartbeatReply(Term(1), 2, 3, True), "PEER: two flags are 128"),
+    ],
 )
-def test_a_flag_is_0_or_1(message: Message) -> None:
+def test_a_flag_is_0_or_1(message: Message, problem: str) -> None:
     frame = sent(message)
-    assert refused(changed(frame, len(frame.control) - 1, b"\x80")) == "PEER: a flag is 128"
+    assert refused(changed(frame, len(frame.control) - 1, b"\x80")) == problem
 
 
 def test_what_is_left_over_is_refused() -> None:

@@ -9,17 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core_rig import FUZZ, chain
+from quorate.commands import ProducerStamp
 from quorate.entry import decode_entry
 from quorate.errors import InvalidArgument, NotLeader, QuorateError, error_for
-from quorate.testing.wire_samples import frames
-from quorate.types import Index, Term
+from quorate.types import Index, NodeId, Term
 from quorate.wire.frames import Frame, FrameKind, FrameLimits, Framer
 from quorate.wire.requests import (
-    Append,
+    AppendRequest,
     Extent,
     Fetch,
     Receipts,
-    Stamp,
     decode_append,
     decode_failure,
     decode_fetch,
@@ -34,6 +33,7 @@ from quorate.wire.requests import (
     pack_request,
 )
 from quorate.wire.shapes import TEXT_MAX
+from verification.wire_samples import frames
 
 u32 = st.integers(0, (1 << 32) - 1)
 u64 = st.integers(0, (1 << 64) - 1)
@@ -52,17 +52,17 @@ def only(data: bytes) -> Frame:
 @FUZZ
 @given(
     st.builds(
-        Append,
+        AppendRequest,
         u32,
         logs,
         st.binary(max_size=50),
         st.none() | st.integers(0, (1 << 64) - 2),
         st.none() | names,
-        st.none() | st.builds(Stamp, names, u64, u64),
+        st.none() | st.builds(ProducerStamp, names, u64, u64),
         u32,
     )
 )
-def test_every_append_comes_back_as_it_was(append: Append) -> None:
+def test_every_append_comes_back_as_it_was(append: AppendRequest) -> None:
     assert decode_append(only(encode_append(append) + append.batch)) == append
 
 
@@ -143,8 +143,8 @@ def test_whatever_went_wrong_can_be_told(text: str) -> None:
 
 # -- what cannot be sent -----------------------------------------------------------------------
 
-GOOD_STAMP = Stamp("loader-7", 3, 1)
-GOOD_APPEND = Append(1, 2, b"batch", producer=GOOD_STAMP)
+GOOD_STAMP = ProducerStamp("loader-7", 3, 1)
+GOOD_APPEND = AppendRequest(1, 2, b"batch", producer=GOOD_STAMP)
 GOOD_FETCH = Fetch(1, 2, 3, 4)
 
 
@@ -170,7 +170,7 @@ GOOD_FETCH = Fetch(1, 2, 3, 4)
 )
 def test_an_append_with_a_number_out_of_range_is_not_sent(field: str, value: Any) -> None:
     append = GOOD_APPEND
-    if field in Stamp._fields:
+    if field in ProducerStamp._fields:
         append = append._replace(producer=GOOD_STAMP._replace(**{field: value}))
     else:
         append = append._replace(**{field: value})
@@ -219,16 +219,39 @@ def test_a_name_that_is_none_is_refused(place: str, name: bytes) -> None:
         decode_append(Frame(FrameKind.APPEND, control, b"batch"))
 
 
+@FUZZ
+@given(st.text(max_size=100), st.none() | names)
+def test_a_refusal_keeps_the_leader_that_it_names(message: str, leader: str | None) -> None:
+    known = NodeId(leader) if leader is not None else None
+    error = decode_failure(only(encode_failure(1, NotLeader(message, leader=known)))).error
+    assert isinstance(error, NotLeader)
+    assert error.leader == leader
+
+
+@pytest.mark.parametrize("code", [b"BUSY", b"LATER"])
+def test_only_the_refusal_of_a_node_that_does_not_lead_names_a_leader(code: bytes) -> None:
+    control = bytes([1, 0, 0, 0, len(code), 3, 0, 2]) + code + b"whyn2"
+    with pytest.raises(InvalidArgument, match=f"{code.decode()} names a leader"):
+        decode_failure(Frame(FrameKind.FAILURE, control, b""))
+
+
+@pytest.mark.parametrize("leader", [b"\0", b"a\nb"])
+def test_a_leader_that_is_no_name_is_refused(leader: bytes) -> None:
+    control = bytes([1, 0, 0, 0, 10, 1, 0, len(leader)]) + b"NOT_LEADERx" + leader
+    with pytest.raises(InvalidArgument, match=r"^leader "):
+        decode_failure(Frame(FrameKind.FAILURE, control, b""))
+
+
 def test_a_code_that_is_none_is_refused() -> None:
     for code in (b"", b"A\nB"):
-        control = bytes([1, 0, 0, 0, len(code), 1, 0]) + code + b"x"
+        control = bytes([1, 0, 0, 0, len(code), 1, 0, 0]) + code + b"x"
         with pytest.raises(InvalidArgument, match=r"^code "):
             decode_failure(Frame(FrameKind.FAILURE, control, b""))
 
 
 def test_no_expectation_is_not_the_highest_offset() -> None:
     for offset in (None, 0, (1 << 64) - 2):
-        append = Append(1, 2, b"", expect_offset=offset)
+        append = AppendRequest(1, 2, b"", expect_offset=offset)
         assert decode_append(only(encode_append(append))).expect_offset == offset
 
 

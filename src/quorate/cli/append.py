@@ -13,7 +13,7 @@ import click
 
 from quorate.cli.options import WholeNumber, client_options, log_name
 from quorate.cli.output import Counter, OutputFailed, count, print_json, print_line, span, tell
-from quorate.client.accumulator import HEADER_OVERHEAD, RECORD_OVERHEAD
+from quorate.client.produce.accumulator import HEADER_OVERHEAD, RECORD_OVERHEAD
 from quorate.errors import InvalidArgument, OutcomeUnknown, TooLarge
 from quorate.wire.shapes import check_name
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from quorate.cli.options import ClientOptions
-    from quorate.client.producer import Producer
-    from quorate.client.results import Receipt
+    from quorate.client.produce.producer import Producer
+    from quorate.commands import Receipt
 
     Header = tuple[str, bytes]
 
@@ -50,14 +50,14 @@ def _headers(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> l
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise click.BadParameter(f"{name!a} is not text that has UTF-8") from None
+            raise click.BadParameter(f"{name!a} cannot be written as UTF-8") from None
         headers.append((name, os.fsencode(value)))
     return headers
 
 
 def _separator(_: click.Context, __: click.Parameter, given: str | None) -> bytes | None:
     if given == "":
-        raise click.BadParameter("it has at least one character")
+        raise click.BadParameter("S needs at least one character")
     return None if given is None else os.fsencode(given)
 
 
@@ -87,7 +87,7 @@ def _producer(_: click.Context, __: click.Parameter, given: str | None) -> str |
 )
 @click.option(
     "--header", "headers", metavar="K=V", multiple=True, callback=_headers,
-    help="A header for every record; repeatable.",
+    help="A header for every record; may be repeated.",
 )  # fmt: skip
 @click.option(
     "--producer", metavar="ID", callback=_producer,
@@ -148,7 +148,7 @@ class _Job:
     def run(self, name: str, act: Callable[..., Receipt], batches: Iterator[list[bytes]]) -> None:
         with Counter("appended", printing=self._options.as_json) as counter:
             for lines in batches:
-                self._note(name, _surely(partial(act, **self._terms(lines))))
+                self._note(name, _surely(partial(act, **self._arguments(lines))))
                 counter.show(self._appended)
 
     @contextmanager
@@ -164,15 +164,15 @@ class _Job:
                 error.excused = False
             raise
 
-    def _terms(self, lines: list[bytes]) -> dict[str, Any]:
-        terms: dict[str, Any] = {"values": lines}
+    def _arguments(self, lines: list[bytes]) -> dict[str, Any]:
+        arguments: dict[str, Any] = {"values": lines}
         if self._separator is not None:
             parts = [line.partition(self._separator) for line in lines]
-            terms["keys"] = [key if found else None for key, found, _ in parts]
-            terms["values"] = [rest if found else key for key, found, rest in parts]
+            arguments["keys"] = [key if found else None for key, found, _ in parts]
+            arguments["values"] = [rest if found else key for key, found, rest in parts]
         if self._headers:
-            terms["headers"] = [self._headers] * len(lines)
-        return terms
+            arguments["headers"] = [self._headers] * len(lines)
+        return arguments
 
     def _note(self, name: str, receipt: Receipt) -> None:
         self._appended += receipt.count
@@ -190,8 +190,8 @@ class _Job:
         return text
 
 
-def _deliver(producer: Producer, **terms: Any) -> Receipt:
-    return producer.send_batch(**terms).result()
+def _deliver(producer: Producer, **arguments: Any) -> Receipt:
+    return producer.send_batch(**arguments).result()
 
 
 def _surely(act: Callable[[], Receipt]) -> Receipt:

@@ -1,4 +1,4 @@
-"""``quorate demo``: the whole story in a few minutes, with real nodes and real Spark."""
+"""``quorate demo``: kills nodes and Spark drivers under load, then counts every record."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from quorate.cli.options import WholeNumber
 from quorate.cli.output import error_label, print_json, print_line, print_table, tell
 from quorate.demo.findings import NAIVE, QUORATE, DemoFailed
 from quorate.demo.report import render
-from quorate.demo.story import Story
+from quorate.demo.run import DemoRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.status import Status
 
-    from quorate.demo.findings import Findings, Step
+    from quorate.demo.findings import DemoFindings, Step
 
 __all__ = ["demo"]
 
@@ -62,7 +62,7 @@ def demo(events: int, report: Path, keep: bool, as_json: bool) -> int:
     """
     try:
         with _directory(keep) as place, _Screen(beside=as_json) as screen:
-            findings = Story(place, events, screen).tell()
+            findings = DemoRun(place, events, screen).carry_out()
     except (DemoFailed, TimeoutError, subprocess.TimeoutExpired) as failure:
         return _failed("DEMO_FAILED", str(failure), as_json=as_json)
     report.write_text(render(findings.document()), encoding="utf-8")
@@ -157,7 +157,7 @@ class _Screen:
 # -- at the end --------------------------------------------------------------------------------
 
 
-def _show(findings: Findings) -> None:
+def _show(findings: DemoFindings) -> None:
     naive, ours = findings.tallies[NAIVE], findings.tallies[QUORATE]
     paid = ours.records - ours.strangers - ours.duplicates + ours.lost
     print_line()
@@ -182,7 +182,7 @@ def _show(findings: Findings) -> None:
             ("archived to Parquet, digest as of the log", f"{findings.archived:,}"),
             ("replicas that are the same", f"{findings.replicas} of {NODES}"),
             ("checks that hold", f"{kept} of {len(findings.checks)}"),
-            ("the whole story", f"{findings.seconds:.0f} s"),
+            ("the whole demo", f"{findings.seconds:.0f} s"),
         ],
         numbers=("",),
     )

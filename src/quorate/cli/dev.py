@@ -22,8 +22,8 @@ from quorate.cli.options import WholeNumber, log_name
 from quorate.cli.output import print_line, tell
 from quorate.client.asynchronous import AsyncClient
 from quorate.errors import InvalidArgument, NoQuorum, WrongDirectory
+from quorate.membership import VOTERS_MAX
 from quorate.net.loop import run
-from quorate.raft.core import VOTERS_MAX
 from quorate.storage.directory import process_at_work
 
 __all__ = ["dev"]
@@ -58,13 +58,13 @@ def _log_names(
 
 @click.command()
 @click.option(
-    "--nodes", type=WholeNumber(1, NODES_MAX), help="Number of nodes: 3, or as DIR was made with."
+    "--nodes", type=WholeNumber(1, NODES_MAX), help="Number of nodes. Default: 3, or that of DIR."
 )
 @click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory of the nodes' data; the same DIR resumes. Default: a temporary directory.",
+    help="Directory of the nodes' data; a later run goes on with it. Default: a temporary one.",
 )
 @click.option(
     "--port",
@@ -75,7 +75,7 @@ def _log_names(
 )
 @click.option(
     "--log", "logs", multiple=True, metavar="NAME", callback=_log_names,
-    help="A log to make; repeatable.",
+    help="A log to make; may be repeated.",
 )  # fmt: skip
 @click.option("--no-restart", is_flag=True, help="Do not restart a node that ended.")
 def dev(
@@ -145,9 +145,7 @@ def _resume(place: Path) -> tuple[str, int]:
         cluster = tomllib.loads(found[0].read_text(encoding="utf-8"))["cluster"]
         return cluster["id"], len(cluster["nodes"])
     except (ValueError, LookupError, TypeError):
-        raise WrongDirectory(
-            f"{found[0]} is not what this command wrote; name another DIR"
-        ) from None
+        raise WrongDirectory(f"{found[0]} was not made by this command; name another DIR") from None
 
 
 def _refuse_taken(node: _Node) -> None:
@@ -161,7 +159,7 @@ def _refuse_taken(node: _Node) -> None:
                 probe.bind((HOST, port))
             except OSError as error:
                 raise InvalidArgument(
-                    f"{node.name} cannot have port {port} of {HOST}: {error.strerror}; choose "
+                    f"{node.name} cannot listen at port {port} of {HOST}: {error.strerror}; choose "
                     f"others with --port"
                 ) from None
 
@@ -234,7 +232,7 @@ class _Cluster:
         many, place = len(self._nodes), self._nodes[0].log.parent
         return NoQuorum(
             f"{'the node has' if many == 1 else f'all {many} nodes have'} ended, and --no-restart "
-            f"leaves them down; the same --dir {place} resumes"
+            f"leaves them down; to go on, start again with --dir {place}"
         )
 
     async def _run_once(self, node: _Node) -> int:

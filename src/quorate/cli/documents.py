@@ -1,4 +1,4 @@
-"""Texts and JSON documents that several commands print.
+"""JSON documents that several commands print.
 
 Keys of a JSON document are never renamed. Numbers that a reader may take for a float and round,
 such as ids and checksums, are strings of hex digits.
@@ -15,15 +15,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-__all__ = ["damage_document", "identity_document", "position_document", "printable"]
-
-
-def printable(text: str) -> str:
-    """``text`` with ``?`` for characters that cannot be printed.
-
-    The name of a file may hold any character, and none may move a cursor or stop the output.
-    """
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+__all__ = ["damage_document", "identity_document", "position_document"]
 
 
 def position_document(position: Position) -> Document:

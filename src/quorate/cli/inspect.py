@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from quorate.cli.documents import identity_document, position_document, printable
-from quorate.cli.output import print_json, print_line
+from quorate.cli.documents import identity_document, position_document
+from quorate.cli.output import print_json, print_line, printable
 from quorate.cli.verify import check_directory
+from quorate.storage.blocks import Gap
 from quorate.storage.directory import log_name
-from quorate.storage.inspection import inspect_directory, pieces
 from quorate.storage.layout import BLOCK_BYTES
-from quorate.storage.walk import Gap
+from quorate.storage.offline.inspect import inspect_directory, pieces
 from quorate.types import EntryKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from quorate.cli.documents import Document
-    from quorate.storage.inspection import Inspection, LogView, SegmentView
-    from quorate.storage.walk import Flushed, Frame
+    from quorate.storage.blocks import EntryFrame, FlushedBlock
+    from quorate.storage.offline.inspect import Inspection, LogView, SegmentView
     from quorate.types import VoteRecord
 
 __all__ = ["inspect"]
@@ -38,7 +38,12 @@ _KINDS = {int(kind): kind.name for kind in EntryKind}
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
 )
-@click.option("--log", "log", metavar="NAME", help="Only this log: its name, or how its id begins.")
+@click.option(
+    "--log",
+    "log",
+    metavar="NAME",
+    help="Only the log of this name, or of an id that begins with it.",
+)
 @click.option("--segment", "segment", type=int, metavar="N", help="Show the blocks of segment N.")
 @click.option("--entries", is_flag=True, help="With --segment: show the entries of each block.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
@@ -59,7 +64,7 @@ def inspect(
         found.logs = [one for one in found.logs if _is_called(one, log)]
         if not found.logs:
             raise click.UsageError(
-                f"no log in {directory} has that name, or an incarnation that begins so: {log}"
+                f"no log in {directory} has the name {log}, or an id that begins with it"
             )
     document = _document(found)
     if segment is not None:
@@ -108,7 +113,9 @@ def _log_document(view: LogView) -> Document:
     mark = None
     if view.mark is not None:
         last = position_document(view.mark.last)
-        mark = {"segment": view.mark.number, "end": view.mark.end, "last": last}
+        mark = {
+            "boot": view.mark.boot, "segment": view.mark.number, "end": view.mark.end, "last": last
+        }  # fmt: skip
     return {
         "name": view.name,
         "incarnation": log_name(view.incarnation),
@@ -186,7 +193,7 @@ def _segment_document(
     return document
 
 
-def _block_document(piece: Flushed, *, entries: bool) -> Document:
+def _block_document(piece: FlushedBlock, *, entries: bool) -> Document:
     """The document of a block. If ``readable`` is less than ``length``, frames were truncated
     there, or they are damaged."""
     block = piece.block
@@ -205,7 +212,7 @@ def _block_document(piece: Flushed, *, entries: bool) -> Document:
     return document
 
 
-def _entry_document(frame: Frame) -> Document:
+def _entry_document(frame: EntryFrame) -> Document:
     header = frame.header
     return {
         **position_document(header.position),
@@ -239,7 +246,10 @@ def _lines(document: Document) -> Iterator[str]:
 
 def _log_lines(log: Document) -> Iterator[str]:
     mark = log["mark"]
-    if mark is not None:
+    boots = [vote["boot"] for vote in log["votes"].values() if vote is not None]
+    if mark is not None and boots and mark["boot"] != max(boots):
+        stopped = _bad(f"the mark of a clean stop is of boot {mark['boot']}, not of the newest")
+    elif mark is not None:
         stopped = f"closed in order at entry {mark['last']['index']}"
     else:
         stopped = _bad("the mark of a clean stop is bad") if log["clean"] else "not closed in order"

@@ -1,4 +1,4 @@
-"""``quorate log``: make, list, describe and delete logs."""
+"""``quorate log``: make, list, describe, transfer and delete logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["log"]
 @click.group(invoke_without_command=True)
 @click.pass_context
 def log(context: click.Context) -> None:
-    """Make, list, describe and delete logs."""
+    """Make, list, describe, transfer and delete logs."""
     give_help(context)
 
 
@@ -74,6 +74,25 @@ def describe(options: ClientOptions, name: str) -> None:
     print_line()
     heads = ("NODE", "ROLE", "MATCH", "LAG", "STATE")
     print_table(heads, replica_rows(found), numbers=("MATCH", "LAG"))
+
+
+@log.command()
+@click.argument("name", callback=log_name)
+@click.argument("node", required=False)
+@client_options
+def transfer(options: ClientOptions, name: str, node: str | None) -> None:
+    """Give the leadership of the log NAME to NODE.
+
+    Without NODE the leader chooses the fittest node. Appends go on: those that arrive meanwhile
+    wait for the new leader. The command waits while NODE is down or lacks too many entries, at most
+    for the timeout.
+    """
+    with options.client() as client:
+        leader = client.transfer(name, node)
+    if options.as_json:
+        print_json({"name": name, "leader": leader})
+    else:
+        print_line(f"{leader} leads {name}")
 
 
 @log.command()

@@ -18,8 +18,15 @@ from typing import TYPE_CHECKING
 import click
 
 from quorate import __version__
-from quorate.cli.documents import printable
-from quorate.cli.output import USAGE, OutputFailed, error_label, give_help, print_json, tell
+from quorate.cli.output import (
+    USAGE,
+    OutputFailed,
+    error_label,
+    give_help,
+    print_json,
+    printable,
+    tell,
+)
 from quorate.errors import (
     Busy,
     DiskFailed,
@@ -102,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(code_of(WrongDirectory), message, as_json=as_json)
     except OSError as error:
         # Clients start sooner without it.
-        from quorate.storage.steps import PASSING
+        from quorate.storage.disk_errors import PASSING
 
         message = f"{error.filename or 'the disk'}: {error.strerror}"
         # That says nothing about the disk: it can be tried again.

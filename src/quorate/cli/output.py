@@ -1,8 +1,7 @@
-"""Output of the commands that connect to a cluster.
+"""Output of the commands: results to the standard output, messages to the standard error.
 
-A terminal gets tables and a counter that moves; a pipe gets plain lines. The result that was asked
-for goes to the standard output, and has to arrive. Other messages go to the standard error, and are
-dropped if it is closed.
+A terminal gets tables and a counter that moves; a pipe gets plain lines. A result has to arrive;
+other messages are dropped if the standard error is closed.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ __all__ = [
     "print_json",
     "print_line",
     "print_table",
+    "printable",
     "span",
     "tell",
 ]
@@ -102,6 +102,14 @@ def give_help(context: click.Context) -> None:
 def count(number: int, one: str, many: str = "") -> str:
     """A number with its noun. It has no separators, so that it can be given to a command."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def printable(text: str) -> str:
+    """``text`` with ``?`` for characters that cannot be printed.
+
+    The name of a file may hold any character, and none may move a cursor or stop the output.
+    """
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def span(first: int, last: int, one: str = "") -> str:

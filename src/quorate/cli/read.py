@@ -17,7 +17,7 @@ from quorate.cli.output import Counter, print_bytes
 if TYPE_CHECKING:
     from quorate.cli.options import ClientOptions
     from quorate.client.blocking import Log
-    from quorate.client.reading import Start
+    from quorate.client.read.reading import Start
     from quorate.client.results import Record
 
 __all__ = ["read"]

@@ -34,6 +34,7 @@ __all__ = ["serve"]
 # end of the process.
 STOP_S = 9.0
 HALT_S = 2.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STDIN = 0
 PR_SET_PDEATHSIG = 1
 SWITCH_INTERVAL_S = 0.0002
@@ -70,6 +71,9 @@ def serve(file: Path, parent: int | None, **given: str | None) -> None:
         raise click.UsageError(str(error)) from None
     log_to_stderr(settings.node)
     _open_many_files()
+    # A thread must get the interpreter soon after its disk is done, and the loop while threads read
+    # logs that are being opened.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     run(_serve(settings, parent))
 
 
@@ -89,30 +93,45 @@ async def _serve(settings: Settings, parent: int | None) -> None:
 
     def stop() -> None:
         loop.remove_reader(STDIN)
-        _end_within(STOP_S)
         node.stop()
 
+    def stop_with_parent() -> None:
+        _end_within(STOP_S)
+        stop()
+
     loop.set_exception_handler(failed)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    _stop_on_signal(loop, stop)
     if parent is not None:
         # Where the kernel does not report the end of the parent, the pipe that it holds does: it
         # closes.
-        loop.add_reader(STDIN, stop)
+        loop.add_reader(STDIN, stop_with_parent)
     try:
         await node.run(_settle_process)
     except ReplicaHalted as halt:
         _end_within(HALT_S)
         if isinstance(halt, DiskFailed):
-            node.remember_failure()
+            node.disk_failures.remember()
         raise
 
 
+def _stop_on_signal(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Call ``stop`` in the loop on SIGTERM or Ctrl-C. A thread waits for these: the loop stands
+    still while it waits for a manifest that must be durable first, and a disk may hang.
+
+    It is called before other threads are started: they inherit that the signals are blocked."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+
+    def wait() -> None:
+        signal.sigwait(STOP_SIGNALS)
+        _end_within(STOP_S)
+        with suppress(RuntimeError):  # the loop is closed: the process ends anyway
+            loop.call_soon_threadsafe(stop)
+
+    threading.Thread(target=wait, name="quorate-signals", daemon=True).start()
+
+
 def _settle_process() -> None:
-    """Tune the interpreter for a running node: all objects that are loaded now stay."""
-    # A writer thread must get the interpreter soon after its disk is done.
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # No garbage collection needs to look at these objects.
+    """Spare the garbage collector the objects of a node whose logs are open: they stay."""
     gc.collect()
     gc.freeze()
 

@@ -118,7 +118,6 @@ def _state(state: str) -> str:
         "self": "green",
         "append": "green",
         "down": "red",
-        "repairing": "red",
         "blocked": "red",
         "unsure": "red",
     }

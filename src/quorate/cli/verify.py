@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from quorate.cli.documents import damage_document, identity_document, position_document, printable
-from quorate.cli.output import count, print_json, print_line, span
+from quorate.cli.documents import damage_document, identity_document, position_document
+from quorate.cli.output import count, print_json, print_line, printable, span
 from quorate.errors import Corrupt, WrongDirectory
 from quorate.storage.directory import IDENTITY, LOGS, log_name
-from quorate.storage.verify import bytes_to_read
-from quorate.storage.verify import verify as verify_directories
+from quorate.storage.offline.verify import bytes_to_read
+from quorate.storage.offline.verify import verify as verify_directories
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from quorate.cli.documents import Document
     from quorate.storage.damage import Damage
-    from quorate.storage.difference import Agreement
-    from quorate.storage.findings import LogReport
-    from quorate.storage.verify import DirectoryReport, Report
+    from quorate.storage.offline.compare import Agreement
+    from quorate.storage.offline.report import LogReport
+    from quorate.storage.offline.verify import DirectoryReport, Report
 
 __all__ = ["check_directory", "verify"]
 

@@ -8,28 +8,36 @@ import secrets
 from typing import TYPE_CHECKING
 
 from quorate.client.pool import reason
-from quorate.client.retries import Effect, Lost, Unreachable
+from quorate.client.retries import Idempotency, Lost, Unreachable
 from quorate.client.session import wire_id
 from quorate.client.status import merge_status
 from quorate.errors import (
     Behind,
     InvalidArgument,
     LogExists,
+    LogNotFound,
     OffsetMismatch,
     QuorateError,
     Timeout,
 )
-from quorate.wire.calls import CreateLog, DeleteLog, FindLog, ListLogs, Status
-from quorate.wire.shapes import check_log_name
+from quorate.wire.calls import CreateLog, DeleteLog, FindLog, ListLogs, Status, TransferLog
+from quorate.wire.shapes import check_log_name, check_name
 
 if TYPE_CHECKING:
-    from quorate.client.requests import Requests
+    from quorate.client.node_connection import NodeConnection
     from quorate.client.results import ClusterStatus
     from quorate.client.routing import Route
     from quorate.client.session import Session
     from quorate.wire.calls import LogFound, NodeStatus
 
-__all__ = ["cluster_status", "create_log", "delete_log", "find_log", "list_logs"]
+__all__ = [
+    "cluster_status",
+    "create_log",
+    "delete_log",
+    "find_log",
+    "list_logs",
+    "transfer_log",
+]
 
 INCARNATION_BITS = 128
 _HEX = re.compile(r"[0-9a-f]{32}")
@@ -39,41 +47,50 @@ _INCARNATION = re.compile(rf"incarnation ({_HEX.pattern})$")
 _DRAW_AT = re.compile(r"draw another one at (\d+)$")
 
 
-async def find_log(session: Session, name: str, *, create: bool = False) -> Route:
+async def find_log(
+    session: Session, name: str, *, create: bool = False, deadline: float | None = None
+) -> Route:
     """The route of the log ``name``; with ``create`` the log is made if missing."""
     check_log_name(name)
     routing = session.routing
+    deadline = session.deadline() if deadline is None else deadline
     # The incarnation to find; None is any that is not known to be deleted.
     living: int | None = None
     if create:
         # A node that lags would show a deleted log, so the catalog's leader is asked.
         try:
-            return await create_log(session, name)
+            return await create_log(session, name, deadline)
         except LogExists as there:
             named = _INCARNATION.search(str(there))
             living = int(named[1], 16) if named else None
 
-    def check(found: LogFound, at: Requests) -> None:
+    def check(found: LogFound, at: NodeConnection) -> None:
         incarnation = int.from_bytes(found.incarnation, "little")
         if incarnation in routing.deleted or (living is not None and incarnation != living):
             raise Behind(f"{at.node} does not know yet that {name} was deleted")
 
-    found = await session.ask(routing.catalog, f"search for {name}", FindLog(name), check)
+    found = await session.ask(
+        routing.catalog, f"search for {name}", FindLog(name), check, deadline=deadline
+    )
     return routing.found(found)
 
 
-async def create_log(session: Session, name: str) -> Route:
+async def create_log(session: Session, name: str, deadline: float | None = None) -> Route:
     """Make a log; done when a leader serves it. The incarnation is drawn here, so that a retry
     makes no second log."""
     check_log_name(name)
     catalog = session.routing.catalog
+    deadline = session.deadline() if deadline is None else deadline
     while True:
         call = CreateLog(
-            name, wire_id(secrets.randbits(INCARNATION_BITS)), _patience_ms(session),
+            name, wire_id(secrets.randbits(INCARNATION_BITS)), _timeout_ms(session),
             catalog.session_end,
         )  # fmt: skip
         try:
-            found = await session.change(catalog, f"create {name}", call, Effect.ONCE, LogExists)
+            found = await session.change(
+                catalog, f"create {name}", call, Idempotency.IDEMPOTENT, LogExists,
+                deadline=deadline,
+            )  # fmt: skip
             return session.routing.found(found)
         except OffsetMismatch as early:
             # No log was made with this incarnation, and none will be.
@@ -86,16 +103,24 @@ async def create_log(session: Session, name: str) -> Route:
 async def delete_log(session: Session, name: str, life: str | None = None) -> int:
     """Delete a log; done when a majority of nodes has dropped it. Returns its incarnation:
     ``life``, if given, or the present one."""
-    if life is None:
-        incarnation = (await find_log(session, name)).incarnation
-    else:
-        check_log_name(name)
-        incarnation = _incarnation(life)
-    call = DeleteLog(name, wire_id(incarnation), _patience_ms(session))
+    check_log_name(name)
+    deadline = session.deadline()
+    incarnation = await _living(session, name, deadline) if life is None else _incarnation(life)
+    call = DeleteLog(name, wire_id(incarnation), _timeout_ms(session))
     catalog = session.routing.catalog
-    await session.change(catalog, f"delete {name}", call, Effect.ONCE)
+    what = f"delete {name}"
+    await session.change(catalog, what, call, Idempotency.IDEMPOTENT, deadline=deadline)
     session.routing.dropped(incarnation)
     return incarnation
+
+
+async def _living(session: Session, name: str, deadline: float) -> int:
+    """The present incarnation of a log. A node that lags could name one that was deleted before,
+    and to delete that one again succeeds. The list of logs lacks no acknowledged change."""
+    for log in await list_logs(session, deadline):
+        if log.name == name:
+            return int.from_bytes(log.incarnation, "little")
+    raise LogNotFound(f"log {name} does not exist")
 
 
 def _incarnation(text: str) -> int:
@@ -104,19 +129,35 @@ def _incarnation(text: str) -> int:
     return int(text, 16)
 
 
-async def list_logs(session: Session) -> list[LogFound]:
+async def transfer_log(session: Session, name: str, node: str | None) -> str:
+    """Give the leadership of the log ``name`` to ``node``, or to the node that the leader finds
+    fittest. Returns the node that leads now."""
+    check_log_name(name)
+    if node is not None:
+        check_name("node", node)
+    deadline = session.deadline()
+    route = await find_log(session, name, deadline=deadline)
+    call, what = TransferLog(route.wire, node), f"transfer of {name}"
+    # Without a target a retry would move the leadership on, from the node that has it by then.
+    idempotency = Idempotency.UNSAFE if node is None else Idempotency.IDEMPOTENT
+    moved = await session.change(route, what, call, idempotency, deadline=deadline)
+    return moved.leader
+
+
+async def list_logs(session: Session, deadline: float | None = None) -> list[LogFound]:
     """All logs, sorted by name."""
-    found = await session.ask(session.routing.catalog, "list of logs", ListLogs())
+    catalog = session.routing.catalog
+    found = await session.ask(catalog, "list of logs", ListLogs(), deadline=deadline)
     return sorted(found.logs, key=lambda log: log.name)
 
 
 async def cluster_status(session: Session) -> ClusterStatus:
     """The status of the cluster, as far as the nodes that answer know. One answer is enough."""
-    routing = session.routing
-    asked = await _ask_all(session, routing.addresses(sorted(routing.nodes)))
+    routing, deadline = session.routing, session.deadline()
+    asked = await _ask_all(session, routing.addresses(sorted(routing.nodes)), deadline)
     # The first answers may have named nodes that were not known.
     known = {place for answer in _answers(asked) for place in answer.nodes.values()}
-    asked |= await _ask_all(session, sorted(known.difference(asked)))
+    asked |= await _ask_all(session, sorted(known.difference(asked)), deadline)
     answers = _answers(asked)
     if not answers:
         told = "; ".join(f"{address}: {why}" for address, why in asked.items())
@@ -131,24 +172,26 @@ def _answers(asked: dict[str, NodeStatus | str]) -> list[NodeStatus]:
     return [*found.values()]
 
 
-async def _ask_all(session: Session, addresses: list[str]) -> dict[str, NodeStatus | str]:
+async def _ask_all(
+    session: Session, addresses: list[str], deadline: float
+) -> dict[str, NodeStatus | str]:
     """The answer of each address, or why there is none."""
-    answers = await asyncio.gather(*(_ask_one(session, address) for address in addresses))
+    answers = await asyncio.gather(*(_ask_one(session, one, deadline) for one in addresses))
     return dict(zip(addresses, answers, strict=True))
 
 
-async def _ask_one(session: Session, address: str) -> NodeStatus | str:
-    patience_s = min(session.patience.status_s, session.timeout)
+async def _ask_one(session: Session, address: str, deadline: float) -> NodeStatus | str:
+    timeout_s = min(session.retry_limits.status_s, deadline - session.clock())
     try:
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(timeout_s):
             requests = await session.pool.connect(address)
             return await requests.call(Status())
     except TimeoutError:
-        return f"no answer in {patience_s:g} s"
+        return f"no answer in {round(max(0.0, timeout_s), 2):g} s"
     except (Lost, Unreachable, OSError, QuorateError) as error:
         return reason(error)
 
 
-def _patience_ms(session: Session) -> int:
+def _timeout_ms(session: Session) -> int:
     """Milliseconds after which a node answers that it is not done: less than the client waits."""
-    return max(1, int(500 * min(session.patience.answer_s, session.timeout)))
+    return max(1, int(500 * min(session.retry_limits.answer_s, session.timeout)))

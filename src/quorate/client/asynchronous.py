@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from quorate.batch import encode_batch
-from quorate.client.accumulator import BATCH_BYTES, LINGER_MS, MEMORY_BYTES, Settings
+from quorate.batch import encode_batch, encode_record
 from quorate.client.administration import (
     cluster_status,
     create_log,
     delete_log,
     find_log,
     list_logs,
+    transfer_log,
 )
-from quorate.client.prefetch import AsyncItems
-from quorate.client.producer import AsyncProducer
-from quorate.client.reading import Reader, records_of
-from quorate.client.retries import Effect
+from quorate.client.produce.producer import AsyncProducer
+from quorate.client.produce.sender import open_sender
+from quorate.client.produce.settings import (
+    BATCH_BYTES,
+    LINGER_MS,
+    MEMORY_BYTES,
+    ProducerSettings,
+)
+from quorate.client.read.prefetch import AsyncItems
+from quorate.client.read.reading import Reader, records_of
+from quorate.client.retries import Idempotency
 from quorate.client.routing import Routing, parse_endpoints
-from quorate.client.sender import open_sender
 from quorate.client.session import Session
+from quorate.commands import SetFence
 from quorate.errors import InvalidArgument
-from quorate.wire.calls import OffsetAt, SetFence
+from quorate.wire.calls import LogCall, OffsetAt
+from quorate.wire.shapes import check_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -32,14 +39,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from quorate.client.reading import Start
-    from quorate.client.results import ClusterStatus, Receipt, Record
+    from quorate.client.read.reading import Start
+    from quorate.client.results import ClusterStatus, Record
     from quorate.client.routing import Route
     from quorate.client.submission import Submission
+    from quorate.commands import Receipt
 
     Header = tuple[str, bytes]
 
-__all__ = ["AsyncClient", "AsyncLog", "encode_records"]
+__all__ = ["AsyncClient", "AsyncLog", "times_of"]
 
 
 class AsyncClient:
@@ -87,6 +95,13 @@ class AsyncClient:
         """
         await delete_log(self._session, name, incarnation)
 
+    async def transfer(self, log: str, node: str | None = None) -> str:
+        """Give the leadership of ``log`` to ``node``, or to the node that the leader finds fittest.
+        Returns the node that leads now. No append fails for it.
+
+        Tries again until the time is over while the node is down or lacks too many entries."""
+        return await transfer_log(self._session, log, node)
+
     async def logs(self) -> list[str]:
         """The names of all logs, sorted."""
         return [log.name for log in await list_logs(self._session)]
@@ -126,14 +141,8 @@ class AsyncLog:
         fence: str | None = None,
     ) -> Receipt:
         """Append one record; see :meth:`append_batch`."""
-        return await self.append_batch(
-            [value],
-            keys=None if key is None else [key],
-            headers=None if headers is None else [headers],
-            timestamps=timestamp,
-            expect_offset=expect_offset,
-            fence=fence,
-        )
+        batch = encode_record(value, key, times_of(timestamp), headers)
+        return await self._session.submitter.append(self._route, batch, expect_offset, fence)
 
     async def append_batch(
         self,
@@ -152,15 +161,8 @@ class AsyncLog:
         appended: OFFSET_MISMATCH. An append whose outcome could not be learnt is OUTCOME_UNKNOWN;
         it is never sent twice.
         """
-        batch = encode_records(values, keys, headers, timestamps)
-        if expect_offset is None and fence is None:
-            submission = self._session.submitter.submit(self._route, batch)
-            try:
-                return await submission
-            except asyncio.CancelledError:
-                submission.give_up()
-                raise
-        return await self._session.append(self._route, batch, expect_offset, fence)
+        batch = encode_batch(values, keys=keys, times=times_of(timestamps), headers=headers)
+        return await self._session.submitter.append(self._route, batch, expect_offset, fence)
 
     def submit(
         self,
@@ -176,7 +178,7 @@ class AsyncLog:
         Those sent to one leader are appended in the order of the calls; one that has to be retried
         comes later. For a guaranteed order, with each record in the log once, open a producer.
         """
-        batch = encode_records(values, keys, headers, timestamps)
+        batch = encode_batch(values, keys=keys, times=times_of(timestamps), headers=headers)
         return self._session.submitter.submit(self._route, batch)
 
     def read(
@@ -207,7 +209,7 @@ class AsyncLog:
         """Read the same records as Arrow record batches: one for each stored batch, over the memory
         in which it came. Needs pyarrow: ``pip install 'quorate[arrow]'``."""
         # pyarrow is optional, and slow to import.
-        from quorate.client.arrow_reading import record_batches_of
+        from quorate.client.read.arrow import record_batches_of
 
         reader = Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
         return AsyncItems(self._session, reader, record_batches_of)
@@ -231,8 +233,11 @@ class AsyncLog:
 
         ``expect`` is the fence that is set now, None if none is; otherwise FENCED.
         """
-        call = SetFence(self._route.wire, fence, expect)
-        await self._session.change(self._route, f"fence of {self.name}", call, Effect.TWICE)
+        for name in (fence, expect):
+            if name is not None:
+                check_name("fence", name)
+        call = LogCall(self._route.wire, SetFence(fence=fence, expect=expect))
+        await self._session.change(self._route, f"fence of {self.name}", call, Idempotency.UNSAFE)
 
     async def producer(
         self,
@@ -249,19 +254,14 @@ class AsyncLog:
         of about ``batch_bytes`` with others. Records without an outcome take up to
         ``memory_bytes``; then sending has to wait. The producer's appends show ``fence``.
         """
-        settings = Settings(linger_ms, batch_bytes, memory_bytes)
+        settings = ProducerSettings(linger_ms, batch_bytes, memory_bytes)
         return AsyncProducer(await open_sender(self._session, self._route, name, settings, fence))
 
 
-def encode_records(
-    values: Sequence[bytes],
-    keys: Sequence[bytes | None] | None,
-    headers: Sequence[Sequence[Header]] | None,
-    timestamps: Sequence[int] | int | None,
-) -> bytes:
-    """The batch of these records, with the time of the call unless another is given."""
+def times_of(timestamps: Sequence[int] | int | None) -> Sequence[int] | int:
+    """The times that a caller gave to its records; the time of the call if it gave none."""
     if timestamps is None:
-        timestamps = time.time_ns() // 1000
-    elif not isinstance(timestamps, int) and not hasattr(timestamps, "__len__"):
+        return time.time_ns() // 1000
+    if not isinstance(timestamps, int) and not hasattr(timestamps, "__len__"):
         raise InvalidArgument(f"timestamp = {timestamps!r} is not a whole number of microseconds")
-    return encode_batch(values, keys=keys, times=timestamps, headers=headers)
+    return timestamps

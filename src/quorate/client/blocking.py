@@ -7,29 +7,34 @@ first call starts a thread of its own, with the parent's routing.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
-from concurrent.futures import CancelledError
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from quorate.client.accumulator import BATCH_BYTES, LINGER_MS, MEMORY_BYTES, Settings
+from quorate.batch import encode_batch, encode_record
 from quorate.client.administration import (
     cluster_status,
     create_log,
     delete_log,
     find_log,
     list_logs,
+    transfer_log,
 )
-from quorate.client.asynchronous import AsyncLog, encode_records
-from quorate.client.prefetch import Prefetch
-from quorate.client.producer import Producer
-from quorate.client.reading import Reader, records_of
+from quorate.client.asynchronous import AsyncLog, times_of
+from quorate.client.produce.producer import Producer
+from quorate.client.produce.sender import open_sender
+from quorate.client.produce.settings import (
+    BATCH_BYTES,
+    LINGER_MS,
+    MEMORY_BYTES,
+    ProducerSettings,
+)
+from quorate.client.read.prefetch import Prefetch
+from quorate.client.read.reading import Reader, records_of
 from quorate.client.routing import Routing, parse_endpoints
-from quorate.client.sender import open_sender
 from quorate.client.session import Session, checked_timeout
-from quorate.errors import Busy, InvalidArgument
+from quorate.client.waiting import check_may_wait
+from quorate.client.worker import Worker
+from quorate.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -38,16 +43,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from quorate.client.reading import Piece, Start
-    from quorate.client.results import ClusterStatus, Receipt, Record
+    from quorate.client.read.reading import Piece, Start
+    from quorate.client.results import ClusterStatus, Record
     from quorate.client.routing import Route
+    from quorate.commands import Receipt
 
     Header = tuple[str, bytes]
 
 __all__ = ["Client", "Log"]
-
-# Seconds between two checks, during a call, that the worker's thread is alive.
-LOOK_S = 1.0
 
 Result = TypeVar("Result")
 
@@ -69,7 +72,7 @@ class Client:
         self._timeout = checked_timeout(timeout)
         # Workers by process id. A forked process leaves its parent's worker alone: to close it
         # would disturb the descriptors that both share.
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, Worker] = {}
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -85,10 +88,13 @@ class Client:
 
     def close(self) -> None:
         """Close every connection. Calls under way end at once; an append as OUTCOME_UNKNOWN."""
+        check_may_wait()
         self._closed = True
-        worker = self._workers.pop(os.getpid(), None)
+        worker = self._workers.get(os.getpid())
         if worker is not None:
             worker.close()
+            # Not before: a call that was interrupted can be repeated.
+            self._workers.pop(os.getpid(), None)
 
     def log(self, name: str, *, create: bool = False) -> Log:
         """The log of that name, in its present incarnation; ``create`` makes it if missing."""
@@ -106,6 +112,13 @@ class Client:
         """
         self._run(lambda session: delete_log(session, name, incarnation))
 
+    def transfer(self, log: str, node: str | None = None) -> str:
+        """Give the leadership of ``log`` to ``node``, or to the node that the leader finds fittest.
+        Returns the node that leads now. No append fails for it.
+
+        Tries again until the time is over while the node is down or lacks too many entries."""
+        return self._run(lambda session: transfer_log(session, log, node))
+
     def logs(self) -> list[str]:
         """The names of all logs, sorted."""
         return [log.name for log in self._run(list_logs)]
@@ -117,11 +130,12 @@ class Client:
     def _run(self, work: Callable[[Session], Coroutine[Any, Any, Result]]) -> Result:
         if self._closed:
             raise InvalidArgument("the client is closed")
+        check_may_wait()
         worker = self._workers.get(os.getpid()) or self._begin()
         return worker.run(work)
 
-    def _begin(self) -> _Worker:
-        made = _Worker(Session(self._routing, self._timeout))
+    def _begin(self) -> Worker:
+        made = Worker(Session(self._routing, self._timeout))
         # Started before it can be found: a worker that cannot start is not kept.
         made.start()
         # If two threads make a worker at the same time, one is kept.
@@ -132,11 +146,11 @@ class Client:
             self.close()
         return worker
 
-    def _tell(self, word: Callable[[Session], None]) -> None:
-        """Call ``word`` with this process's session, if there is one."""
+    def _call_soon(self, callback: Callable[[Session], None]) -> None:
+        """Call ``callback`` with this process's session, if there is one, without waiting."""
         worker = self._workers.get(os.getpid())
         if worker is not None:
-            worker.tell(word)
+            worker.call_soon(callback)
 
 
 class Log:
@@ -169,13 +183,9 @@ class Log:
         fence: str | None = None,
     ) -> Receipt:
         """Append one record; see :meth:`append_batch`."""
-        return self.append_batch(
-            [value],
-            keys=None if key is None else [key],
-            headers=None if headers is None else [headers],
-            timestamps=timestamp,
-            expect_offset=expect_offset,
-            fence=fence,
+        batch = encode_record(value, key, times_of(timestamp), headers)
+        return self._client._run(
+            lambda session: session.submitter.append(self._route, batch, expect_offset, fence)
         )
 
     def append_batch(
@@ -195,9 +205,9 @@ class Log:
         appended: OFFSET_MISMATCH. An append whose outcome could not be learnt is OUTCOME_UNKNOWN;
         it is never sent twice.
         """
-        batch = encode_records(values, keys, headers, timestamps)
+        batch = encode_batch(values, keys=keys, times=times_of(timestamps), headers=headers)
         return self._client._run(
-            lambda session: session.append(self._route, batch, expect_offset, fence)
+            lambda session: session.submitter.append(self._route, batch, expect_offset, fence)
         )
 
     def read(
@@ -228,7 +238,7 @@ class Log:
         """Read the same records as Arrow record batches: one for each stored batch, over the memory
         in which it came. Needs pyarrow: ``pip install 'quorate[arrow]'``."""
         # pyarrow is optional, and slow to import.
-        from quorate.client.arrow_reading import reader_of, record_batches_of
+        from quorate.client.read.arrow import reader_of, record_batches_of
 
         reader = Reader(self._route, start, stop, follow=follow, linearizable=linearizable)
         return reader_of(self._each(reader, record_batches_of))
@@ -242,7 +252,7 @@ class Log:
                 yield from decode(pieces)
         finally:
             # The garbage collector may run this, in any thread: it must not wait.
-            self._client._tell(prefetch.stop)
+            self._client._call_soon(prefetch.stop)
 
     def first_offset(self) -> int:
         """The first offset that the log keeps."""
@@ -282,81 +292,8 @@ class Log:
         of about ``batch_bytes`` with others. Records without an outcome take up to
         ``memory_bytes``; then sending has to wait. The producer's appends show ``fence``.
         """
-        settings = Settings(linger_ms, batch_bytes, memory_bytes)
+        settings = ProducerSettings(linger_ms, batch_bytes, memory_bytes)
         sender = self._client._run(
             lambda session: open_sender(session, self._route, name, settings, fence)
         )
         return Producer(self._client, sender)
-
-
-class _Worker:
-    """An event loop in a thread, and the session that runs on it."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._work, name="quorate-client", daemon=True)
-
-    def start(self) -> None:
-        try:
-            self._thread.start()
-        except RuntimeError as error:
-            self._loop.close()
-            raise Busy(f"the client has no thread: {error}") from None
-
-    def _work(self) -> None:
-        # A Runner is not used: it would wait for name servers that do not answer.
-        try:
-            self._loop.run_forever()
-            self._loop.run_until_complete(_end_tasks())
-        finally:
-            self._loop.close()
-
-    def run(self, work: Callable[[Session], Coroutine[Any, Any, Result]]) -> Result:
-        """Run ``work`` on the loop, and wait for its result. It keeps its own deadline."""
-        coroutine = work(self._session)
-        try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError:  # the loop is closed
-            coroutine.close()
-            raise InvalidArgument("the client is closed") from None
-        try:
-            while True:
-                try:
-                    return future.result(LOOK_S)
-                except TimeoutError:
-                    if future.done():  # done just now, or the work itself raised it
-                        return future.result()
-                    if not self._thread.is_alive():
-                        raise InvalidArgument("the client is closed") from None
-        except CancelledError:
-            raise InvalidArgument("the client is closed") from None
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
-
-    def tell(self, word: Callable[[Session], None]) -> None:
-        """Call ``word`` on the loop, without waiting."""
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(word, self._session)
-
-    def close(self) -> None:
-        self.run(_wind_up)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-
-async def _wind_up(session: Session) -> None:
-    """Close the session, and let the calls that wait for an answer end."""
-    await session.close()
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    if others:
-        await asyncio.wait(others, timeout=session.patience.close_s)
-
-
-async def _end_tasks() -> None:
-    """Cancel the tasks that are left."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

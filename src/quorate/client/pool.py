@@ -7,7 +7,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.client.requests import Requests
+from quorate.client.node_connection import NodeConnection
 from quorate.client.retries import Unreachable
 from quorate.errors import InvalidArgument, QuorateError
 from quorate.net.dialling import dial
@@ -17,7 +17,7 @@ from quorate.wire.handshake import Hello
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from quorate.client.retries import Patience
+    from quorate.client.retries import RetryLimits
     from quorate.client.routing import Routing
 
 __all__ = ["Pool", "reason"]
@@ -26,7 +26,7 @@ __all__ = ["Pool", "reason"]
 ANSWERS = FrameLimits(control=64 << 20, bulk=1 << 30)
 
 
-class _Shunned(NamedTuple):
+class _StalledAddress(NamedTuple):
     """An address tried last, because its node does not answer."""
 
     until: float
@@ -37,24 +37,24 @@ class _Shunned(NamedTuple):
 class Pool:
     """Keeps connections, and finds a node that can be asked."""
 
-    def __init__(self, routing: Routing, patience: Patience) -> None:
+    def __init__(self, routing: Routing, retry_limits: RetryLimits) -> None:
         self._routing = routing
-        self._patience = patience
-        self._open: dict[str, Requests] = {}
+        self._retry_limits = retry_limits
+        self._open: dict[str, NodeConnection] = {}
         # All callers that need an address wait for the same dial.
-        self._dials: dict[str, asyncio.Task[Requests]] = {}
+        self._dials: dict[str, asyncio.Task[NodeConnection]] = {}
         # Addresses that were dialled or asked, and did not answer.
-        self._shunned: dict[str, _Shunned] = {}
+        self._stalled: dict[str, _StalledAddress] = {}
         self._closed = False
 
-    async def reach(self, addresses: Sequence[str]) -> Requests:
+    async def reach(self, addresses: Sequence[str]) -> NodeConnection:
         """The connection to the first of ``addresses`` that answers.
 
         Raises Unreachable if none does; a refusal that no retry changes is raised as it is if every
         node gave one.
         """
         failures: list[tuple[str, Exception]] = []
-        for address in self._by_hope(addresses):
+        for address in self._stalled_last(addresses):
             try:
                 return await self.connect(address)
             except (OSError, QuorateError) as error:
@@ -65,19 +65,19 @@ class Pool:
         told = "; ".join(f"{address}: {reason(error)}" for address, error in failures)
         raise Unreachable(f"no node could be reached: {told}")
 
-    def connected(self, address: str) -> Requests | None:
+    def connected(self, address: str) -> NodeConnection | None:
         """The connection to ``address``, if it takes appends at this moment."""
-        requests = self._open.get(address)
-        if requests is None or not requests.direct:
+        at = self._open.get(address)
+        if at is None or not at.direct:
             return None
-        return None if self._shunned and self._is_shunned(address) else requests
+        return None if self._stalled and self._is_stalled(address) else at
 
-    async def connect(self, address: str) -> Requests:
+    async def connect(self, address: str) -> NodeConnection:
         if self._closed:
             raise InvalidArgument("the client is closed")
-        requests = self._open.get(address)
-        if requests is not None and requests.open:
-            return requests
+        at = self._open.get(address)
+        if at is not None and at.open:
+            return at
         task = self._dials.get(address)
         if task is None:
             task = asyncio.create_task(self._dial(address))
@@ -92,49 +92,48 @@ class Pool:
                 raise InvalidArgument("the client is closed") from None
             raise
 
-    async def _dial(self, address: str) -> Requests:
+    async def _dial(self, address: str) -> NodeConnection:
         try:
             hello = Hello("client", cluster=self._routing.cluster)
             connection, welcome = await dial(
-                address, hello, timeout=self._patience.dial_s, limits=ANSWERS
+                address, hello, timeout=self._retry_limits.dial_s, limits=ANSWERS
             )
         except TimeoutError:
-            self._shun(address)
+            self._note_stall(address)
             raise
         finally:
             del self._dials[address]
-        self._shunned.pop(address, None)
-        requests = Requests(connection, welcome)
-        self._open[address] = requests
+        self._stalled.pop(address, None)
+        at = self._open[address] = NodeConnection(connection, welcome)
         self._routing.welcomed(address, welcome)
-        return requests
+        return at
 
-    def was_silent(self, requests: Requests, heard: int) -> None:
+    def stalled(self, at: NodeConnection, heard: int) -> None:
         """Put a node last that is connected and does not answer: it may be paused, or cut off. Not
         if more than ``heard`` bytes came: then it answers other requests."""
-        if requests.received == heard:
-            self._shun(requests.address)
+        if at.received == heard:
+            self._note_stall(at.address)
 
-    def _shun(self, address: str) -> None:
-        until = asyncio.get_running_loop().time() + self._patience.silent_s
-        self._shunned[address] = _Shunned(until, self._received(address))
+    def _note_stall(self, address: str) -> None:
+        until = asyncio.get_running_loop().time() + self._retry_limits.stalled_s
+        self._stalled[address] = _StalledAddress(until, self._received(address))
 
-    def _is_shunned(self, address: str) -> bool:
-        shunned = self._shunned.get(address)
-        if shunned is None:
+    def _is_stalled(self, address: str) -> bool:
+        stalled = self._stalled.get(address)
+        if stalled is None:
             return False
         now = asyncio.get_running_loop().time()
-        if now < shunned.until and self._received(address) == shunned.received:
+        if now < stalled.until and self._received(address) == stalled.received:
             return True
-        del self._shunned[address]
+        del self._stalled[address]
         return False
 
     def _received(self, address: str) -> int:
-        requests = self._open.get(address)
-        return 0 if requests is None else requests.received
+        at = self._open.get(address)
+        return 0 if at is None else at.received
 
-    def _by_hope(self, addresses: Sequence[str]) -> Sequence[str]:
-        return sorted(addresses, key=self._is_shunned) if self._shunned else addresses
+    def _stalled_last(self, addresses: Sequence[str]) -> Sequence[str]:
+        return sorted(addresses, key=self._is_stalled) if self._stalled else addresses
 
     async def close(self) -> None:
         """Close all connections and dials."""
@@ -143,8 +142,8 @@ class Pool:
         for task in dials:
             task.cancel()
         await asyncio.gather(*dials, return_exceptions=True)
-        patience_s = self._patience.close_s
-        await asyncio.gather(*(requests.close(patience_s) for requests in self._open.values()))
+        timeout_s = self._retry_limits.close_s
+        await asyncio.gather(*(at.close(timeout_s) for at in self._open.values()))
         self._open.clear()
 
 

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypedDict
 
-__all__ = ["ClusterStatus", "LogSummary", "NodeSummary", "Receipt", "Record", "ReplicaSummary"]
-
-
-class Receipt(NamedTuple):
-    """An append's place in the log, and how many replicas were known to have it on disk."""
-
-    # The offset of the first record; the others follow without a gap.
-    offset: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which is not called
-    # The entry that holds the records, and the term of the leader that made it.
-    index: int  # type: ignore[assignment]  # hides tuple.index, which is not called
-    term: int
-    synced: int
+__all__ = ["ClusterStatus", "LogSummary", "NodeSummary", "Record", "ReplicaSummary"]
 
 
 class Record(NamedTuple):
@@ -53,12 +41,12 @@ class NodeSummary(TypedDict):
 
 class ReplicaSummary(TypedDict):
     node: str
-    # leader, follower, candidate or learner.
+    # leader, follower or candidate.
     role: str
     # The last entry known to match the leader's log, and how many committed entries it lacks.
     match: int | None
     lag: int | None
-    # self, compare, append, blocked, fill, repairing, unsure or down.
+    # self, compare, append, blocked, unsure or down.
     state: str
     # Whether its disk has no room for appends, as far as is known.
     full: bool

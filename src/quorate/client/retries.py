@@ -1,4 +1,4 @@
-"""The decision after an attempt that brought no answer, or a retriable error.
+"""Decides whether an operation is tried again, after no answer or a retriable error.
 
 Sans-IO: it is told the error, and says how long to wait or raises the caller's error. The rule: an
 operation that was carried out is never reported as failed, and none is done twice. So a request
@@ -16,13 +16,13 @@ from quorate.errors import Corrupt, OutcomeUnknown, QuorateError, Timeout
 if TYPE_CHECKING:
     from random import Random
 
-    Settling = type[QuorateError] | tuple[type[QuorateError], ...]
+    Errors = type[QuorateError] | tuple[type[QuorateError], ...]
 
-__all__ = ["Attempts", "Effect", "Lost", "Patience", "Unreachable"]
+__all__ = ["Idempotency", "Lost", "Retries", "RetryLimits", "Unreachable"]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryLimits:
     """Limits of the steps of an operation; the whole of it has the caller's timeout."""
 
     # Time to connect to one node, with the handshake.
@@ -34,7 +34,7 @@ class Patience:
     # How long a replica may let a following reader wait for the next record.
     follow_s: float = 5.0
     # An address that did not answer comes last for this long, or until it answers.
-    silent_s: float = 3.0
+    stalled_s: float = 3.0
     # Time for queued requests to leave when a client is closed.
     close_s: float = 1.0
     # Time for one node to answer a request for its status.
@@ -43,22 +43,22 @@ class Patience:
     # clients that failed together do not come back together.
     pause_min_s: float = 0.01
     pause_max_s: float = 0.25
-    # With no more time left than this and than half of the timeout, an operation with an effect is
-    # not tried again: a refusal is certain, an attempt that is cut short is not.
+    # An operation that changes data is not tried again if no more time than this, and no more than
+    # half of the timeout, is left: better a certain refusal than an unknown outcome.
     last_s: float = 1.0
     # Hints to another leader that are followed at once, in a row.
     redirects: int = 3
 
 
-class Effect(Enum):
+class Idempotency(Enum):
     """The effect of a retry if the first attempt was carried out after all."""
 
-    # None: it only reads.
-    NONE = "none"
-    # None besides the first: the request has an identity, and a retry gets the first answer.
-    ONCE = "once"
+    # It changes no data.
+    READ_ONLY = "read only"
+    # No second effect: the request has an identity, and a retry gets the first answer.
+    IDEMPOTENT = "idempotent"
     # The operation is done again, or refused because of the first attempt.
-    TWICE = "twice"
+    UNSAFE = "unsafe"
 
 
 class Lost(Exception):
@@ -69,38 +69,40 @@ class Unreachable(Exception):
     """No node could be asked: no request was sent."""
 
 
-class Attempts:
-    """The attempts of one operation, and the decision about the next."""
+class Retries:
+    """The retries of one operation: what its attempts brought, and the decision about the next."""
 
     def __init__(
         self,
         what: str,
-        effect: Effect,
+        idempotency: Idempotency,
         timeout: float,
-        patience: Patience,
+        retry_limits: RetryLimits,
         draw: Random,
         *,
-        settling: Settling = (),
+        conclusive: Errors = (),
         copies: int = 1,
         wait_s: float = 0.0,
     ) -> None:
         # Names the operation in error texts.
         self.what = what
-        self.effect = effect
+        self.idempotency = idempotency
         # Seconds for all attempts together.
         self.timeout = timeout
         # Seconds of silence before a node is given up; None if no other may be asked anyway.
-        self.answer_s = None if effect is Effect.TWICE else patience.answer_s + wait_s
+        self.answer_s = (
+            None if idempotency is Idempotency.UNSAFE else retry_limits.answer_s + wait_s
+        )
         # A request was sent, and no answer to it came.
         self.sent = False
-        # The errors that leave no doubt about an earlier attempt.
-        self._settling = settling
+        # The errors that also tell the outcome of an earlier attempt.
+        self._conclusive = conclusive
         # Replicas whose copy may be undamaged.
         self._copies = copies
-        self._patience = patience
+        self._retry_limits = retry_limits
         self._draw = draw
-        # Why an earlier attempt may have been carried out.
-        self._doubt: Exception | None = None
+        # Why an earlier attempt may have been carried out; None if none may have.
+        self._unknown: Exception | None = None
         # The newest attempt's error.
         self.last: Exception | None = None
         self._pauses = 0
@@ -114,15 +116,19 @@ class Attempts:
         self.sent = False
         self.last = error
         if isinstance(error, Lost | OutcomeUnknown):
-            self._doubted(error)
-        elif isinstance(error, Corrupt) and self.effect is Effect.NONE and self._copies > 1:
+            self._note_unknown(error)
+        elif (
+            isinstance(error, Corrupt)
+            and self.idempotency is Idempotency.READ_ONLY
+            and self._copies > 1
+        ):
             self._copies -= 1
             return 0.0
         elif isinstance(error, QuorateError) and not error.retriable:
-            if self._doubt is not None and not self._settles(error):
-                raise self._unknown() from error
+            if self._unknown is not None and not isinstance(error, self._conclusive):
+                raise self._outcome_unknown() from error
             raise error
-        if redirected and self._redirects < self._patience.redirects:
+        if redirected and self._redirects < self._retry_limits.redirects:
             self._redirects += 1
             return 0.0
         self._redirects = 0
@@ -130,41 +136,40 @@ class Attempts:
 
     def worthwhile(self, left_s: float) -> bool:
         """Whether another attempt is likely to be answered in the time that is left."""
-        return self.effect is Effect.NONE or left_s > min(self._patience.last_s, self.timeout / 2)
+        return self.idempotency is Idempotency.READ_ONLY or left_s > min(
+            self._retry_limits.last_s, self.timeout / 2
+        )
 
     def expired(self) -> QuorateError:
         """The caller's error when the time is up."""
-        if self.sent and self.effect is not Effect.NONE:
-            self._doubt = Lost("no answer came in time")
-        if self._doubt is not None:
-            return self._unknown()
+        if self.sent and self.idempotency is not Idempotency.READ_ONLY:
+            self._unknown = Lost("no answer came in time")
+        if self._unknown is not None:
+            return self._outcome_unknown()
         if isinstance(self.last, QuorateError):
             return self.last
         why = self.last or "no answer came"
-        return Timeout(f"{self.what}: {why} ({self.timeout:g} s)")
+        return Timeout(f"{self.what}: {why} ({round(self.timeout, 2):g} s)")
 
-    def _doubted(self, error: Exception) -> None:
-        if self.effect is Effect.NONE:
+    def _note_unknown(self, error: Exception) -> None:
+        if self.idempotency is Idempotency.READ_ONLY:
             return
-        self._doubt = error
-        if self.effect is Effect.TWICE:
-            raise self._unknown() from None
+        self._unknown = error
+        if self.idempotency is Idempotency.UNSAFE:
+            raise self._outcome_unknown() from None
 
-    def _settles(self, error: QuorateError) -> bool:
-        return isinstance(error, self._settling)
-
-    def _unknown(self) -> OutcomeUnknown:
-        if isinstance(self._doubt, OutcomeUnknown):
-            return self._doubt
+    def _outcome_unknown(self) -> OutcomeUnknown:
+        if isinstance(self._unknown, OutcomeUnknown):
+            return self._unknown
         after = ""
         if isinstance(self.last, QuorateError):
             after = f"; a repeat was answered {self.last.code}: {self.last}"
         return OutcomeUnknown(
-            f"{self.what}: {self._doubt}{after}; it may have been carried out, or may still be"
+            f"{self.what}: {self._unknown}{after}; it may have been carried out, or may still be"
         )
 
     def _pause(self) -> float:
-        patience = self._patience
-        doubled = patience.pause_min_s * 2.0 ** min(self._pauses, 30)
+        retry_limits = self._retry_limits
+        doubled = retry_limits.pause_min_s * 2.0 ** min(self._pauses, 30)
         self._pauses += 1
-        return min(patience.pause_max_s, doubled) * self._draw.uniform(0.5, 1.0)
+        return min(retry_limits.pause_max_s, doubled) * self._draw.uniform(0.5, 1.0)

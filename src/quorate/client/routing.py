@@ -6,7 +6,6 @@ Sans-IO, and only data: it outlives its connections, and a fork.
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from quorate.wire.handshake import Welcome
 
 __all__ = ["Route", "Routing", "parse_endpoints"]
-
-# The end of a NOT_LEADER text.
-_LEADER = re.compile(r"leader: (\S+)$")
 
 
 def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[str, ...]:
@@ -78,7 +74,7 @@ class Route:
         """Learn from an error of ``asked`` where to write. Returns whether it named another node
         that should be asked at once."""
         if isinstance(error, NotLeader):
-            return self.redirected(asked, str(error))
+            return self.redirected(asked, error.leader)
         if isinstance(error, Lost | Unreachable | NoQuorum):
             self.failed_to_write(asked)
         return False
@@ -92,12 +88,11 @@ class Route:
             f"{incarnation:032x} now"
         )
 
-    def redirected(self, asked: str, message: str) -> bool:
-        """Note that ``asked`` does not lead. Returns whether to ask another node at once."""
-        found = _LEADER.search(message)
-        named = found[1] if found else None
-        if named in self.nodes and named not in (asked, self.leader):
-            self.leader = named
+    def redirected(self, asked: str, leader: str | None) -> bool:
+        """Note that ``asked`` does not lead, and names ``leader``. Returns whether to ask another
+        node at once."""
+        if leader in self.nodes and leader not in (asked, self.leader):
+            self.leader = leader
             self.reader = None
             return True
         # The named node may be the one that could not be reached.

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakSet
 
 from quorate.client.pool import Pool
-from quorate.client.retries import Attempts, Effect, Lost, Patience, Unreachable
-from quorate.client.silence import Silence
-from quorate.client.submitting import Submitter
+from quorate.client.retries import Idempotency, Lost, Retries, RetryLimits, Unreachable
+from quorate.client.stall import StallTimeout
+from quorate.client.submission import Submitter
 from quorate.errors import (
     Behind,
     Corrupt,
@@ -25,26 +25,20 @@ from quorate.errors import (
     QuorateError,
 )
 from quorate.wire.calls import FindLog, ReadEnds
-from quorate.wire.requests import Append, Fetch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any
 
-    from quorate.client.requests import Begun, Requests
-    from quorate.client.results import Receipt
-    from quorate.client.retries import Settling
+    from quorate.client.node_connection import NodeConnection
+    from quorate.client.retries import Errors
     from quorate.client.routing import Route, Routing
-    from quorate.client.sender import Sender
     from quorate.wire.calls import Call, Ends
-    from quorate.wire.requests import Records, Stamp
+    from quorate.wire.handshake import Welcome
 
-__all__ = ["FIRST_BYTES", "GROWTH", "PATIENCE", "Session", "checked_timeout", "wire_id"]
+__all__ = ["RETRY_LIMITS", "Session", "checked_timeout", "wire_id"]
 
-PATIENCE = Patience()
-# Bytes of a short answer to a read, and the factor by which answers grow and shrink.
-FIRST_BYTES = 64 << 10
-GROWTH = 8
+RETRY_LIMITS = RetryLimits()
 # Seconds; a day. The wire has milliseconds in 32 bits.
 TIMEOUT_MAX = 86_400
 
@@ -65,37 +59,48 @@ def wire_id(incarnation: int) -> bytes:
     return incarnation.to_bytes(16, "little")
 
 
+class EndsWithClient(Protocol):
+    """A part of a client with callers that would wait for ever once the client is closed."""
+
+    def client_closed(self) -> None:
+        """End all that its callers wait for."""
+
+
 class Session:
     """Connections and routing of one client, and the timeout of its operations."""
 
-    def __init__(self, routing: Routing, timeout: float, patience: Patience = PATIENCE) -> None:
+    def __init__(
+        self, routing: Routing, timeout: float, retry_limits: RetryLimits = RETRY_LIMITS
+    ) -> None:
         self.routing = routing
         self.timeout = checked_timeout(timeout)
-        self.patience = patience
-        self.pool = Pool(routing, patience)
+        self.retry_limits = retry_limits
+        self.pool = Pool(routing, retry_limits)
         self._draw = random.Random()
-        # Tasks begun before their results are needed.
-        self._ahead: set[asyncio.Task[Any]] = set()
+        # Tasks that end with the session.
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.submitter = Submitter(self)
-        # Open producers: told of the end, so that no caller waits for ever.
-        self.senders: WeakSet[Sender] = WeakSet()
+        # The senders of open producers.
+        self.senders: WeakSet[EndsWithClient] = WeakSet()
+        self.closed = False
 
     async def close(self) -> None:
+        self.closed = True
         for sender in list(self.senders):
             sender.client_closed()
         await self.submitter.close()
         # A task may begin another until it is cancelled.
-        while ahead := [task for task in self._ahead if not task.done()]:
-            for task in ahead:
+        while tasks := [task for task in self._tasks if not task.done()]:
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait(ahead)
+            await asyncio.wait(tasks)
         await self.pool.close()
 
-    def ahead(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        """Start ``work`` for a later caller; it ends with the session."""
+    def start_task(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Start ``work`` in a task that ends with the session."""
         task = asyncio.get_running_loop().create_task(work)
-        self._ahead.add(task)
-        task.add_done_callback(self._ahead.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         # Perhaps no caller comes.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
@@ -105,189 +110,136 @@ class Session:
         """The time in seconds, by the clock of the event loop."""
         return asyncio.get_running_loop().time()
 
+    def deadline(self) -> float:
+        """The time by which an operation that begins now has to end, with all of its steps."""
+        return self.clock() + self.timeout
+
     # -- operations ----------------------------------------------------------------------------
+
+    # An operation with several steps gives each the same ``deadline``; by default a step is the
+    # whole operation.
 
     async def ask(
         self,
         route: Route,
         what: str,
         call: Call[Result],
-        check: Callable[[Result, Requests], None] | None = None,
+        check: Callable[[Result, NodeConnection], None] | None = None,
+        *,
+        deadline: float | None = None,
     ) -> Result:
         """Ask any node of ``route`` a question; the leader's answer is the newest.
 
         ``check`` raises if an answer will not do, so that another node is asked.
         """
 
-        async def ask(at: Requests) -> Result:
+        async def ask(at: NodeConnection) -> Result:
             result = await at.call(call)
             if check is not None:
                 check(result, at)
             return result
 
-        attempts = self._attempts(route, what, Effect.NONE)
-        return await self._carry_out(attempts, route, ask)
+        timeout = self._left_s(deadline)
+        retries = self._retries(route, what, Idempotency.READ_ONLY, timeout=timeout)
+        return await self.carry_out(retries, route, ask)
 
     async def change(
         self,
         route: Route,
         what: str,
         call: Call[Result],
-        effect: Effect,
-        settling: Settling = (),
+        idempotency: Idempotency,
+        conclusive: Errors = (),
         *,
         batch: bytes = b"",
+        deadline: float | None = None,
+        follow_up: Callable[[Result, NodeConnection], Call[Result] | None] = lambda *_: None,
     ) -> Result:
-        """Make a change, which only the leader of ``route`` does; ``batch`` goes with the call."""
-        result, _ = await self.change_at(route, what, call, effect, settling, batch=batch)
-        return result
+        """Make a change, which only the leader of ``route`` does; ``batch`` goes with the call.
 
-    async def change_at(
-        self,
-        route: Route,
-        what: str,
-        call: Call[Result],
-        effect: Effect,
-        settling: Settling = (),
-        *,
-        batch: bytes = b"",
-    ) -> tuple[Result, Requests]:
-        """Make a change, and return the connection that answered, too."""
+        ``follow_up`` makes the next call of the change from an answer, as long as the change needs
+        one.
+        """
 
-        async def ask(at: Requests) -> tuple[Result, Requests]:
-            return await at.call(call, batch), at
+        async def ask(at: NodeConnection) -> Result:
+            result = await at.call(call, batch)
+            while (following := follow_up(result, at)) is not None:
+                result = await at.call(following)
+            return result
 
-        attempts = self._attempts(route, what, effect, settling=settling)
-        return await self._carry_out(attempts, route, ask)
+        timeout = self._left_s(deadline)
+        retries = self._retries(route, what, idempotency, conclusive=conclusive, timeout=timeout)
+        return await self.carry_out(retries, route, ask)
 
-    def appending(self, route: Route, effect: Effect, timeout: float | None = None) -> Attempts:
+    async def welcome(self, route: Route) -> Welcome:
+        """The WELCOME of a node of ``route``, with its limits. No request is sent."""
+
+        async def look(at: NodeConnection) -> Welcome:
+            return at.welcome
+
+        retries = self._retries(route, f"limits of {route.name}", Idempotency.READ_ONLY)
+        return await self.carry_out(retries, route, look)
+
+    def appending(self, route: Route, timeout: float | None = None) -> Retries:
+        """The attempts of an append without a producer."""
         what = f"append to {route.name}"
-        return self._attempts(route, what, effect, settling=Duplicate, timeout=timeout)
+        return self._retries(route, what, Idempotency.UNSAFE, conclusive=Duplicate, timeout=timeout)
 
-    async def append(
-        self,
-        route: Route,
-        batch: bytes,
-        expect_offset: int | None = None,
-        fence: str | None = None,
-        stamp: Stamp | None = None,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109  # kept by the attempts
-    ) -> Receipt:
-        """Append a batch. Without a stamp it is sent again only after a refusal."""
-        effect = Effect.TWICE if stamp is None else Effect.ONCE
-        attempts = self.appending(route, effect, timeout)
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + attempts.timeout
+    def reading(self, route: Route, timeout: float, wait_s: float = 0.0) -> Retries:
+        """The attempts of a read, for which a node may wait ``wait_s`` more."""
+        what = f"read of {route.name}"
+        return self._retries(route, what, Idempotency.READ_ONLY, wait_s=wait_s, timeout=timeout)
 
-        def send(at: Requests) -> Awaitable[Receipt]:
-            left_ms = max(1, int(1000 * (deadline - clock())))
-            return at.append(
-                Append(0, route.incarnation, batch, expect_offset, fence, stamp, left_ms)
-            )
-
-        receipt = await self._carry_out(attempts, route, send)
-        route.saw(receipt.offset + receipt.count)
-        return receipt
-
-    async def ends(self, route: Route, *, barrier: bool) -> Ends:
+    async def ends(self, route: Route, *, barrier: bool, deadline: float | None = None) -> Ends:
         """The log's first offset and end; with ``barrier`` no acknowledged record is left out."""
 
-        def check(ends: Ends, at: Requests) -> None:
+        def check(ends: Ends, at: NodeConnection) -> None:
             if ends.end < route.session_end:
                 raise Behind(f"{at.node} is at {ends.end}, this client saw {route.session_end}")
 
         call = ReadEnds(route.wire, barrier)
-        ends = await self.ask(route, f"ends of {route.name}", call, check)
+        ends = await self.ask(route, f"ends of {route.name}", call, check, deadline=deadline)
         route.saw(ends.end)
         return ends
 
-    async def fetch(
-        self,
-        route: Route,
-        offset: int,
-        bytes_max: int,
-        wait_s: float = 0.0,
-        *,
-        begun: Begun | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109  # kept by the attempts
-    ) -> Records:
-        """Stored entries from ``offset`` on, up to ``bytes_max`` bytes, and at least one unless the
-        log ends there.
-
-        At the end of the log a replica waits for ``wait_s`` before it answers. ``begun`` may be
-        called with the extent of the answer, for each node asked.
-        """
-        ask = _fetch(route, offset, bytes_max, int(1000 * wait_s), route.session_end, begun)
-        what = f"read of {route.name}"
-        attempts = self._attempts(route, what, Effect.NONE, wait_s=wait_s, timeout=timeout)
-        records = await self._carry_out(attempts, route, ask)
-        route.saw(records.end_offset)
-        return records
-
-    async def fetch_from(
-        self,
-        node: str,
-        route: Route,
-        offset: int,
-        bytes_max: int,
-        *,
-        begun: Begun | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109  # the client's unless it is given
-    ) -> Records | None:
-        """Fetch from one replica, which may lag; None unless it answers with the record at
-        ``offset``, undamaged. If it is silent, half of the time is left for another."""
-        attempts = self._attempts(route, f"read of {route.name}", Effect.NONE)
-        timeout = self.timeout if timeout is None else timeout
-        attempts.answer_s = min(self.patience.answer_s, timeout / 2)
-        try:
-            async with asyncio.timeout(timeout):
-                async with asyncio.timeout(attempts.answer_s):
-                    at = await self.pool.reach(self.routing.addresses([node]))
-                if at.node != node:
-                    return None
-                ask = _fetch(route, offset, bytes_max, 0, offset + 1, begun)
-                records = await self._answer(attempts, route, at, ask)
-        except (Lost, Unreachable, QuorateError, TimeoutError):
-            return None
-        route.saw(records.end_offset)
-        return records
-
     # -- attempts ------------------------------------------------------------------------------
 
-    def _attempts(
+    def _left_s(self, deadline: float | None) -> float | None:
+        return None if deadline is None else deadline - self.clock()
+
+    def _retries(
         self,
         route: Route,
         what: str,
-        effect: Effect,
+        idempotency: Idempotency,
         *,
-        settling: Settling = (),
+        conclusive: Errors = (),
         wait_s: float = 0.0,
         timeout: float | None = None,
-    ) -> Attempts:
-        return Attempts(
+    ) -> Retries:
+        return Retries(
             what,
-            effect,
+            idempotency,
             max(0.0, (self.timeout if timeout is None else timeout) + wait_s),
-            self.patience,
+            self.retry_limits,
             self._draw,
-            settling=settling,
+            conclusive=conclusive,
             copies=len(route.nodes),
             wait_s=wait_s,
         )
 
-    async def _carry_out(
+    async def carry_out(
         self,
-        attempts: Attempts,
+        retries: Retries,
         route: Route,
-        ask: Callable[[Requests], Awaitable[Result]],
+        ask: Callable[[NodeConnection], Awaitable[Result]],
     ) -> Result:
         """Ask one node after the other until there is an answer, or no time."""
         clock = asyncio.get_running_loop().time
-        deadline = clock() + attempts.timeout
-        reads = attempts.effect is Effect.NONE
+        deadline = clock() + retries.timeout
+        reads = retries.idempotency is Idempotency.READ_ONLY
         # The connection in use, and the bytes received there before.
-        at: Requests | None = None
+        at: NodeConnection | None = None
         heard = 0
         try:
             async with asyncio.timeout_at(deadline):
@@ -296,121 +248,108 @@ class Session:
                         nodes = route.to_read() if reads else route.to_write()
                         at = await self.pool.reach(self.routing.addresses(nodes))
                         heard = at.received
-                        result = await self._answer(attempts, route, at, ask)
+                        result = await self._answer(retries, route, at, ask)
                         if not reads:
                             route.leader = at.node
                         return result
                     except (Lost, Unreachable, QuorateError) as error:
                         asked, at = at, None
-                        pause_s = await self.failed(attempts, route, asked, error)
+                        pause_s = await self.failed(retries, route, asked, error)
                     await asyncio.sleep(pause_s)
-                    if not attempts.worthwhile(deadline - clock()):
-                        raise attempts.expired()
+                    if not retries.worthwhile(deadline - clock()):
+                        raise retries.expired()
         except TimeoutError:
             if at is not None:
-                self._cut_short(attempts, route, at, heard)
-            raise attempts.expired() from None
+                self._cut_short(retries, route, at, heard)
+            raise retries.expired() from None
+
+    async def ask_node(
+        self,
+        retries: Retries,
+        route: Route,
+        node: str,
+        ask: Callable[[NodeConnection], Awaitable[Result]],
+    ) -> Result | None:
+        """Ask one node once; None unless it answers. If it is silent, half of the time is left for
+        another."""
+        retries.answer_s = min(self.retry_limits.answer_s, retries.timeout / 2)
+        try:
+            async with asyncio.timeout(retries.timeout):
+                async with asyncio.timeout(retries.answer_s):
+                    at = await self.pool.reach(self.routing.addresses([node]))
+                if at.node != node:
+                    return None
+                return await self._answer(retries, route, at, ask)
+        except (Lost, Unreachable, QuorateError, TimeoutError):
+            return None
 
     async def _answer(
         self,
-        attempts: Attempts,
+        retries: Retries,
         route: Route,
-        at: Requests,
-        ask: Callable[[Requests], Awaitable[Result]],
+        at: NodeConnection,
+        ask: Callable[[NodeConnection], Awaitable[Result]],
     ) -> Result:
         """Ask one node. A request that still waits for room when the time is up was never sent."""
-        heard, silent_s = at.received, attempts.answer_s
-        if silent_s is None:
+        heard, stalled_s = at.received, retries.answer_s
+        if stalled_s is None:
             # This request must not be sent elsewhere; those after it should be.
-            noticed = partial(self.suspect, route, at, heard)
-            silence = Silence(at, self.patience.answer_s, noticed)
+            noticed = partial(self.stalled, route, at, heard)
+            stall = StallTimeout(at, self.retry_limits.answer_s, noticed)
         else:
-            silence = Silence(at, silent_s)
+            stall = StallTimeout(at, stalled_s)
         try:
-            async with silence:
+            async with stall:
                 await at.room()
-                attempts.sent = True
-                silence.asked()
+                retries.sent = True
+                stall.asked()
                 return await ask(at)
         except TimeoutError:
-            self.pool.was_silent(at, heard)
-            problem = f"{at.node} gave no answer in {silent_s:g} s"
-            raise Lost(problem) if attempts.sent else Unreachable(problem) from None
+            self.pool.stalled(at, heard)
+            problem = f"{at.node} gave no answer in {stalled_s:g} s"
+            raise Lost(problem) if retries.sent else Unreachable(problem) from None
 
-    def suspect(self, route: Route, at: Requests, heard: int) -> None:
+    def stalled(self, route: Route, at: NodeConnection, heard: int) -> None:
         """Begin elsewhere with the next requests: ``at`` has not answered a request that was sent
         when ``heard`` bytes had come from there."""
         route.failed_to_write(at.node)
-        self.pool.was_silent(at, heard)
+        self.pool.stalled(at, heard)
 
-    def _cut_short(self, attempts: Attempts, route: Route, at: Requests, heard: int) -> None:
+    def _cut_short(self, retries: Retries, route: Route, at: NodeConnection, heard: int) -> None:
         """Let the next request avoid ``at``, which had not answered when the time was up."""
-        if attempts.sent:
-            self.suspect(route, at, heard)
+        if retries.sent:
+            self.stalled(route, at, heard)
         else:
             route.failed_to_write(at.node)
-        if attempts.effect is Effect.NONE:
+        if retries.idempotency is Idempotency.READ_ONLY:
             route.failed_to_read(at.node)
 
     async def failed(
-        self, attempts: Attempts, route: Route, at: Requests | None, error: Exception
+        self, retries: Retries, route: Route, at: NodeConnection | None, error: Exception
     ) -> float:
         """Learn from a failure where to ask next. Returns the seconds to wait before."""
-        attempts.sent = False
+        retries.sent = False
         # The caller's error if the time is up before more is known.
-        attempts.last = error
+        retries.last = error
         redirected = False
         if at is not None:
             redirected = route.learn(at.node, error)
             if isinstance(error, LogNotFound) and route.incarnation:
                 error = await self._gone(route, at, error)
-            if attempts.effect is Effect.NONE and not redirected and _passes(error):
+            if retries.idempotency is Idempotency.READ_ONLY and not redirected and _passes(error):
                 route.failed_to_read(at.node)
-        return attempts.failed(error, redirected=redirected)
+        return retries.failed(error, redirected=redirected)
 
-    async def _gone(self, route: Route, at: Requests, error: LogNotFound) -> QuorateError:
+    async def _gone(self, route: Route, at: NodeConnection, error: LogNotFound) -> QuorateError:
         """Why the log of ``route`` is missing, by the node that has just looked for it."""
         try:
-            async with asyncio.timeout(self.patience.answer_s):
+            async with asyncio.timeout(self.retry_limits.answer_s):
                 found = await at.call(FindLog(route.name))
         except (Lost, Unreachable, QuorateError, TimeoutError):
             return error
         return route.recreated(int.from_bytes(found.incarnation, "little")) or error
 
 
-def _fetch(
-    route: Route,
-    offset: int,
-    bytes_max: int,
-    wait_ms: int,
-    session_end: int,
-    begun: Begun | None,
-) -> Callable[[Requests], Awaitable[Records]]:
-    size = bytes_max
-
-    async def ask(at: Requests) -> Records:
-        nonlocal size
-        fetch = Fetch(0, route.incarnation, offset, size, wait_ms, session_end)
-        # If there is a retry, the answer may have been too long for its time.
-        size = max(size // GROWTH, FIRST_BYTES)
-        records = await at.fetch(fetch, begun)
-        if not _dense(records, offset):
-            raise Corrupt(f"{at.node}: its records from offset {offset} on have a gap")
-        return records
-
-    return ask
-
-
 def _passes(error: Exception) -> bool:
     """Whether another replica may answer better."""
     return not isinstance(error, QuorateError) or error.retriable or isinstance(error, Corrupt)
-
-
-def _dense(records: Records, offset: int) -> bool:
-    """Whether the record at ``offset`` and all behind it are there, or ``offset`` is the end."""
-    if not records.rows:
-        return offset >= records.end_offset
-    first, count, _ = records.rows[0]
-    ends = [start + count for start, count, _ in records.rows]
-    starts = [start for start, _, _ in records.rows]
-    return first <= offset < first + count and ends[:-1] == starts[1:]

@@ -9,7 +9,7 @@ from quorate.client.results import ClusterStatus, LogSummary, NodeSummary, Repli
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from quorate.wire.calls import LogStatus, NodeStatus, ReplicaStatus
+    from quorate.wire.calls import LogStatus, NodeStatus, PeerStatus
 
     # The status of one log, by node.
     Views = dict[str, LogStatus]
@@ -91,7 +91,7 @@ def _rank(view: LogStatus) -> tuple[bool, int, bool, int]:
     return not view.halted, view.term, view.role == LEADER, view.committed
 
 
-def _state(view: LogStatus | None, peer: ReplicaStatus | None, *, leads: bool) -> str:
+def _state(view: LogStatus | None, peer: PeerStatus | None, *, leads: bool) -> str:
     if leads:
         return "self"
     if view is None or view.halted:

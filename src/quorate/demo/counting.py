@@ -12,13 +12,13 @@ from quorate.demo.events import fate
 if TYPE_CHECKING:
     from quorate.client.blocking import Log
 
-__all__ = ["Tally", "count_letters", "count_paid"]
+__all__ = ["SinkTally", "count_letters", "count_paid"]
 
 # The count of one order stops here: it has to fit into a byte.
 SEEN_MAX = 255
 
 
-class Tally(NamedTuple):
+class SinkTally(NamedTuple):
     """The contents of the log of a sink, compared with the expected orders."""
 
     records: int
@@ -34,7 +34,7 @@ class _Paid(msgspec.Struct):
     id: int
 
 
-def count_paid(log: Log, orders: int) -> Tally:
+def count_paid(log: Log, orders: int) -> SinkTally:
     """Count the log of a sink. There are ``orders`` in all; which of them are paid is known."""
     decode = msgspec.json.Decoder(_Paid).decode
     seen = bytearray(orders)
@@ -54,7 +54,7 @@ def count_paid(log: Log, orders: int) -> Tally:
             lost += times == 0
         else:
             strangers += times
-    return Tally(records, lost, records - strangers - distinct, strangers)
+    return SinkTally(records, lost, records - strangers - distinct, strangers)
 
 
 def count_letters(log: Log) -> Counter[str]:

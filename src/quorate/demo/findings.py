@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from quorate.demo.counting import Tally
+    from quorate.demo.counting import SinkTally
 
-__all__ = ["NAIVE", "QUORATE", "Check", "DemoFailed", "Findings", "Kill", "Sample", "Step"]
+__all__ = ["NAIVE", "QUORATE", "Check", "DemoFailed", "DemoFindings", "Kill", "Sample", "Step"]
 
 # The sinks, as every document names them.
 NAIVE = "naive"
@@ -16,11 +16,11 @@ QUORATE = "quorate"
 
 
 class DemoFailed(Exception):
-    """The story cannot go on, or did not end as it must."""
+    """The demo cannot go on, or did not end as it must."""
 
 
 class Step(NamedTuple):
-    """A part of the story that is over."""
+    """A part of the demo that is over."""
 
     title: str
     detail: str
@@ -58,7 +58,7 @@ class Check(NamedTuple):
 
 
 @dataclass(slots=True)
-class Findings:
+class DemoFindings:
     """The results of a run, filled step by step."""
 
     orders: int = 0
@@ -67,7 +67,7 @@ class Findings:
     samples: list[Sample] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     # The contents of the log of each sink, by its name.
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    tallies: dict[str, SinkTally] = field(default_factory=dict)
     # The number of dead letters, of records in the archive, and of replicas with the same logs.
     letters: int = 0
     archived: int = 0

@@ -47,10 +47,10 @@ class Job:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell",
         }
-        leash = (sys.executable, "-m", "quorate.demo.leash", str(os.getpid()))
+        bound = (sys.executable, "-m", "quorate.demo.parent_death", str(os.getpid()))
         with self._out.open("wb") as out, self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*leash, sys.executable, "-m", *command],
+                [*bound, sys.executable, "-m", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,

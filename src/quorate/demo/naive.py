@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from quorate.client.blocking import Client
-from quorate.spark.sessions import session
+from quorate.spark.spark_session import session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The end of the story: logs, archive and disks are compared with the expected results.
+"""The end of the demo: logs, archive and disks are compared with the expected results.
 
 Every number is known beforehand. A difference is noted, not raised: the report shows all of them.
 """
@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 from quorate.demo.counting import count_letters, count_paid
 from quorate.demo.findings import NAIVE, QUORATE
 from quorate.demo.jobs import Job
-from quorate.demo.stage import LETTERS, MASTER, NAIVE_LOG, PAID
+from quorate.demo.steps import LETTERS, MASTER, NAIVE_LOG, PAID
 
 if TYPE_CHECKING:
     from quorate.demo.events import Expected
-    from quorate.demo.stage import Stage
+    from quorate.demo.steps import DemoSteps
     from quorate.testing.processes import Cluster
 
 __all__ = ["archive", "compare_replicas", "count", "sum_up"]
 
 
-def count(stage: Stage, cluster: Cluster, want: Expected) -> None:
-    findings, client = stage.findings, cluster.client()
-    with stage.step("every order counted, with the plain client") as detail:
+def count(steps: DemoSteps, cluster: Cluster, want: Expected) -> None:
+    findings, client = steps.findings, cluster.client()
+    with steps.step("every order counted, with the plain client") as detail:
         for name, log in ((NAIVE, NAIVE_LOG), (QUORATE, PAID)):
-            stage.live(f"counting {log}")
+            steps.live(f"counting {log}")
             findings.tallies[name] = count_paid(client.log(log), want.orders)
         naive, ours = findings.tallies[NAIVE], findings.tallies[QUORATE]
         findings.check("records in paid", want.paid, ours.records)
@@ -47,49 +47,49 @@ def count(stage: Stage, cluster: Cluster, want: Expected) -> None:
         )
 
 
-def sum_up(stage: Stage, cluster: Cluster, want: Expected) -> None:
+def sum_up(steps: DemoSteps, cluster: Cluster, want: Expected) -> None:
     """Decode and aggregate the paid orders with Spark."""
-    with stage.step("what was paid in each shop, summed up by Spark") as detail:
+    with steps.step("what was paid in each shop, summed up by Spark") as detail:
         command = ("quorate.demo.totals", cluster.endpoints, PAID)
-        found = json.loads(stage.run(Job("totals", command, stage.place)))
+        found = json.loads(steps.run(Job("totals", command, steps.place)))
         for shop, cents in want.cents.items():
             here = found.get(shop, {})
-            stage.findings.check(f"orders paid in {shop}", want.counts[shop], here.get("orders", 0))
-            stage.findings.check(f"cents paid in {shop}", cents, here.get("cents", 0))
+            steps.findings.check(f"orders paid in {shop}", want.counts[shop], here.get("orders", 0))
+            steps.findings.check(f"cents paid in {shop}", cents, here.get("cents", 0))
         euros = sum(want.cents.values()) / 100
         detail.text = f"{len(found)} shops, {euros:,.2f} EUR"
 
 
-def archive(stage: Stage, cluster: Cluster, want: Expected) -> None:
-    with stage.step("archived to Parquet, and read back") as detail:
+def archive(steps: DemoSteps, cluster: Cluster, want: Expected) -> None:
+    with steps.step("archived to Parquet, and read back") as detail:
         command = (
-            "quorate", "pipeline", "archive", PAID, str(stage.place / "archive"), "--verify",
+            "quorate", "pipeline", "archive", PAID, str(steps.place / "archive"), "--verify",
             "--schema", "id long, shop string, amount double", "--partition-by", "shop",
             "--endpoints", cluster.endpoints, "--master", MASTER, "--json",
         )  # fmt: skip
-        said = stage.run(Job("archive", command, stage.place))
+        said = steps.run(Job("archive", command, steps.place))
         done, compared = (json.loads(line) for line in said.splitlines())
         there, log = compared["archive"], compared["log"]
-        stage.findings.archived = there["records"]
-        stage.findings.check("records in the archive", want.paid, there["records"])
-        stage.findings.check("digest of the archive", str(log["digest"]), str(there["digest"]))
+        steps.findings.archived = there["records"]
+        steps.findings.check("records in the archive", want.paid, there["records"])
+        steps.findings.check("digest of the archive", str(log["digest"]), str(there["digest"]))
         detail.text = (
             f"{there['records']:,} records in {done['files']} files; counts, offsets and digest "
             f"are those of the log"
         )
 
 
-def compare_replicas(stage: Stage, cluster: Cluster) -> None:
-    with stage.step("nodes stopped, replicas compared byte by byte") as detail:
+def compare_replicas(steps: DemoSteps, cluster: Cluster) -> None:
+    with steps.step("nodes stopped, replicas compared byte by byte") as detail:
         nodes = list(cluster.nodes)
         for node in nodes:
-            stage.findings.check(f"status of {node}", 0, cluster.stop(node))
+            steps.findings.check(f"status of {node}", 0, cluster.stop(node))
         places = [str(cluster.data(node)) for node in nodes]
-        job = Job("verify", ("quorate", "verify", "--json", *places), stage.place)
-        found = json.loads(stage.run(job))
+        job = Job("verify", ("quorate", "verify", "--json", *places), steps.place)
+        found = json.loads(steps.run(job))
         logs = found["agreements"]
         same = [one for one in logs if one["difference"] is None]
-        stage.findings.replicas = len(nodes) if found["whole"] else 0
-        stage.findings.check("replicas are whole", "yes", "yes" if found["whole"] else "no")
-        stage.findings.check("logs whose copies are the same", len(logs), len(same))
+        steps.findings.replicas = len(nodes) if found["whole"] else 0
+        steps.findings.check("replicas are whole", "yes", "yes" if found["whole"] else "no")
+        steps.findings.check("logs whose copies are the same", len(logs), len(same))
         detail.text = f"{len(same)} logs, {len(nodes)} copies each, all the same"

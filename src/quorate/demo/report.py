@@ -79,7 +79,7 @@ def _figures(document: dict[str, Any]) -> Iterator[str]:
         (f"{document['orders']:,}", "orders"),
         (f"{document['failover_ms']} ms", "leader killed, until the next append"),
         (f"{document['letters']:,}", "dead letters"),
-        (f"{document['seconds']:.0f} s", "for the whole story"),
+        (f"{document['seconds']:.0f} s", "for the whole demo"),
     )
     yield '<section class="figures">'
     for figure, what in figures:

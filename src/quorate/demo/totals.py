@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 
-from quorate.spark.sessions import session
+from quorate.spark.spark_session import session
 
 __all__ = ["main"]
 

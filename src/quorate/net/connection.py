@@ -3,6 +3,9 @@
 A connection does not know the meaning of its frames: it passes them to its handler. It answers PING
 by itself, and it ends when the other side is silent, never completes a frame or does not read.
 While many bytes arrive it sends PONG unasked: the PING of the other side may wait behind them.
+
+Many short frames may lie in one read. A pass of the event loop handles a bounded number of them,
+and few once the handler has paused; meanwhile other connections and timers get their turn.
 """
 
 from __future__ import annotations
@@ -10,16 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 from weakref import WeakKeyDictionary
 
+from quorate.config import NetworkLimits
 from quorate.errors import Busy, InvalidArgument, QuorateError, ReplicaHalted, Timeout
-from quorate.net.limits import NetworkLimits
-from quorate.wire.frames import STRANGER, Frame, FrameKind, FrameLimits, Framer, encode_frame
+from quorate.wire.frames import UNIDENTIFIED, Frame, FrameKind, FrameLimits, Framer, encode_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from quorate.wire.frames import Buffer
 
@@ -36,7 +38,11 @@ SILENCE_MAX = 3
 # is far above the size of PINGs and PONGs, so that two idle sides do not answer each other's PONGs
 # for ever.
 MUCH_BYTES = 4096
-# Maximum of PINGs and PONGs in one read: a keepalive needs no more.
+# Frames of one read that one pass of the event loop handles, and how many of them after the handler
+# has paused. The others wait for the next pass, or until the handler goes on.
+FRAMES_MAX = 1024
+FRAMES_MAX_PAUSED = 16
+# Maximum of PINGs and PONGs among these frames: a keepalive needs no more.
 SIGNS_MAX = 64
 
 _PING, _PONG = FrameKind.PING, FrameKind.PONG
@@ -69,9 +75,10 @@ class Connection(asyncio.BufferedProtocol):
     """One socket with whole frames. Made by a dialler or by a listener."""
 
     __slots__ = (
-        "_begun", "_closing", "_ended", "_error", "_framer", "_handler", "_heard", "_late", "_loop",
-        "_lost", "_made", "_network", "_peer", "_read", "_silence", "_stranger", "_timer", "_told",
-        "_transport", "_unsent", "_whole", "address", "received",
+        "_begun_bytes", "_closing", "_ended", "_error", "_framer", "_goes_on", "_handler", "_heard",
+        "_identified", "_late", "_left", "_loop", "_lost", "_made", "_network", "_on_begun",
+        "_paused", "_peer", "_read", "_rest", "_silence", "_timer", "_told", "_transport",
+        "_unsent", "address", "received",
     )  # fmt: skip
 
     def __init__(
@@ -81,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         network: NetworkLimits,
         ended: Callable[[], None] | None = None,
         *,
-        stranger: bool = False,
+        identified: bool = True,
     ) -> None:
         # Address of the other side.
         self.address = address
@@ -91,13 +98,21 @@ class Connection(asyncio.BufferedProtocol):
         self._network = network
         # Called after the handler's `closed`: a listener counts its connections with it.
         self._ended = ended
-        # Whether the other side is not identified yet: until the handler is replaced. It gets no
-        # PING and no PONG, and the handler receives every frame, PINGs included.
-        self._stranger = stranger
-        self._framer = Framer(STRANGER)
-        self._begun: Callable[[Frame], None] | None = None
-        # The frame that `_begun` was last called with.
+        # Whether the other side has said HELLO; until then the handler is not replaced, the other
+        # side gets no PING and no PONG, and the handler receives every frame, PINGs included.
+        self._identified = identified
+        self._framer = Framer(UNIDENTIFIED)
+        self._on_begun: Callable[[Frame], None] | None = None
+        # The frame that `_on_begun` was last called with.
         self._told: Frame | None = None
+        # Frames that this pass may still handle.
+        self._left = FRAMES_MAX
+        # The frames of a read that were put off, and whether the handler has paused. While either
+        # is so, no more bytes are received.
+        self._rest: Iterator[Frame] | None = None
+        self._paused = False
+        # The loop was asked to call `_go_on`, and has not yet.
+        self._goes_on = False
         self._loop: asyncio.AbstractEventLoop
         self._read: memoryview
         self._transport: asyncio.Transport
@@ -110,9 +125,10 @@ class Connection(asyncio.BufferedProtocol):
         self._error: Exception | None = None
         # Whether the other side is a node.
         self._peer = False
-        # Bytes received when the timer last fired, and whether a frame was completed since.
+        # Bytes received when the timer last fired, and those of them that waited for the rest of
+        # their frame.
         self._heard = 0
-        self._whole = False
+        self._begun_bytes = 0
         # How many times in a row the timer fired without a sign of life, and without a completed
         # frame while one was incomplete.
         self._silence = 0
@@ -129,13 +145,13 @@ class Connection(asyncio.BufferedProtocol):
     @handler.setter
     def handler(self, handler: Handler) -> None:
         self._handler = handler
-        self._stranger = False
+        self._identified = True
         if self._lost:  # the handler before was told of the end, this one was not
             self._loop.call_soon(self._guard, handler.closed, self._error)
 
     @property
     def limits(self) -> FrameLimits:
-        """Maximum sizes of the parts of a received frame. Those of a stranger are small."""
+        """Maximum sizes of the parts of a received frame. They are small before HELLO."""
         return self._framer.limits
 
     @limits.setter
@@ -144,12 +160,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def take_short(self, shortcut: Callable[[bytes, int], int]) -> None:
         """Pass frames that lie whole in a read to ``shortcut``; see :class:`Framer`."""
-        self._framer.shortcut = partial(self._guarded, shortcut)
+        self._framer.shortcut = shortcut
 
     def tell_begun(self, begun: Callable[[Frame], None]) -> None:
         """Call ``begun`` with a frame whose bulk part is still arriving: there the bulk part is
         empty. A frame that arrived in one piece causes no call."""
-        self._begun = begun
+        self._on_begun = begun
 
     @property
     def buffered(self) -> int:
@@ -209,16 +225,22 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Receive no more bytes for now. Frames of the bytes received already are still delivered.
+        """Receive no more bytes for now. A few frames of the bytes received already are still
+        delivered.
 
         The other side's PINGs are not answered meanwhile: it gives up if the pause is long.
         """
+        self._paused = True
+        if self._left > FRAMES_MAX_PAUSED:
+            self._left = FRAMES_MAX_PAUSED
         if not self.closed:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self.closed:
-            self._transport.resume_reading()
+        self._paused = False
+        if self._rest is not None:
+            self._ask_to_go_on()
+        self._receive()
 
     # -- called by the event loop --------------------------------------------------------------
 
@@ -242,10 +264,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, size: int) -> None:
         self.received += size
-        if self._framer.gap is None:
-            self._guard(self._deliver, self._read[:size].tobytes())
-        else:
-            self._guard(self._fill, size)
+        try:
+            if self._framer.gap is None:
+                self._deliver(self._framer.feed(self._read[:size].tobytes()))
+            else:
+                self._fill(size)
+        except Exception as error:  # noqa: BLE001  # as in `_guard`, without its cost for each read
+            self._failed(error)
 
     def eof_received(self) -> None:
         if self._framer.waiting:
@@ -254,6 +279,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
         self._lost = True
+        self._rest = None
         self._timer.cancel()
         if self._error is None:
             self._error = error
@@ -269,13 +295,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _deliver(self, data: bytes) -> None:
+    def _deliver(self, frames: Iterator[Frame]) -> None:
         signs = 0
         asked = False
-        for frame in self._framer.feed(data):
-            self._whole = True
+        self._left = FRAMES_MAX
+        for frame in frames:
             kind = frame.kind
-            if self._stranger or (kind is not _PING and kind is not _PONG):
+            if not self._identified or (kind is not _PING and kind is not _PONG):
                 self._handler.frame_received(frame)
             elif signs < SIGNS_MAX:
                 signs += 1
@@ -283,37 +309,65 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 # No handler counts PINGs and PONGs, so they need a limit here.
                 raise InvalidArgument(f"{self.address}: over {SIGNS_MAX} PINGs and PONGs at once")
+            self._left -= 1
             if self._closing:
+                break
+            if self._left <= 0:
+                self._put_off(frames)
                 break
         if asked:
             self.send(_PONG_FRAME)
         begun = self._framer.begun
-        if begun is not None and begun is not self._told and self._begun is not None:
+        if begun is not None and begun is not self._told and self._on_begun is not None:
             self._told = begun
-            self._begun(begun)
+            self._on_begun(begun)
+
+    def _put_off(self, rest: Iterator[Frame]) -> None:
+        """Handle ``rest`` in the next pass, or once the handler goes on."""
+        self._rest = rest
+        self._transport.pause_reading()
+        if not self._paused:
+            self._ask_to_go_on()
+
+    def _ask_to_go_on(self) -> None:
+        if not self._goes_on:
+            self._goes_on = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        rest = self._rest
+        if rest is None or self._paused or self._closing:
+            return
+        self._rest = None
+        self._guard(self._deliver, rest)
+        self._receive()
+
+    def _receive(self) -> None:
+        """Receive bytes again, unless there is a reason not to."""
+        if self._rest is None and not self._paused and not self.closed:
+            self._transport.resume_reading()
 
     def _fill(self, size: int) -> None:
         frame = self._framer.filled(size)
         if frame is not None:
-            self._whole = True
             self._handler.frame_received(frame)
-
-    def _guarded(self, shortcut: Callable[[bytes, int], int], chunk: bytes, start: int) -> int:
-        self._whole = True
-        return len(chunk) if self._closing else shortcut(chunk, start)
 
     def _guard(self, act: Callable[..., None], *arguments: object) -> None:
         """Run code of the handler: an exception of it ends this connection only."""
         try:
             act(*arguments)
-        except QuorateError as error:
-            self.abort(error)
-        except ReplicaHalted as halt:
-            self.abort(halt)
-            report_halt(halt, f"connection to {self.address}")
-        except Exception as error:
-            log.exception("connection closed: its handler failed address=%s", self.address)
-            self.abort(error)
+        except Exception as error:  # noqa: BLE001  # it is logged, or told to the handler
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self.abort(error)
+        if isinstance(error, ReplicaHalted):
+            report_halt(error, f"connection to {self.address}")
+        elif not isinstance(error, QuorateError):
+            log.error(
+                "connection closed: its handler failed address=%s", self.address, exc_info=error
+            )
 
     def _arm(self) -> None:
         self._timer = self._loop.call_later(self._network.keepalive_ms / 1000, self._look)
@@ -323,13 +377,15 @@ class Connection(asyncio.BufferedProtocol):
         counted, not seconds: a loop that was blocked has not read the bytes that arrived then."""
         self._arm()
         unsent, paused = self.buffered, not self._transport.is_reading()
-        heard, begun = self.received - self._heard, bool(self._framer.waiting)
+        heard, begun = self.received - self._heard, self._framer.waiting
+        # Without a frame that was completed, all bytes that came are waiting.
+        whole = begun < self._begun_bytes + heard
         alive = heard or unsent < self._unsent or (paused and not unsent)
-        stuck = begun and not self._whole and not paused and not self._peer
+        stuck = begun and not whole and not paused and not self._peer
         self._silence = 0 if alive else self._silence + 1
         self._late = self._late + 1 if stuck else 0
         self._heard = self.received
-        self._whole = False
+        self._begun_bytes = begun
         self._unsent = unsent
         period = self._network.keepalive_ms
         if self._silence >= SILENCE_MAX:
@@ -337,8 +393,8 @@ class Connection(asyncio.BufferedProtocol):
         elif self._late * period > self._network.frame_ms + period:
             limit = self._network.frame_ms
             self.abort(Timeout(f"{self.address}: a frame was not complete after {limit} ms"))
-        elif self._stranger:
-            pass  # a stranger gets no PING and no PONG
+        elif not self._identified:
+            pass  # it gets no PING and no PONG
         elif self._silence == 1:
             self.send(_PING_FRAME)
         elif heard >= MUCH_BYTES or (heard and begun):

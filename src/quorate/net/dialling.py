@@ -11,8 +11,8 @@ from quorate.errors import InvalidArgument, QuorateError, ReplicaHalted
 from quorate.net.connection import DEFAULT, Connection
 from quorate.wire.frames import FrameKind, FrameLimits
 from quorate.wire.handshake import (
+    HandshakeRefusal,
     Hello,
-    Refusal,
     Welcome,
     decode_refusal,
     encode_hello,
@@ -23,14 +23,14 @@ from quorate.wire.handshake import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from quorate.net.limits import NetworkLimits
+    from quorate.config import NetworkLimits
     from quorate.wire.frames import Frame
 
 __all__ = ["dial", "format_address", "parse_address"]
 
 PORT_MAX = 65_535
 # Frame limits before WELCOME: it names all nodes with their addresses, so it may be longer than a
-# stranger's frame, and it comes from a node that this side chose to dial.
+# HELLO, and it comes from a node that this side chose to dial.
 GREETING = FrameLimits(control=16 << 10, bulk=0)
 
 
@@ -66,7 +66,7 @@ async def dial(
     timeout: float,  # noqa: ASYNC109  # callers have deadlines; asyncio.timeout keeps this one
     limits: FrameLimits,
     network: NetworkLimits = DEFAULT,
-    refused: Callable[[Refusal], None] = lambda _: None,
+    refused: Callable[[HandshakeRefusal], None] = lambda _: None,
 ) -> tuple[Connection, Welcome]:
     """Connect, say HELLO and wait for WELCOME. The caller sets the handler before it sends.
     ``refused`` is called with a REFUSAL that the other side answered instead.
@@ -91,7 +91,7 @@ class _Greeting:
     """The handler until WELCOME: waits for the first frame of the node that was dialled."""
 
     def __init__(
-        self, address: str, network: NetworkLimits, refused: Callable[[Refusal], None]
+        self, address: str, network: NetworkLimits, refused: Callable[[HandshakeRefusal], None]
     ) -> None:
         self._refused = refused
         self.connection = Connection(address, self, network)

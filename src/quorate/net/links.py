@@ -26,10 +26,10 @@ from quorate.wire.requests import decode_failure, request_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from quorate.net.limits import NetworkLimits
+    from quorate.config import NetworkLimits
     from quorate.types import NodeId
     from quorate.wire.frames import Buffer
-    from quorate.wire.handshake import Hello, Refusal, Welcome
+    from quorate.wire.handshake import HandshakeRefusal, Hello, Welcome
 
 __all__ = ["LinkEvents", "PeerLinks"]
 
@@ -52,7 +52,7 @@ class LinkEvents(Protocol):
         """Judge the WELCOME of ``peer``. Called for each link before its use. An error closes the
         link; if the error is not retriable, the next try comes much later."""
 
-    def refused_by(self, peer: NodeId, refusal: Refusal) -> None:
+    def refused_by(self, peer: NodeId, refusal: HandshakeRefusal) -> None:
         """``peer`` answered ``refusal`` instead of WELCOME."""
 
     def unreachable(self, peer: NodeId) -> None:
@@ -103,8 +103,8 @@ class PeerLinks:
 
     def redial(self, peer: NodeId) -> None:
         """Dial ``peer`` now if a link to it waits for its next try: ``peer`` was just heard."""
-        self._control[peer].hurry()
-        self._bulk[peer].hurry()
+        self._control[peer].retry_now()
+        self._bulk[peer].retry_now()
 
     def drop(self, peer: NodeId) -> None:
         """End both links to ``peer``; they are dialled again, and ``peer`` is judged again."""
@@ -210,7 +210,7 @@ class _Link:
         if self.connection is not None:
             self.connection.abort()
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         self._wake.set()
 
     async def _keep_up(self) -> None:
@@ -290,7 +290,8 @@ class _Link:
         reason = f"{type(error).__name__}: {error}"
         if reason != self._reason:
             self._reason = reason
-            log.log(level, "link down peer=%s purpose=%s: %s", self._peer, self._purpose, reason)
+            text = "link down peer=%s purpose=%s error=%s"
+            log.log(level, text, self._peer, self._purpose, reason)
 
     # -- using it ------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """The listener: admits connections that say HELLO in time, pass the node's check and find a slot.
 
-Before HELLO a connection is a stranger. Strangers share a small number of slots, and the one that
-waited longest makes room for the next. Clients have slots, in all and per IP address. A peer has
-one link of each purpose, apart from the clients' slots; a new link replaces the old one.
+Connections that have not said HELLO are unidentified. They share a small number of slots, and the
+one that waited longest makes room for the next. Clients have slots, in all and per IP address. A
+peer has one link of each purpose, apart from the clients' slots; a new link replaces the old one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from quorate.errors import Busy, InvalidArgument, QuorateError, Timeout
 from quorate.net.connection import DEFAULT, Connection
 from quorate.net.dialling import format_address, parse_address
-from quorate.net.limits import open_files_max
+from quorate.net.open_files import open_files_max
 from quorate.wire.handshake import Hello, Welcome, decode_hello, encode_refusal, encode_welcome
 
 if TYPE_CHECKING:
-    from quorate.net.limits import NetworkLimits
+    from quorate.config import NetworkLimits
     from quorate.wire.frames import Frame
     from quorate.wire.handshake import Seen
 
@@ -69,14 +69,14 @@ class Listener:
         self._starved = False
         # Tasks that turn accepted sockets into connections: each takes a few turns of the loop.
         self._opening: set[asyncio.Task[None]] = set()
-        # Every guest whose connection has not ended, refused and replaced ones included.
-        self._guests: set[_Guest] = set()
-        # Guests that have not said HELLO, in the order of their arrival.
-        self._strangers: dict[_Guest, None] = {}
+        # Every one whose connection has not ended, refused and replaced ones included.
+        self._incoming: set[_Incoming] = set()
+        # Incoming connections that have not said HELLO, in the order of their arrival.
+        self._unidentified: dict[_Incoming, None] = {}
         self.clients = 0
         self._clients_at: Counter[str] = Counter()
         # (node, purpose) -> the link of that node.
-        self._peers: dict[tuple[str | None, str], _Guest] = {}
+        self._peers: dict[tuple[str | None, str], _Incoming] = {}
         # Peers that were refused, and the reason that was logged.
         self._refused: dict[str | None, str] = {}
         # Set by `abort`: a socket that was accepted before does not become a connection any more.
@@ -109,21 +109,21 @@ class Listener:
         self.stop_accepting()
         if self._opening:
             await asyncio.wait(self._opening)
-        if not self._guests:
+        if not self._incoming:
             return
-        for guest in self._guests:
-            guest.connection.close()
-        hurry = asyncio.get_running_loop().call_later(self.network.close_ms / 1000, self.abort)
-        self._empty.clear()  # it was set whenever the last guest of that time had left
+        for incoming in self._incoming:
+            incoming.connection.close()
+        timer = asyncio.get_running_loop().call_later(self.network.close_ms / 1000, self.abort)
+        self._empty.clear()  # it was set whenever the last connection of that time had left
         await self._empty.wait()
-        hurry.cancel()
+        timer.cancel()
 
     def abort(self) -> None:
         """Accept no more connections, and end all at once; their queued bytes are lost."""
         self._aborted = True
         self.stop_accepting()
-        for guest in self._guests:
-            guest.connection.abort()
+        for incoming in self._incoming:
+            incoming.connection.abort()
 
     # -- accepting -----------------------------------------------------------------------------
 
@@ -157,7 +157,8 @@ class Listener:
         return open_files_max() - 1 - descriptor
 
     def _back_off(self, listening: socket.socket, error: OSError) -> None:
-        """Pause accepting, since no sockets are left, and refuse a stranger to free its socket."""
+        """Pause accepting, since no sockets are left, and refuse an unidentified connection to free
+        its socket."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(listening)
         self._retry = loop.call_later(
@@ -174,66 +175,66 @@ class Listener:
             accepted.close()
             return
         address = format_address(*source[:2])
-        guest = _Guest(self, source[0], address, accepted.fileno())
-        self._guests.add(guest)
+        incoming = _Incoming(self, source[0], address, accepted.fileno())
+        self._incoming.add(incoming)
         loop = asyncio.get_running_loop()
         try:
-            await loop.connect_accepted_socket(lambda: guest.connection, accepted)
+            await loop.connect_accepted_socket(lambda: incoming.connection, accepted)
         except OSError:  # the other side closed it already
             accepted.close()
-            self.forget(guest)
+            self.forget(incoming)
             return
-        if guest.hello is None and not guest.connection.closed:
-            if len(self._strangers) >= self.network.strangers:
-                self._evict(Busy(f"{self.network.strangers} others have not said HELLO either"))
-            self._strangers[guest] = None
-            guest.expect_hello()
+        if incoming.hello is None and not incoming.connection.closed:
+            if len(self._unidentified) >= self.network.unidentified:
+                self._evict(Busy(f"{self.network.unidentified} others have not said HELLO either"))
+            self._unidentified[incoming] = None
+            incoming.expect_hello()
 
     def _evict(self, error: QuorateError) -> None:
-        """Refuse the stranger that waited longest."""
-        oldest = next(iter(self._strangers), None)
+        """Refuse the unidentified connection that waited longest."""
+        oldest = next(iter(self._unidentified), None)
         if oldest is not None:
-            del self._strangers[oldest]
+            del self._unidentified[oldest]
             oldest.refuse(error)
 
     # -- slots ---------------------------------------------------------------------------------
 
-    def admit(self, guest: _Guest, hello: Hello) -> Welcome | QuorateError:
-        """Judge the guest and give it the slot that its HELLO asks for."""
-        self._strangers.pop(guest, None)
+    def admit(self, incoming: _Incoming, hello: Hello) -> Welcome | QuorateError:
+        """Judge an incoming connection and give it the slot that its HELLO asks for."""
+        self._unidentified.pop(incoming, None)
         if hello.purpose != "client":
-            return self._admit_peer(guest, hello)
-        limits, here = self.network, self._clients_at[guest.host]
-        if self._files_left(guest.descriptor) < self._spare_files:
+            return self._admit_peer(incoming, hello)
+        limits, here = self.network, self._clients_at[incoming.host]
+        if self._files_left(incoming.descriptor) < self._spare_files:
             return Busy(f"too many files are open, limit {open_files_max()}")
         if self.clients >= limits.connections:
             return Busy(f"{self.clients} clients are connected, limit {limits.connections}")
         if here >= limits.connections_per_address:
             limit = limits.connections_per_address
-            return Busy(f"{here} clients of {guest.host} are connected, limit {limit}")
-        verdict = self.accept.judge(hello, guest.connection.address)
+            return Busy(f"{here} clients of {incoming.host} are connected, limit {limit}")
+        verdict = self.accept.judge(hello, incoming.connection.address)
         if isinstance(verdict, Welcome):
             self.clients += 1
-            self._clients_at[guest.host] += 1
-            guest.hello = hello
+            self._clients_at[incoming.host] += 1
+            incoming.hello = hello
         return verdict
 
-    def _admit_peer(self, guest: _Guest, hello: Hello) -> Welcome | QuorateError:
-        verdict = self.accept.judge(hello, guest.connection.address)
+    def _admit_peer(self, incoming: _Incoming, hello: Hello) -> Welcome | QuorateError:
+        verdict = self.accept.judge(hello, incoming.connection.address)
         if isinstance(verdict, Welcome):
             link = hello.node, hello.purpose
             if (older := self._peers.get(link)) is not None:
                 # A peer that dials again has given up its older link, whose end may never have
                 # arrived here.
                 older.connection.abort(ConnectionAbortedError("replaced by a newer link"))
-            self._peers[link] = guest
-            guest.hello = hello
+            self._peers[link] = incoming
+            incoming.hello = hello
             self._refused.pop(hello.node, None)
         else:
-            self._tell_refused(guest, hello, verdict)
+            self._tell_refused(incoming, hello, verdict)
         return verdict
 
-    def _tell_refused(self, guest: _Guest, hello: Hello, error: QuorateError) -> None:
+    def _tell_refused(self, incoming: _Incoming, hello: Hello, error: QuorateError) -> None:
         """Log the refusal of a peer. It dials again and again, so a reason is logged once."""
         reason = f"{error.code}: {error}"
         if self._refused.get(hello.node) == reason:
@@ -243,7 +244,7 @@ class Listener:
         self._refused[hello.node] = reason
         log.warning(
             "peer refused peer=%s address=%s error=%s",
-            hello.node, guest.connection.address, reason,
+            hello.node, incoming.connection.address, reason,
         )  # fmt: skip
 
     def has_peer(self, node: str) -> bool:
@@ -252,37 +253,39 @@ class Listener:
 
     def drop_peer(self, node: str) -> None:
         """End the links that ``node`` dialled: ``node`` may dial again, and is judged again."""
-        for (peer, _), guest in [*self._peers.items()]:
+        for (peer, _), incoming in [*self._peers.items()]:
             if peer == node:
-                guest.connection.abort(ConnectionAbortedError("a later start of the peer is known"))
+                incoming.connection.abort(
+                    ConnectionAbortedError("a later start of the peer is known")
+                )
 
-    def forget(self, guest: _Guest) -> None:
-        """Free the slot of a guest whose connection ended."""
-        self._guests.discard(guest)
-        self._strangers.pop(guest, None)
-        hello = guest.hello
+    def forget(self, incoming: _Incoming) -> None:
+        """Free the slot of a connection that ended."""
+        self._incoming.discard(incoming)
+        self._unidentified.pop(incoming, None)
+        hello = incoming.hello
         if hello is None:
             pass
         elif hello.purpose != "client":
-            if self._peers.get(link := (hello.node, hello.purpose)) is guest:
+            if self._peers.get(link := (hello.node, hello.purpose)) is incoming:
                 del self._peers[link]
         else:
             self.clients -= 1
-            self._clients_at[guest.host] -= 1
-            if not self._clients_at[guest.host]:
-                del self._clients_at[guest.host]
-        if not self._guests:
+            self._clients_at[incoming.host] -= 1
+            if not self._clients_at[incoming.host]:
+                del self._clients_at[incoming.host]
+        if not self._incoming:
             self._empty.set()
 
 
-class _Guest:
+class _Incoming:
     """An accepted connection: its handler until it is served, and the record of its slot."""
 
     def __init__(self, listener: Listener, host: str, address: str, descriptor: int) -> None:
         self.host = host
         # File descriptor of the socket.
         self.descriptor = descriptor
-        self.connection = Connection(address, self, listener.network, self._ended, stranger=True)
+        self.connection = Connection(address, self, listener.network, self._ended, identified=False)
         # The HELLO that was admitted; None until then.
         self.hello: Hello | None = None
         self._listener = listener

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from quorate.errors import InvalidArgument
 from quorate.pipeline.files import Files
-from quorate.pipeline.jobs import is_local
-from quorate.pipeline.locking import only_run
+from quorate.pipeline.job_session import is_local
+from quorate.pipeline.run_lock import only_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["STARTED", "Checkpoint", "checkpoint_for", "default_checkpoint", "query_id"]
+__all__ = ["STARTED", "StreamCheckpoint", "checkpoint_for", "default_checkpoint", "query_id"]
 
 # The files of this package, beside those of Spark.
 OWNER, LOCK = "quorate.json", "quorate.lock"
@@ -57,7 +57,7 @@ def query_id(files: Files) -> str:
     return str(json.loads(files.read(STARTED) or "{}")["id"])
 
 
-class Checkpoint:
+class StreamCheckpoint:
     """A checkpoint, which may not exist yet."""
 
     def __init__(self, spark: SparkSession, location: str, owner: Mapping[str, str]) -> None:
@@ -102,13 +102,13 @@ class Checkpoint:
             if found.get(what) != expected:
                 raise InvalidArgument(
                     f"the checkpoint {self.location} is of the {what} {found.get(what)}, not "
-                    f"{expected}; with another --checkpoint all begins anew, and everything is "
+                    f"{expected}; with another --checkpoint the job starts over, and everything is "
                     f"written again"
                 )
         return True
 
     def reached(self, log: str) -> int | None:
-        """The offset up to which portions are committed; None if no portion is."""
+        """The offset up to which micro-batches are committed; None if no micro-batch is."""
         done = [name.rpartition("/")[2] for name in self._files.matching("commits/*")]
         numbers = [int(name) for name in done if name.isdecimal()]
         if not numbers:

@@ -126,7 +126,7 @@ def _made(name: str, given: Mapping[str, Any], transform: Transform | str) -> Pi
     # The name becomes part of paths and identities.
     if re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name) is None:
         raise InvalidArgument(
-            f"{name!r} is no name for a pipeline: 1 to 100 letters, digits, dots, underscores or "
+            f"{name!r} cannot name a pipeline: use 1 to 100 letters, digits, dots, underscores or "
             f"hyphens"
         )
     for needed in ("source", "sink"):
@@ -177,7 +177,7 @@ def _decoding(given: object) -> Decoding:
 
 def _text(what: str, given: object) -> str | None:
     if given is not None and not (isinstance(given, str) and given.strip()):
-        raise InvalidArgument(f"{what} = {given!r} is no text")
+        raise InvalidArgument(f"{what} = {given!r} is not text")
     return given
 
 

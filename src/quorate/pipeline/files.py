@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quorate.errors import InvalidArgument
-from quorate.pipeline.jobs import is_local
+from quorate.pipeline.job_session import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     # JSON is for rows that users will look at: one object a line.
     Kind = Literal["parquet", "json"]
 
-__all__ = ["Aside", "Placed", "place", "write_aside"]
+__all__ = ["Aside", "Placed", "put_rows", "write_aside"]
 
 # The setting for the type of times. Spark's own choice is older than Parquet's timestamps, and has
 # no zone.
@@ -159,7 +159,7 @@ def write_aside(
     return Aside(frame, files, folder, kind, partition_by)
 
 
-def place(
+def put_rows(
     spark: SparkSession,
     frame: DataFrame,
     dest: str,

@@ -43,13 +43,13 @@ def parse_place(what: str, text: object, kinds: Sequence[Kind] = ("log", "parque
     one of ``kinds``."""
     meant = " or ".join(_MEANT[kind] for kind in kinds)
     if not isinstance(text, str):
-        raise InvalidArgument(f"{what} = {text!r} is no text; write {meant}")
+        raise InvalidArgument(f"{what} = {text!r} is not text; write {meant}")
     for kind in kinds:
         name = text.removeprefix(f"{kind}:")
         if name == text:
             continue
         if not name.strip():
-            raise InvalidArgument(f"{what} = {text!r} names nothing; write {meant}")
+            raise InvalidArgument(f"{what} = {text!r} has no name; write {meant}")
         if kind == "log":
             try:
                 check_log_name(name)

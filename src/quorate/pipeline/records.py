@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from quorate.errors import InvalidArgument
-from quorate.pipeline.decoding import SOURCE
-from quorate.spark.sink_columns import check_columns
+from quorate.pipeline.decode import SOURCE
+from quorate.spark.write.columns import check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -46,7 +46,7 @@ def records(frame: DataFrame, key: str | None, log: str) -> DataFrame:
         raise InvalidArgument("the transformation gives no column: there is nothing to write")
     if key is not None and key not in frame.columns:
         raise InvalidArgument(
-            f"key = {key!r} is no column of the result, which has {', '.join(frame.columns)}"
+            f"key = {key!r} is not a column of the result, which has {', '.join(frame.columns)}"
         )
     if "value" in frame.columns:
         check_columns(frame.schema, log)

@@ -1,76 +1,69 @@
 """The leader: one object per leadership, made when a term is won and dropped when it ends.
 
-Each peer is fed on its own: no method waits for a peer, so a hung peer does not delay the others.
 Commit follows Raft § 5.4.2: only entries of the own term are counted, and entries before them are
 committed with them.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quorate.entry import Entry, make_entry
-from quorate.errors import Busy, Corrupt
-from quorate.raft.handover import Handover
-from quorate.raft.messages import (
-    Ack,
-    Append,
-    Compare,
-    Heartbeat,
-    HeartbeatReply,
-    Mismatch,
-)
-from quorate.raft.output import Happening, Refusal
+from quorate.raft.feeder import Feeder
+from quorate.raft.messages import Ack, Heartbeat, HeartbeatReply, Mismatch
+from quorate.raft.output import EventKind, Refusal
 from quorate.raft.progress import Progress, ProgressState
-from quorate.raft.quorum import reached_by_majority
+from quorate.raft.step_down import StepDown
 from quorate.types import EntryKind, Index, NodeId, Term
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from quorate.raft.roles import Standing
-    from quorate.types import Position
+    from quorate.raft.state import RaftState
 
 __all__ = ["Leader"]
 
-SECOND_MS = 1000
+# Election timeouts for which a leader feeds a peer that was removed and does not answer.
+REMOVED_ELECTIONS = 10
 
 
 class Leader:
-    """One leadership: it appends entries, sends them to the peers, and advances the commit."""
+    """One leadership: it appends entries, takes the answers of the peers, and advances the commit.
+    Its feeder sends the entries."""
 
     __slots__ = (
-        "_beat_at", "_quota_at", "_standing", "_timed_at", "_timed_us", "handover", "progress",
-        "round", "start", "term", "uncommitted_bytes",
+        "_beat_at", "_raft", "_timed_at", "_timed_us", "feeder", "leaves", "progress", "round",
+        "start", "step_down", "term", "uncommitted_bytes",
     )  # fmt: skip
 
     def __init__(
-        self, standing: Standing, told_room: Mapping[NodeId, tuple[int, bool]], *, noop: bool = True
+        self, raft: RaftState, told_room: Mapping[NodeId, tuple[int, bool]], *, noop: bool = True
     ) -> None:
         """Begin a leadership. ``told_room``: the room on the voters' disks and whether it is too
         little, as told with their votes. ``noop`` may be False only if all of the log is known to
         be committed."""
-        self._standing = standing
-        self.term: Term = standing.term
+        self._raft = raft
+        self.term: Term = raft.term
         # The newest read round. Rounds are counted within the term, so an answer to another
         # leadership cannot be taken for an answer to this one.
         self.round = 0
-        following = Index(standing.log.last_index + 1)
-        self.progress = {peer: Progress(peer, following, standing.clock) for peer in standing.peers}
+        following = Index(raft.log.last_index + 1)
+        self.progress = {peer: Progress(peer, following, raft.clock) for peer in raft.peers}
         for voter, (room, full) in told_room.items():
             self.progress[voter].tells_room(room, full=full)
-        self.handover = Handover(standing, self.progress)
-        self.uncommitted_bytes = standing.log.bytes_after(standing.committed)
-        self._beat_at = standing.clock
-        self._quota_at = standing.clock
+        self.feeder = Feeder(raft, self.progress)
+        self.step_down = StepDown(raft, self.progress)
+        # Whether this leader, which the members do not include any more, has begun to leave.
+        self.leaves = False
+        self.uncommitted_bytes = raft.log.bytes_after(raft.committed)
+        self._beat_at = raft.clock
         # The last append time that was the wall clock's; at first the later of the wall clock and
         # the log's last append time. And the clock in ticks then.
-        self._timed_us = max(standing.wall_time, standing.log.last_append_time)
-        self._timed_at = standing.clock
+        self._timed_us = max(raft.wall_time, raft.log.last_append_time)
+        self._timed_at = raft.clock
         # The noop: entries of earlier terms are committed only with an entry of this term, and
         # reads wait for it (Raft § 5.4.2, § 8).
-        self.start = self.append(EntryKind.NOOP).index if noop else standing.log.last_index
+        self.start = self.append(EntryKind.NOOP).index if noop else raft.log.last_index
 
     # -- the log -------------------------------------------------------------------------------
 
@@ -83,17 +76,17 @@ class Leader:
         The sum is up to a tick less than the time that passed: so a correct clock is never
         overtaken, and gives two entries the same time only if it showed the same time for both.
         """
-        standing = self._standing
-        passed = max(0, standing.clock - self._timed_at - 1)
-        run_on = self._timed_us + passed * standing.config.timing.tick_ms * 1000
-        return max(standing.wall_time, standing.log.last_append_time, run_on)
+        raft = self._raft
+        passed = max(0, raft.clock - self._timed_at - 1)
+        run_on = self._timed_us + passed * raft.config.timing.tick_ms * 1000
+        return max(raft.wall_time, raft.log.last_append_time, run_on)
 
     def append(
         self, kind: EntryKind, body: bytes = b"", count: int = 0, runs: int = 0, stamps: int = 0
     ) -> Entry:
         """Add an entry. It goes to disk and peers with the other entries of the turn."""
-        standing = self._standing
-        log = standing.log
+        raft = self._raft
+        log = raft.log
         entry = make_entry(
             log.last,
             self.term,
@@ -105,81 +98,119 @@ class Leader:
             runs=runs,
             stamps=stamps,
         )
-        standing.log.append((entry,))
-        if standing.log.last_append_time == standing.wall_time:
-            self._timed_us, self._timed_at = standing.wall_time, standing.clock
+        raft.append((entry,))
+        if kind is EntryKind.MEMBERSHIP:
+            self._follow_members()
+        if raft.log.last_append_time == raft.wall_time:
+            self._timed_us, self._timed_at = raft.wall_time, raft.clock
         self.uncommitted_bytes += entry.size
         return entry
+
+    def _follow_members(self) -> None:
+        """Begin to feed new members, and note which peers are members no more."""
+        raft = self._raft
+        following = Index(raft.log.last_index + 1)
+        for node in raft.peers:
+            before = self.progress.get(node)
+            if before is None:
+                self.progress[node] = Progress(node, following, raft.clock)
+            elif before.removed_by is not None:
+                # Its copy may have been dropped since, so what it acknowledged does not count.
+                self.progress[node] = Progress(node, following, raft.clock, before.number + 1)
+        for peer in self.progress.values():
+            if peer.node not in raft.memberships.members and peer.removed_by is None:
+                peer.removed_by = raft.memberships.index
+                peer.removed_until = raft.clock + REMOVED_ELECTIONS * raft.election_ticks
+
+    def _drop_removed(self) -> None:
+        """Stop feeding peers that are members no more, once they know it: a node that has the entry
+        that removes it and knows it to be committed campaigns no more (R11). The commit is told for
+        an election timeout, because a message may be lost. A peer that is down must ask to learn of
+        it."""
+        raft = self._raft
+        for peer in tuple(self.progress.values()):
+            if peer.removed_by is None:
+                continue
+            if raft.clock >= peer.removed_until:
+                del self.progress[peer.node]
+            elif not peer.told and min(peer.match, peer.commit_sent) >= peer.removed_by:
+                peer.told = True
+                peer.removed_until = min(peer.removed_until, raft.clock + raft.election_ticks)
 
     @property
     def ready(self) -> bool:
         """Whether an entry of this term is committed, or was not needed: only then the committed
         index is up to date."""
-        return self._standing.committed >= self.start
+        return self._raft.committed >= self.start
 
     def synced(self, index: Index) -> int:
-        """The number of replicas that are known to have ``index`` on disk.
+        """The number of voters that are known to have ``index`` on disk.
 
         A peer that restarted has yet to acknowledge its entries; but a committed entry was on a
-        majority.
+        majority of the voters of its time.
         """
-        standing = self._standing
-        have = sum(peer.match >= index for peer in self.progress.values())
-        known = have + (standing.persisted >= index)
-        return max(known, standing.quorum) if index <= standing.committed else known
+        raft = self._raft
+        voters = raft.electorate.voters
+        have = [peer.node for peer in self.progress.values() if peer.match >= index]
+        if raft.persisted >= index:
+            have.append(raft.node)
+        known = len(voters.intersection(have))
+        counted = raft.memberships.index <= index <= raft.committed
+        return max(known, raft.electorate.fewest) if counted else known
 
     def advance_commit(self) -> None:
         """Commit the entries that a majority has on disk (Raft § 5.3, § 5.4.2). The own copy counts
         only as far as it is on disk."""
-        standing = self._standing
-        copies = [peer.match for peer in self.progress.values()]
-        copies.append(standing.persisted)
-        agreed = Index(reached_by_majority(copies))
-        if agreed > standing.committed and standing.log.term_at(agreed) == self.term:
-            for entry in standing.log.entries(Index(standing.committed + 1), Index(agreed + 1)):
+        raft = self._raft
+        copies = {node: peer.match for node, peer in self.progress.items()}
+        copies[raft.node] = raft.persisted
+        agreed = Index(raft.electorate.reached(copies))
+        if agreed > raft.committed and raft.log.term_at(agreed) == self.term:
+            for entry in raft.log.entries(Index(raft.committed + 1), Index(agreed + 1)):
                 self.uncommitted_bytes -= entry.size
-            standing.commit(agreed)
+            raft.commit(agreed)
 
     # -- answers -------------------------------------------------------------------------------
 
     def peer_heard(self, peer: NodeId) -> None:
-        self.progress[peer].heard_at = self._standing.clock
+        self.progress[peer].heard_at = self._raft.clock
 
     def peer_restarted(self, peer: NodeId) -> None:
         """Start over with a peer in a new boot: the acks of its earlier boot are void."""
-        standing = self._standing
-        following = Index(standing.log.last_index + 1)
+        raft = self._raft
+        following = Index(raft.log.last_index + 1)
         before = self.progress[peer]
-        after = Progress(peer, following, standing.clock, before.number + 1)
+        after = Progress(peer, following, raft.clock, before.number + 1)
         after.quota = before.quota  # a restart neither adds to it nor uses it up
+        after.removed_by, after.removed_until = before.removed_by, before.removed_until
         self.progress[peer] = after
-        standing.report(Happening.PEER_RESTARTED, peer)
+        raft.report(EventKind.PEER_RESTARTED, peer)
 
     def on_ack(self, source: NodeId, ack: Ack) -> None:
-        standing = self._standing
+        raft = self._raft
         peer = self.progress[source]
         if not 0 < ack.number <= peer.number:
-            standing.refuse(Refusal.NOT_ASKED)
+            raft.refuse(Refusal.NOT_ASKED)
             return
-        if ack.match > standing.log.last_index:
-            standing.refuse(Refusal.IMPOSSIBLE_INDEX)
+        if ack.match > raft.log.last_index:
+            raft.refuse(Refusal.IMPOSSIBLE_INDEX)
             return
-        peer.acked(ack.match, standing.clock)
+        peer.acked(ack.match, raft.clock)
         if peer.state is ProgressState.COMPARE and ack.number == peer.number:
             peer.stream()
-            standing.report(Happening.PEER_STREAMS, source, ack.match)
+            raft.report(EventKind.PEER_STREAMS, source, ack.match)
 
     def on_mismatch(self, source: NodeId, reply: Mismatch) -> None:
         """Compare the logs further below: one round trip per conflicting term, not per entry. Below
         the entries in memory here, the terms that count are those of the peer's log."""
-        standing = self._standing
-        log = standing.log
+        raft = self._raft
+        log = raft.log
         peer = self.progress[source]
         if reply.number != peer.number:
-            standing.refuse(Refusal.NOT_ASKED)
+            raft.refuse(Refusal.NOT_ASKED)
             return
         if not 0 < reply.hint_index <= reply.prev + 1 <= log.last_index + 1:
-            standing.refuse(Refusal.IMPOSSIBLE_INDEX)
+            raft.refuse(Refusal.IMPOSSIBLE_INDEX)
             return
         following = reply.hint_index
         in_memory = reply.prev >= log.first_in_memory
@@ -192,83 +223,84 @@ class Leader:
                 following = Index(own + 1)
             else:
                 following = min(following, Index(own + 1))
+        # Without a term the peer has no entry from the hint on.
+        peer.differs = reply.prev if reply.hint_term else reply.hint_index
         # An ack may have overtaken this answer. The entries that the peer refused are lost all the
         # same: the stream starts over above match.
         peer.compare(min(following, reply.prev))
-        standing.report(Happening.PEER_COMPARES, source, peer.next)
+        raft.report(EventKind.PEER_COMPARES, source, peer.next)
 
     def on_heartbeat_reply(self, source: NodeId, reply: HeartbeatReply) -> None:
-        standing = self._standing
+        raft = self._raft
         peer = self.progress[source]
         if reply.round > self.round:
-            standing.refuse(Refusal.NOT_ASKED)
+            raft.refuse(Refusal.NOT_ASKED)
             return
         peer.round = max(peer.round, reply.round)
         peer.tells_room(reply.room, full=reply.full)
-        if peer.state is ProgressState.COMPARE and self._overdue(
-            peer, standing.config.timing.heartbeat_ms
-        ):
+        peer.unfit = reply.unfit
+        patience = raft.ticks(raft.config.timing.heartbeat_ms)
+        if peer.state is ProgressState.COMPARE and peer.overdue(raft.clock, patience):
             peer.sent_at = None  # the question or its answer was lost, the peer is alive: ask again
 
     def confirmed_round(self) -> int:
         """The newest read round that a majority, this node included, has confirmed."""
-        rounds = [peer.round for peer in self.progress.values()]
-        rounds.append(self.round)
-        return reached_by_majority(rounds)
+        rounds = {node: peer.round for node, peer in self.progress.items()}
+        rounds[self._raft.node] = self.round
+        return self._raft.electorate.reached(rounds)
 
     # -- time ----------------------------------------------------------------------------------
 
     def tick(self, missed: int) -> bool:
         """Send the messages that are due. Returns False if this leadership should end."""
-        standing = self._standing
-        timing = standing.config.timing
-        if standing.clock >= self._quota_at:
-            self._quota_at = standing.clock + standing.ticks(SECOND_MS)
-            for peer in self.progress.values():
-                peer.quota = standing.config.limits.catchup_bytes_per_s
-                peer.throttled = False
-        for peer in self.progress.values():
-            if self._overdue(peer, timing.resend_ms):
-                self._resend(peer)
-            self._watch(peer)
+        raft = self._raft
+        self.feeder.tick()
         # A slow node must not seem dead: its followers count real time.
         self._beat_at -= missed
-        if standing.clock >= self._beat_at:
+        if raft.clock >= self._beat_at:
             self.beat()
+        self._drop_removed()
         for peer in self.progress.values():
-            if peer.commit_sent < standing.committed:
+            if peer.commit_sent < raft.committed:
                 self._beat(peer)  # no other message carried the commit for a tick
-        return self._quorum_heard()
+        return self._majority_heard()
 
     def beat(self) -> None:
         """Send every peer a heartbeat, with the committed position and the newest read round."""
-        standing = self._standing
-        self._beat_at = standing.clock + standing.ticks(standing.config.timing.heartbeat_ms)
+        raft = self._raft
+        self._beat_at = raft.clock + raft.ticks(raft.config.timing.heartbeat_ms)
         for peer in self.progress.values():
             self._beat(peer)
 
     def _beat(self, peer: Progress) -> None:
-        standing = self._standing
-        committed = standing.log.position(standing.committed)
-        standing.send(peer.node, Heartbeat(self.term, self.round, committed))
-        peer.commit_sent = standing.committed
+        raft = self._raft
+        committed = raft.log.position(raft.committed)
+        raft.send(peer.node, Heartbeat(self.term, self.round, committed))
+        peer.commit_sent = raft.committed
 
-    def _quorum_heard(self) -> bool:
+    def _majority_heard(self) -> bool:
         """Check-quorum: whether a majority, this node included, was heard within an election
         timeout. A leader without that majority steps down."""
-        heard = sum(self.hears(peer) for peer in self.progress.values())
-        return heard + 1 >= self._standing.quorum
+        heard = [peer.node for peer in self.progress.values() if self.hears(peer)]
+        return self._raft.electorate.won([self._raft.node, *heard])
 
     def hears(self, peer: Progress) -> bool:
         """Whether a message of ``peer`` came within an election timeout."""
-        standing = self._standing
-        return standing.clock - peer.heard_at <= standing.election_ticks
+        return peer.heard_within(self._raft.clock, self._raft.election_ticks)
 
     def has_room(self, size: int = 0) -> bool:
         """Whether this node and enough peers for a majority have room for clients' appends, each
         peer for ``size`` bytes. A peer that is not heard has no room; one that has not told its
         room yet may have some."""
         return self._majority_takes(lambda peer: size <= peer.room)
+
+    def reserve_takes(self, size: int) -> bool:
+        """Whether ``size`` bytes fit into the reserves of this node and of enough peers for a
+        majority."""
+        heard = [peer for peer in self.progress.values() if self.hears(peer)]
+        raft = self._raft
+        able = [peer.node for peer in heard if size <= peer.room]
+        return size <= raft.room and raft.electorate.won([raft.node, *able])
 
     def has_room_now(self, size: int) -> bool:
         """As :meth:`has_room`, besides all bytes that are not committed or are under way to the
@@ -280,128 +312,10 @@ class Leader:
         )
 
     def _majority_takes(self, takes: Callable[[Progress], bool]) -> bool:
-        standing = self._standing
-        roomy = [peer for peer in self.progress.values() if not peer.full and self.hears(peer)]
-        return not standing.full and sum(map(takes, roomy)) + 1 >= standing.quorum
-
-    def _overdue(self, peer: Progress, milliseconds: int) -> bool:
-        standing = self._standing
-        if peer.sent_at is None:
-            return False
-        return standing.clock - peer.sent_at >= standing.ticks(milliseconds)
-
-    def _resend(self, peer: Progress) -> None:
-        """Ask a peer that gave no answer in time. The question is about the last entry sent: if
-        only the acks were lost, no entry is sent twice; otherwise the answer names the first entry
-        to send again."""
-        if peer.state is ProgressState.COMPARE:
-            peer.sent_at = None  # the same question again: an answer to either copy counts
-            return
-        peer.compare(peer.next)
-        self._standing.report(Happening.PEER_RESENT, peer.node, peer.next)
-
-    def _watch(self, peer: Progress) -> None:
-        """Notice a peer that answers heartbeats and still acknowledges no further entries.
-
-        Its line or its disk may be slow: then the entries sent are still under way, and so is a
-        question. So no question is asked about earlier entries, and none is given up.
-        """
-        standing = self._standing
-        timing = standing.config.timing
-        if peer.match == standing.log.last_index or peer.throttled or not self.hears(peer):
-            peer.moved_at = standing.clock
-        elif standing.clock - peer.moved_at >= standing.ticks(timing.watchdog_ms):
-            if peer.state is not ProgressState.BLOCKED:
-                standing.report(Happening.PEER_STALLED, peer.node, peer.match)
-            peer.moved_at = standing.clock
-            if peer.state is not ProgressState.COMPARE:
-                peer.compare(peer.next)
-
-    # -- sending -------------------------------------------------------------------------------
-
-    def feed(self) -> None:
-        """Send each peer the messages that its state allows: called once at the end of a turn."""
-        for peer in self.progress.values():
-            # Entries that cannot be read from the disk right now are read in a later turn.
-            with suppress(Busy):
-                if peer.state is ProgressState.APPEND:
-                    self._stream(peer)
-                elif peer.state is ProgressState.COMPARE and peer.sent_at is None:
-                    self._ask(peer)
-
-    def _ask(self, peer: Progress) -> None:
-        standing = self._standing
-        prev = self._before_next(peer)
-        if prev is not None:
-            peer.sent_at = standing.clock
-            standing.send(peer.node, Compare(self.term, peer.number, prev))
-
-    def _before_next(self, peer: Progress) -> Position | None:
-        """The position before the next entry for ``peer``. None if it is lost on this disk: then no
-        question and no entry can be sent from there on, and ``peer`` is blocked."""
-        try:
-            return self._standing.log.position(Index(peer.next - 1))
-        except Corrupt:
-            self._block(peer, Index(peer.next - 1))
-            return None
-
-    def _stream(self, peer: Progress) -> None:
-        """Fill the peer's window. Of entries that have to be read from disk one message is sent,
-        the others in later turns: a turn delays all logs of the node."""
-        standing = self._standing
-        limits = standing.config.limits
-        log = standing.log
-        # A peer without room drops entries: one message shows when it has room again.
-        messages_max = 1 if peer.full else limits.window_messages
-        fetched = False
-        while (
-            peer.next <= log.last_index
-            and len(peer.inflight) < messages_max
-            and peer.inflight_bytes < limits.window_bytes
-            and not self._over_quota(peer)
-        ):
-            if fetched:
-                standing.out.more = True
-                return
-            fetched = peer.next < log.first_in_memory
-            prev = self._before_next(peer)
-            if prev is None:
-                return
-            entries = log.slice(peer.next, limits.append_entries, limits.append_bytes)
-            if not entries:
-                self._block(peer, peer.next)
-                return
-            if fetched:
-                standing.out.fetched += len(entries)
-            size = sum(entry.size for entry in entries)
-            standing.send(
-                peer.node, Append(self.term, peer.number, prev, entries, standing.committed)
-            )
-            peer.commit_sent = min(standing.committed, entries[-1].index)
-            peer.sent(entries[-1].index, size, standing.clock)
-            peer.quota -= size
-
-    def _block(self, peer: Progress, lost: Index) -> None:
-        """Block ``peer``: the entry ``lost``, which it needs, is damaged on this disk. The other
-        peers are fed as before, and so is this node's state: an entry that is only on disk is
-        applied already, or never will be."""
-        standing = self._standing
-        standing.hollow.add(lost)
-        if peer.lacks != peer.next:
-            standing.report(Happening.PEER_BLOCKED, peer.node, lost)
-        peer.block(standing.clock)
-
-    def _over_quota(self, peer: Progress) -> bool:
-        """Whether ``peer`` is far behind and has used up its share of the bandwidth: a peer that
-        catches up must not slow down the others.
-
-        Far behind the committed index: entries above it may need this very peer for their commit.
-        """
-        standing = self._standing
-        lag = standing.committed - peer.next
-        if lag < standing.config.limits.catchup_lag_entries or peer.quota > 0:
-            return False
-        if not peer.throttled:
-            peer.throttled = True
-            standing.report(Happening.PEER_THROTTLED, peer.node, peer.next)
-        return True
+        raft = self._raft
+        with_room = [
+            peer.node
+            for peer in self.progress.values()
+            if not peer.full and self.hears(peer) and takes(peer)
+        ]
+        return not raft.full and raft.electorate.won([raft.node, *with_room])

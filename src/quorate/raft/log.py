@@ -1,4 +1,4 @@
-"""The log as the core sees it: the newest entries in memory, older ones in an archive, and the
+"""The log as the core sees it: the newest entries in memory, older ones in a store, and the
 changes that are not flushed yet.
 
 The log does not depend on leaders or disks. The engine writes the disk: it takes the changes, turns
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from quorate.entry import Entry
 
-__all__ = ["BEGINNING", "Archive", "Log", "LogChange", "LogStart"]
+__all__ = ["BEGINNING", "EntryStore", "LogChange", "LogStart", "RaftLog"]
 
-# Maximum bytes of one read of the archive by `Log.walk`.
+# Maximum bytes of one read of the store by `RaftLog.walk`.
 PIECE_BYTES = 1 << 20
 
 
-class Archive(Protocol):
+class EntryStore(Protocol):
     """Entries that are no longer in memory: committed and on disk, so they never change.
 
     A damaged entry comes without its body. Raises Corrupt if not even its header can be read, and
@@ -44,13 +44,13 @@ class Archive(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogStart:
-    """The start of the part of a log that is in memory, and the archive of the entries before."""
+    """The start of the part of a log that is in memory, and the store of the entries before."""
 
     before: Position = ORIGIN
     # The offset of the next record, and the append time of the entry at ``before``.
     next_offset: int = 0
     append_time: int = 0
-    archive: Archive | None = None
+    stored: EntryStore | None = None
 
 
 BEGINNING = LogStart()
@@ -64,16 +64,16 @@ class LogChange:
     entries: tuple[Entry, ...]
 
 
-class Log:
+class RaftLog:
     """The log of one replica: entries 1..last without gaps, with terms that never decrease."""
 
     __slots__ = (
-        "_append_time", "_archive", "_before", "_changed_from", "_entries", "_next_offset",
-        "_shift", "_term_starts", "_terms", "_truncated_from", "window_bytes",
+        "_append_time", "_before", "_changed_from", "_entries", "_next_offset", "_shift", "_stored",
+        "_term_starts", "_terms", "_truncated_from", "window_bytes",
     )  # fmt: skip
 
     def __init__(self, entries: Iterable[Entry] = (), start: LogStart = BEGINNING) -> None:
-        self._archive = start.archive
+        self._stored = start.stored
         # The window: entries above ``before``, in memory. Entry i stands at place i - shift.
         self._before = start.before
         self._next_offset, self._append_time = start.next_offset, start.append_time
@@ -120,20 +120,20 @@ class Log:
         check(0 <= index <= self.last_index, "a position is asked for only within the log")
         if index >= self._shift:
             return self._entries[index - self._shift].position
-        return self._archived_position(index)
+        return self._stored_position(index)
 
-    def _archived_position(self, index: Index) -> Position:
+    def _stored_position(self, index: Index) -> Position:
         if index == self._before.index:
             return self._before
         if index == 0:
             return ORIGIN
-        return self._archived.position(index)
+        return self._stored_entries.position(index)
 
     @property
-    def _archived(self) -> Archive:
-        check(self._archive is not None, "what is not in memory is in the archive")
-        assert self._archive is not None  # for the type checker
-        return self._archive
+    def _stored_entries(self) -> EntryStore:
+        check(self._stored is not None, "what is not in memory is in the store")
+        assert self._stored is not None  # for the type checker
+        return self._stored
 
     def term_at(self, index: Index) -> Term:
         return self.position(index).term
@@ -141,7 +141,7 @@ class Log:
     def holds(self, position: Position) -> bool:
         """Whether this log is the same as the leader's up to ``position``, which the leader has.
 
-        An entry that the archive lost is committed, so every leader has the same. A difference from
+        An entry that the store lost is committed, so every leader has the same. A difference from
         a leader's log shows above it: the position before the window is always known.
         """
         index = position.index
@@ -157,12 +157,12 @@ class Log:
         return list(self.walk(start, stop))
 
     def walk(self, start: Index, stop: Index) -> Iterator[Entry]:
-        """Entries start..stop-1; those that are not in memory are read from the archive in pieces.
+        """Entries start..stop-1; those that are not in memory are read from the store in pieces.
 
-        Raises Corrupt after the last entry before one that the archive lost.
+        Raises Corrupt after the last entry before one that the store lost.
         """
         while start < min(stop, self._shift):
-            piece = self._archived.entries(start, min(stop, Index(self._shift)), PIECE_BYTES)
+            piece = self._stored_entries.entries(start, min(stop, Index(self._shift)), PIECE_BYTES)
             yield from piece
             start = Index(piece[-1].index + 1)
         yield from self._entries[start - self._shift : stop - self._shift]
@@ -180,10 +180,10 @@ class Log:
         if start < self._shift:
             stop = min(Index(start + entries_max), Index(self._shift))
             try:
-                archived = self._archived.entries(start, stop, bytes_max)
+                stored = self._stored_entries.entries(start, stop, bytes_max)
             except Corrupt:
                 return ()
-            return tuple(takewhile(attrgetter("whole"), archived))
+            return tuple(takewhile(attrgetter("whole"), stored))
         place = start - self._shift
         taken = self._entries[place : place + entries_max]
         size = 0
@@ -205,7 +205,7 @@ class Log:
         """The index of the last entry whose term is at most ``term``; 0 if there is none.
 
         None if that entry lies below the one directly before the window: the search would take
-        several reads of the archive, and a turn has time for one.
+        several reads of the store, and a turn has time for one.
         """
         run = bisect_right(self._terms, term)
         if not run and self._before.term > term:
@@ -238,8 +238,8 @@ class Log:
 
     def forget(self, last: Index, bytes_max: int) -> None:
         """Drop the oldest entries from memory until the window fits ``bytes_max``, none above
-        ``last``. The archive has them."""
-        check(self._archive is not None, "only what an archive has is forgotten")
+        ``last``. The store has them."""
+        check(self._stored is not None, "only what a store has is forgotten")
         dropped = 0
         for entry in self._entries:
             if entry.index > last or self.window_bytes <= bytes_max:

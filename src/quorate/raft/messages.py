@@ -34,6 +34,8 @@ __all__ = [
     "ReadIndexReply",
     "RequestId",
     "StateHash",
+    "Transfer",
+    "TransferRefused",
     "Vote",
     "VoteReply",
     "keeps_order",
@@ -50,7 +52,9 @@ ROOM_UNBOUNDED = (1 << 64) - 1
 
 
 class MessageKind(IntEnum):
-    """The number of each message on the wire. Fixed for ever; some are reserved for later kinds."""
+    """The number of each message on the wire, fixed for ever. FILL and its reply are reserved: a
+    peer whose entries are gone will be sent a snapshot with them. 17 and 18 are reserved for the
+    repair of damaged entries."""
 
     PRE_VOTE = 1
     PRE_VOTE_REPLY = 2
@@ -68,6 +72,7 @@ class MessageKind(IntEnum):
     FILL = 14
     FILL_REPLY = 15
     STATE_HASH = 16
+    TRANSFER_REFUSED = 19
 
 
 class RequestId(NamedTuple):
@@ -99,10 +104,12 @@ class PreVoteReply:
 
 @dataclass(slots=True)
 class Vote:
-    """Vote for me in this term (Raft § 5.2)."""
+    """Vote for me in this term (Raft § 5.2). ``transfer``: the leader of the term before asked me
+    to take over, so a voter that still hears it votes all the same."""
 
     term: Term
     last: Position
+    transfer: bool = False
 
 
 @dataclass(slots=True)
@@ -181,12 +188,14 @@ class Heartbeat:
 class HeartbeatReply:
     """I heard you, and confirm the read rounds up to ``round``. ``room`` is the maximum of bytes of
     entries that my disk takes, or ROOM_UNBOUNDED while more can be allocated. ``full``: that is too
-    little for clients' appends, or for the entry that you sent last."""
+    little for clients' appends, or for the entry that you sent last. ``unfit``: do not transfer the
+    leadership to me, because I stop or cannot serve."""
 
     term: Term
     round: int
     room: int = ROOM_UNBOUNDED
     full: bool = False
+    unfit: bool = False
 
 
 @dataclass(slots=True)
@@ -208,13 +217,33 @@ class ReadIndexReply:
 
 @dataclass(slots=True)
 class StateHash:
-    """My state after ``index`` has this digest; every replica's must. ``asks``: I am in doubt and
-    want your digest. An answer does not ask, so that the exchange ends."""
+    """My state after ``index`` has this digest; every replica's must. ``asks``: another
+    digest differs, and I want yours. An answer does not ask, so that the exchange ends."""
 
     term: Term
     index: Index
     digest: int
     asks: bool = False
+
+
+@dataclass(slots=True)
+class Transfer:
+    """Campaign at once, without a pre-vote, if your log ends at ``last`` (Raft thesis § 3.10). Mine
+    ends there, and I log no more."""
+
+    term: Term
+    last: Position
+    # The number of this question among those of the leadership.
+    number: int
+
+
+@dataclass(slots=True)
+class TransferRefused:
+    """I do not campaign: my log ends elsewhere, or I cannot serve."""
+
+    term: Term
+    # That of the question: a late answer to an earlier one says nothing about this one.
+    number: int
 
 
 Message = (
@@ -231,6 +260,8 @@ Message = (
     | ReadIndex
     | ReadIndexReply
     | StateHash
+    | Transfer
+    | TransferRefused
 )
 
 

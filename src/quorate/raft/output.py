@@ -7,10 +7,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from quorate.errors import QuorateError
     from quorate.raft.messages import Message
     from quorate.types import Index, NodeId, Term
 
-__all__ = ["Event", "Happening", "Output", "Refusal"]
+__all__ = ["Event", "EventKind", "MembersChanged", "Output", "Refusal", "Transferred"]
 
 
 class Refusal(StrEnum):
@@ -35,7 +36,7 @@ class Refusal(StrEnum):
     NOT_READABLE = "not-readable"
 
 
-class Happening(StrEnum):
+class EventKind(StrEnum):
     """The kind of an event: a state change, or a rare path that is worth counting."""
 
     FOLLOWS = "follows"
@@ -62,16 +63,33 @@ class Happening(StrEnum):
     UNSURE = "unsure"
     SURE_AGAIN = "sure-again"
     DISK_FULL = "disk-full"
+    LACKS_FILES = "lacks-files"
+    TRANSFERS = "transfers"
+    TRANSFERRED = "transferred"
+    TRANSFER_FAILED = "transfer-failed"
+    TAKES_OVER = "takes-over"
 
 
 class Event(NamedTuple):
     """One event. ``peer``, ``index`` and ``detail`` are set where the kind has them."""
 
-    happening: Happening
+    kind: EventKind
     term: Term
     peer: NodeId | None = None
     index: Index | None = None  # type: ignore[assignment]  # hides tuple.index, which is not called
     detail: str = ""
+
+
+class Transferred(NamedTuple):
+    """The result of a transfer of the leadership: ``leader`` leads now."""
+
+    leader: NodeId
+
+
+class MembersChanged(NamedTuple):
+    """The members are those that were asked for, by the entry at ``index``."""
+
+    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
 
 
 @dataclass(slots=True)
@@ -83,6 +101,10 @@ class Output:
     reads_confirmed: list[tuple[int, Index]] = field(default_factory=list)
     # Tokens of reads that got no confirmation; they had no effect.
     reads_refused: list[int] = field(default_factory=list)
+    # (token, result) of the transfers of the leadership and the changes of the members that ended.
+    ended: list[tuple[int, Transferred | MembersChanged | QuorateError]] = field(
+        default_factory=list
+    )
     # Whether this node became sure: it has all entries again that it may have lost. It may vote,
     # and its disk may record that.
     sure: bool = False

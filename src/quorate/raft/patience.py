@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quorate.raft.roles import Standing
+    from quorate.raft.state import RaftState
 
 __all__ = ["Patience"]
 
@@ -21,25 +21,25 @@ HANDOVER_ELECTIONS_MAX = 160
 class Patience:
     """The wait between two times that this node steps down for one kind of reason."""
 
-    __slots__ = ("_length", "_standing", "_until")
+    __slots__ = ("_length", "_raft", "_until")
 
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
+    def __init__(self, raft: RaftState) -> None:
+        self._raft = raft
         # The clock before which this node does not step down again, and the length of that wait.
         self._until = 0
         self._length = 0
 
     @property
     def waits(self) -> bool:
-        return self._standing.clock < self._until
+        return self._raft.clock < self._until
 
     def ends(self) -> bool:
         """Whether to step down now: the first time at once, later after the wait. If so, the next
         wait begins."""
         if self.waits:
             return False
-        clock = self._standing.clock
-        timeout = self._standing.election_ticks
+        clock = self._raft.clock
+        timeout = self._raft.election_ticks
         soon = clock < self._until + self._length
         longer = min(2 * self._length, HANDOVER_ELECTIONS_MAX * timeout)
         self._length = longer if soon else HANDOVER_ELECTIONS * timeout

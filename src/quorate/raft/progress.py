@@ -38,9 +38,10 @@ class Progress:
     dropped with either."""
 
     __slots__ = (
-        "commit_sent", "full", "heard_at", "inflight", "inflight_bytes", "lacks",
-        "lacks_since", "match", "moved_at", "next", "node", "number", "quota", "room", "round",
-        "sent_at", "since_told", "state", "throttled",
+        "commit_sent", "differs", "full", "heard_at", "inflight", "inflight_bytes", "lacks",
+        "lacks_since", "match", "moved_at", "next", "node", "number", "quota", "removed_by",
+        "removed_until", "room", "round", "sent_at", "since_told", "state", "throttled", "told",
+        "unfit",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +53,9 @@ class Progress:
         self.match = Index(0)
         # The index of the first entry not sent yet; above match.
         self.next = next_index
+        # The lowest index at which the peer is known to have another entry, or none, as it answered
+        # last; 0 before its first such answer.
+        self.differs = Index(0)
         # The number of the stream: carried by a question, its repetitions and the appends that
         # follow its answer. An answer with another number belongs to a stream that was given up.
         self.number = number
@@ -69,6 +73,13 @@ class Progress:
         # last; None until it told.
         self.room = ROOM_UNBOUNDED
         self.full: bool | None = None
+        # The entry that removed the peer from the members; None for a member. The clock until which
+        # the peer is fed all the same, and whether it was sent the commit of that entry.
+        self.removed_by: Index | None = None
+        self.removed_until = 0
+        self.told = False
+        # Whether the peer told last that the leadership must not be transferred to it.
+        self.unfit = False
         # Maximum bytes of that room for appends that were sent since then or were unacked then.
         self.since_told = 0
         # The entry that was last found damaged when the peer needed it, and the clock when that
@@ -82,6 +93,14 @@ class Progress:
         # Bytes that may still be sent to the peer in this second while it catches up.
         self.quota = 0
         self.throttled = False
+
+    def heard_within(self, clock: int, ticks: int) -> bool:
+        """Whether a message of the peer arrived at most ``ticks`` before ``clock``."""
+        return clock - self.heard_at <= ticks
+
+    def overdue(self, clock: int, ticks: int) -> bool:
+        """Whether the peer has owed an answer for ``ticks``."""
+        return self.sent_at is not None and clock - self.sent_at >= ticks
 
     def compare(self, next_index: Index) -> None:
         """Give up the stream and ask where the logs agree, beginning below ``next_index``."""

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from quorate.raft.leader import Leader
-    from quorate.raft.roles import Standing
+    from quorate.raft.state import RaftState
 
-__all__ = ["DOUBT", "Reads"]
+__all__ = ["UNSURE_READ", "Reads"]
 
 
 # The token of a node's own read: it asks for an index that was committed after the node restarted
 # with a loss.
-DOUBT = -1
+UNSURE_READ = -1
 
 
 class _PeerAsks(NamedTuple):
@@ -52,12 +52,20 @@ class Reads:
     leader's answer."""
 
     __slots__ = (
-        "_arrived", "_asked", "_asked_at", "_confirmed", "_deadlines", "_peers", "_request",
-        "_rounds", "_standing",
+        "_arrived",
+        "_asked",
+        "_asked_at",
+        "_confirmed",
+        "_deadlines",
+        "_peers",
+        "_raft",
+        "_request",
+        "_rounds",
+        "unsure_until",
     )  # fmt: skip
 
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
+    def __init__(self, raft: RaftState) -> None:
+        self._raft = raft
         # The clock at which each read of this node is given up, by token.
         self._deadlines: dict[int, int] = {}
         # Reads and followers' questions that no round and no question covers yet.
@@ -74,29 +82,33 @@ class Reads:
         self._asked_at = 0
         # Reads of this node that wait for their index to be committed here.
         self._confirmed: list[tuple[int, Index]] = []
+        # The answer to the node's own read: an unsure node is sure again with the entries up to
+        # it. None before it came. Without a deadline: on a slow line
+        # the entries up to it may arrive much later than the answer.
+        self.unsure_until: Index | None = None
 
     @property
     def waiting(self) -> int:
         """The number of reads of this node's clients that have no answer yet."""
-        return len(self._deadlines) - (DOUBT in self._deadlines)
+        return len(self._deadlines) - (UNSURE_READ in self._deadlines)
 
     @property
-    def doubting(self) -> bool:
+    def unsure_read_waits(self) -> bool:
         """Whether the node's own read waits for its answer."""
-        return DOUBT in self._deadlines
+        return UNSURE_READ in self._deadlines
 
     def read(self, token: int) -> None:
         """Begin a read of this node: it is confirmed or refused later, by its token."""
-        standing = self._standing
-        deadline = standing.clock + standing.ticks(standing.config.timing.read_ms)
+        raft = self._raft
+        deadline = raft.clock + raft.ticks(raft.config.timing.read_ms)
         self._deadlines[token] = deadline
         self._arrived.append(token)
 
     def on_read_index(self, source: NodeId, ask: ReadIndex) -> None:
-        standing = self._standing
-        if standing.role is not Role.LEADER:
-            standing.refuse(Refusal.NOT_LEADING)
-            standing.send(source, ReadIndexReply(standing.term, ask.request, None))
+        raft = self._raft
+        if raft.role is not Role.LEADER:
+            raft.refuse(Refusal.NOT_LEADING)
+            raft.send(source, ReadIndexReply(raft.term, ask.request, None))
         elif (waits := self._peers.get(source)) != ask.request:
             if waits is not None and (older := _PeerAsks(source, waits)) in self._arrived:
                 self._arrived.remove(older)  # given up by its asker
@@ -105,10 +117,14 @@ class Reads:
 
     def on_read_index_reply(self, source: NodeId, reply: ReadIndexReply) -> None:
         """Take an answer. It counts only for the open question: same boot, same number."""
-        if reply.request != RequestId(self._standing.boot, self._request) or not self._asked:
-            self._standing.refuse(Refusal.NOT_ASKED)
+        if reply.request != RequestId(self._raft.boot, self._request) or not self._asked:
+            self._raft.refuse(Refusal.NOT_ASKED)
         elif reply.index is not None:
             asked, self._asked = self._asked, []
+            if UNSURE_READ in asked:
+                asked.remove(UNSURE_READ)
+                del self._deadlines[UNSURE_READ]
+                self.unsure_until = reply.index
             self._confirmed.extend((token, reply.index) for token in asked)
 
     def role_changed(self) -> None:
@@ -123,17 +139,17 @@ class Reads:
 
     def tick(self) -> None:
         """Refuse reads past their deadline; repeat the question that has no answer."""
-        standing = self._standing
+        raft = self._raft
         # The deadlines are in rising order: each read was given the same time.
-        due = takewhile(lambda item: standing.clock >= item[1], self._deadlines.items())
+        due = takewhile(lambda item: raft.clock >= item[1], self._deadlines.items())
         expired = [token for token, _ in due]
         if expired:
             for token in expired:
                 del self._deadlines[token]
-            standing.out.reads_refused.extend(expired)
+            raft.out.reads_refused.extend(expired)
             self._drop_expired()
-        patience = standing.ticks(standing.config.timing.heartbeat_ms)
-        if self._asked and standing.clock - self._asked_at >= patience:
+        patience = raft.ticks(raft.config.timing.heartbeat_ms)
+        if self._asked and raft.clock - self._asked_at >= patience:
             self._send_question()
 
     def _drop_expired(self) -> None:
@@ -157,7 +173,7 @@ class Reads:
             self._release()
 
     def _ask_leader(self) -> None:
-        if not self._arrived or self._asked or self._standing.leader is None:
+        if not self._arrived or self._asked or self._raft.leader is None:
             return
         own = [asker for asker in self._arrived if isinstance(asker, int)]
         if own:
@@ -166,11 +182,11 @@ class Reads:
             self._send_question()
 
     def _send_question(self) -> None:
-        standing = self._standing
-        self._asked_at = standing.clock
-        if standing.leader is not None:
-            request = RequestId(standing.boot, self._request)
-            standing.send(standing.leader, ReadIndex(standing.term, request))
+        raft = self._raft
+        self._asked_at = raft.clock
+        if raft.leader is not None:
+            request = RequestId(raft.boot, self._request)
+            raft.send(raft.leader, ReadIndex(raft.term, request))
 
     def _begin_round(self, leader: Leader) -> None:
         """Begin a round for the reads that arrived. Only a leader with a commit in its own term, or
@@ -178,27 +194,27 @@ class Reads:
         if self._arrived and leader.ready:
             leader.round += 1
             askers = tuple(self._arrived)
-            self._rounds.append(_Round(leader.round, self._standing.committed, askers))
+            self._rounds.append(_Round(leader.round, self._raft.committed, askers))
             self._arrived = []
             leader.beat()
 
     def _end_rounds(self, confirmed: int) -> None:
-        standing = self._standing
+        raft = self._raft
         while self._rounds and self._rounds[0].number <= confirmed:
             done = self._rounds.popleft()
             for asker in done.askers:
                 if isinstance(asker, _PeerAsks):
                     self._peers.pop(asker.peer, None)
-                    answer = ReadIndexReply(standing.term, asker.request, done.committed)
-                    standing.send(asker.peer, answer)
+                    answer = ReadIndexReply(raft.term, asker.request, done.committed)
+                    raft.send(asker.peer, answer)
                 else:
                     self._confirmed.append((asker, done.committed))
 
     def _release(self) -> None:
         """Confirm the reads whose index is committed here: the engine applies it in this turn."""
-        committed = self._standing.committed
+        committed = self._raft.committed
         for token, index in self._confirmed:
             if index <= committed:
                 del self._deadlines[token]
-                self._standing.out.reads_confirmed.append((token, index))
+                self._raft.out.reads_confirmed.append((token, index))
         self._confirmed = [item for item in self._confirmed if item[1] > committed]

@@ -27,7 +27,7 @@ class Durability:
 
     __slots__ = (
         "_entries", "_flying_bytes", "_flying_number", "_flying_proves", "_flying_term", "_held",
-        "_held_max", "_next_number", "_staged_bytes", "_sure", "_term", "_truncate_from", "_vote",
+        "_held_max", "_next_bytes", "_next_number", "_sure", "_term", "_truncate_from", "_vote",
         "_vote_dirty", "_vote_number", "flushed", "persisted", "persisted_term",
     )  # fmt: skip
 
@@ -39,7 +39,7 @@ class Durability:
         self._truncate_from: Index | None = None
         self._entries: list[Entry] = []
         # Bytes of entries for the next flush, and in the flush that is under way.
-        self._staged_bytes = 0
+        self._next_bytes = 0
         self._flying_bytes = 0
         self._next_number = 1
         # The flush that is under way: 0 if none. The index that it will prove falls with every
@@ -60,23 +60,24 @@ class Durability:
     @property
     def unwritten_bytes(self) -> int:
         """Bytes of entries that are not known to be on disk."""
-        return self._staged_bytes + self._flying_bytes
+        return self._next_bytes + self._flying_bytes
 
     @property
     def held(self) -> int:
         return len(self._held)
 
-    def stage_vote(self, term: Term, vote: NodeId | None) -> None:
+    def note_vote(self, term: Term, vote: NodeId | None) -> None:
         """Take a changed term or vote: messages made from now on need the next flush."""
         self._term, self._vote = term, vote
         self._vote_dirty = True
         self._vote_number = self._next_number
 
-    def stage_sure(self) -> None:
-        """Let the next flush clear the mark of lost entries: the log has all of them again."""
+    def note_sure(self) -> None:
+        """Let the next flush clear ``unsure`` in the vote record: the log has again all entries
+        that it may have lost."""
         self._sure = True
 
-    def stage_log(self, change: LogChange) -> None:
+    def note_log(self, change: LogChange) -> None:
         first = change.truncate_from
         if first is not None:
             # No flush proves an entry that was written before and is cut now: a late completion of
@@ -84,11 +85,11 @@ class Durability:
             self.persisted = min(self.persisted, Index(first - 1))
             self._flying_proves = min(self._flying_proves, Index(first - 1))
             while self._entries and self._entries[-1].index >= first:
-                self._staged_bytes -= self._entries.pop().size
+                self._next_bytes -= self._entries.pop().size
             if self._truncate_from is None or first < self._truncate_from:
                 self._truncate_from = first
         self._entries.extend(change.entries)
-        self._staged_bytes += sum(entry.size for entry in change.entries)
+        self._next_bytes += sum(entry.size for entry in change.entries)
 
     def send(self, envelope: Envelope, ready: list[Envelope]) -> None:
         """Put ``envelope`` into ``ready``, or hold it until the flush that it needs is done."""
@@ -127,7 +128,7 @@ class Durability:
         self._vote_dirty = self._sure = False
         self._truncate_from = None
         self._entries = []
-        self._flying_bytes, self._staged_bytes = self._staged_bytes, 0
+        self._flying_bytes, self._next_bytes = self._next_bytes, 0
         return flush
 
     def finish(self, number: int, term: Term, ready: list[Envelope]) -> None:

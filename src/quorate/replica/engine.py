@@ -1,35 +1,35 @@
 """The engine of one replica: all logic between the socket and the disk, in one synchronous object.
 
 :meth:`Engine.turn` takes the inputs that arrived and returns the effects to carry out. Inputs come
-before timers, so after a stall no peer whose message has already arrived looks dead. The shell with
-its threads and the simulator run this same object.
+before timers, so after a stall no peer whose message has already arrived looks dead. A
+:class:`Replica` with its threads and the simulator run this same object.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from quorate.errors import (
     Busy,
-    Corrupt,
     Damaged,
     DiskFailed,
-    InvalidArgument,
     NoQuorum,
     QuorateError,
 )
 from quorate.raft.core import Core
 from quorate.raft.log import LogStart
-from quorate.raft.messages import ROOM_UNBOUNDED, Append, Envelope, Message, StateHash
-from quorate.raft.output import Happening, Refusal
-from quorate.replica.admission import refusal
-from quorate.replica.agreement import COMPARED_EVERY, Agreement
-from quorate.replica.allowance import Allowance
+from quorate.raft.messages import ROOM_UNBOUNDED, Append, Envelope, StateHash
+from quorate.raft.output import EventKind, Refusal
+from quorate.replica.applying import Applier
+from quorate.replica.disk_space import DiskSpace
 from quorate.replica.durability import Durability
-from quorate.replica.exchange import (
+from quorate.replica.engine_io import (
     Answer,
+    ChangeMembers,
     Deliver,
     Effects,
+    FilesAwaited,
     Flushed,
     FlushFailed,
     Input,
@@ -38,14 +38,18 @@ from quorate.replica.exchange import (
     Operate,
     Propose,
     Read,
-    ReadAnswer,
     Room,
     Stage,
+    Stopping,
+    TransferLeadership,
 )
-from quorate.replica.gate import Gate
+from quorate.replica.expiry import Expiry
+from quorate.replica.peer_filter import refusal
 from quorate.replica.proposals import Proposals
-from quorate.state.state import State
+from quorate.replica.request_filter import RequestFilter
+from quorate.replica.state_check import StateCheck
 from quorate.storage.checkpoint import Checkpoint
+from quorate.storage.damage import DiskFinding
 from quorate.types import BootId, GroupId, Index, NodeId, Role
 
 if TYPE_CHECKING:
@@ -53,33 +57,31 @@ if TYPE_CHECKING:
     from random import Random
 
     from quorate.config import Config
+    from quorate.membership import Membership
     from quorate.raft.output import Output
-    from quorate.replica.exchange import Request
-    from quorate.storage.recovered import Recovered
+    from quorate.replica.engine_io import Request
+    from quorate.storage.recovery.result import Recovered
 
 __all__ = ["Engine"]
 
 # Election timeouts that replicas with different states wait for a majority to decide.
 PATIENCE_ELECTIONS = 10
-# Interval at which a leader looks for expired producers, staged chunks and apps.
-EXPIRY_LOOK_MS = 10_000
-# Maximum entries that this may log: a noop, and one each for producers, staged chunks and apps.
-EXPIRY_ENTRIES = 4
 
 
 class Engine:
     """One replica: core, waiting requests and replicated state, and the order of their effects."""
 
     __slots__ = (
-        "_agreement", "_boot", "_checkpointed", "_expired_at", "_gate", "_group", "_handlers",
-        "_proposals", "_ticked_at", "allowance", "config", "core", "durability", "node", "state",
+        "_applier", "_boot", "_checkpointed", "_expiry", "_group", "_handlers",
+        "_proposals", "_request_filter", "_state_check", "_ticked_at", "config", "core",
+        "disk_space", "durability", "node", "state",
     )  # fmt: skip
 
     def __init__(
         self,
         group: GroupId,
         node: NodeId,
-        voters: tuple[NodeId, ...],
+        membership: Membership,
         config: Config,
         recovered: Recovered,
         random: Random,
@@ -87,14 +89,14 @@ class Engine:
     ) -> None:
         record = recovered.record
         fresh = record.term == 0
-        order = sorted(voters)
+        order = sorted(membership.voters)
         self.node = node
         self.config = config
         self._group = group
         self._boot = BootId(record.boot, random.getrandbits(64))
         self.core = Core(
             node,
-            voters,
+            membership,
             config,
             random,
             boot=record.boot,
@@ -102,32 +104,31 @@ class Engine:
             vote=record.vote,
             entries=recovered.entries,
             start=LogStart(
-                recovered.before, recovered.next_offset, recovered.append_time, recovered.archive
+                recovered.before, recovered.next_offset, recovered.append_time, recovered.stored
             ),
             committed=recovered.committed,
-            hollow=recovered.hollow,
+            without_body=recovered.without_body,
             # Leaders of many new logs spread over the nodes, and none waits for a timeout.
             first_to_campaign=fresh
             and node in order
             and order.index(node) == group.incarnation % len(order),
             sure=not record.unsure,
         )
-        last = self.core.standing.log.last_index
+        last = self.core.raft.log.last_index
         held_max = config.limits.held_messages
         self.durability = Durability(record.term, record.vote, last, held_max)
-        self.state = State()
-        if recovered.checkpoint is not None:
-            self._restore(recovered.checkpoint)
+        apply_max = config.limits.apply_entries
+        self._applier = Applier(self.core.raft, recovered.checkpoint, apply_max)
+        self.state = self._applier.state
         # The newest checkpoint holds all entries up to here.
         self._checkpointed = self.applied
-        self._replay()
-        self.state.take_work()
+        self._applier.replay(recovered.membership)
         patience = PATIENCE_ELECTIONS * config.timing.ticks(config.timing.election_ms)
-        self._agreement = Agreement(node, len(voters), patience)
+        self._state_check = StateCheck(node, self.core.raft.memberships, patience)
         self._proposals = Proposals(self.core, config)
-        self._expired_at = 0
-        self.allowance = Allowance(self.durability, config.storage.reserve_bytes)
-        self._gate = Gate(self.core, config, self._proposals, self.allowance)
+        self.disk_space = DiskSpace(self.durability, config.storage.reserve_bytes)
+        self._request_filter = RequestFilter(self.core, config, self._proposals, self.disk_space)
+        self._expiry = Expiry(self.core, self._proposals, self.disk_space)
         self._ticked_at = now_ms
         self._handlers: dict[type[Input], Callable[[Any, Effects], None]] = {
             Deliver: self._on_deliver,
@@ -135,33 +136,17 @@ class Engine:
             Stage: self._on_request,
             Operate: self._on_request,
             Read: self._on_read,
+            TransferLeadership: self._on_transfer,
+            ChangeMembers: self._on_change_members,
+            Stopping: self._on_stopping,
             Flushed: self._on_flushed,
             Room: self._on_room,
             FlushFailed: self._on_flush_failed,
+            FilesAwaited: self._on_files_awaited,
+            DiskFinding: self._on_finding,
             LinkClosed: self._on_link_closed,
             LinkRefused: self._on_link_refused,
         }
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        """Start from ``checkpoint``; from the beginning of the log if it cannot be decoded."""
-        standing, index = self.core.standing, checkpoint.position.index
-        try:
-            self.state = State.decode(checkpoint.sections)
-        except InvalidArgument as odd:
-            detail = f"unusable checkpoint: {odd}; the log was replayed from its beginning"
-            standing.report(Happening.DAMAGED, index=index, detail=detail)
-        else:
-            standing.applied = index
-
-    def _replay(self) -> None:
-        """Apply the entries after the checkpoint that this disk proves to be committed."""
-        standing, last = self.core.standing, self._applicable
-        for entry in standing.log.walk_whole(Index(self.applied + 1), Index(last + 1)):
-            self.state.apply(entry)
-            standing.applied = entry.index
-        if standing.applied < last:
-            # A sealed segment is verified only when it is read: the damage is found only now.
-            standing.hollow.add(Index(standing.applied + 1))
 
     # -- progress ------------------------------------------------------------------------------
 
@@ -172,7 +157,7 @@ class Engine:
     @property
     def applied(self) -> Index:
         """The index of the last entry in the state."""
-        return self.core.standing.applied
+        return self.core.raft.applied
 
     @property
     def pending_appends(self) -> int:
@@ -189,8 +174,8 @@ class Engine:
         The disk may still hold a suffix that was truncated in memory, at indexes that are committed
         by now with other entries.
         """
-        standing = self.core.standing
-        return min(standing.committed, standing.persisted)
+        raft = self.core.raft
+        return min(raft.committed, raft.persisted)
 
     # -- the turn ------------------------------------------------------------------------------
 
@@ -203,7 +188,7 @@ class Engine:
         effects = Effects()
         core = self.core
         self._look_at_room()
-        core.standing.wall_time = wall_us
+        core.raft.wall_time = wall_us
         for item in inputs:
             self._handlers[type(item)](item, effects)
         elapsed_ms = now_ms - self._ticked_at
@@ -211,29 +196,30 @@ class Engine:
             tick_ms = self.config.timing.tick_ms
             self._ticked_at = now_ms - elapsed_ms % tick_ms
             core.tick(missed=elapsed_ms // tick_ms - 1)
-            doubted = self._agreement.tick(core.standing.clock)
-            if doubted is not None:
-                for peer in core.standing.peers:
-                    self._tell_state(peer, *doubted, effects, asks=True)
+            told = self._state_check.tick(core.raft.clock)
+            if told is not None:
+                for peer in core.raft.peers:
+                    self._tell_state(peer, *told, effects, asks=True)
         proposals = self._proposals
         proposals.end_lost_leadership(effects.answers)
-        self._expire()
-        proposals.log_arrived(self.state, core.standing.applied, effects.answers)
+        self._expiry.look()
+        proposals.log_arrived(self.state, core.raft.applied, now_ms, effects.answers)
         output = core.finish()
         self._carry_out(output, effects)
-        self._apply(effects)
+        behind = self._apply(effects)
         self._answer(output, effects)
-        effects.flush = self.durability.next_flush(core.standing.committed)
+        effects.flush = self.durability.next_flush(core.raft.committed)
         self._forget()
-        effects.more, effects.fetched = proposals.behind or output.more, output.fetched
-        effects.work = self.state.take_work() + proposals.take_work()
+        effects.more = proposals.behind or output.more or behind or core.turn_due
+        effects.fetched = output.fetched
+        effects.work += proposals.take_work()
         return effects
 
     def _carry_out(self, output: Output, effects: Effects) -> None:
         """Stage the changes, then decide which messages may leave: the order is the rule."""
         self._stage()
         if output.sure:
-            self.durability.stage_sure()
+            self.durability.note_sure()
         for target, message in output.messages:
             envelope = Envelope(self._group, self.node, target, self._boot, message)
             self.durability.send(envelope, effects.sends)
@@ -241,66 +227,72 @@ class Engine:
 
     def _stage(self) -> None:
         """Take the changes of vote and log in memory into the next flush."""
-        standing = self.core.standing
-        if standing.vote_changed:
-            standing.vote_changed = False
-            self.durability.stage_vote(standing.term, standing.vote)
-        change = standing.log.take_change()
+        raft = self.core.raft
+        if raft.vote_changed:
+            raft.vote_changed = False
+            self.durability.note_vote(raft.term, raft.vote)
+        change = raft.log.take_change()
         if change is not None:
-            self.durability.stage_log(change)
+            self.durability.note_log(change)
+            raft.free = self.disk_space.may_log
 
     # -- inputs --------------------------------------------------------------------------------
 
     def _on_deliver(self, item: Deliver, effects: Effects) -> None:
         envelope = item.envelope
-        standing = self.core.standing
-        reason = refusal(envelope, self._group, self.node, standing.term)
+        raft = self.core.raft
+        reason = refusal(envelope, self._group, self.node, raft.term)
         if reason is not None:
-            standing.refuse(reason)
+            raft.refuse(reason)
             return
-        message: Message | None = envelope.message
+        message = envelope.message
         if type(message) is StateHash:
             if self.core.admits(envelope.source, envelope.boot, StateHash):
-                own = self._agreement.note_peer(envelope.source, message)
+                own = self._state_check.note_peer(envelope.source, message)
                 if own is not None:
                     self._tell_state(envelope.source, message.index, own, effects)
             return
         try:
-            if type(message) is Append and message.term >= standing.term:
+            takes = None
+            if type(message) is Append and message.term >= raft.term:
                 # The entries that came before it in this turn have taken their room.
                 self._stage()
-                message = self.allowance.fitting(message, standing.log)
-            if message is None:
-                standing.refuse(Refusal.NO_SPACE)
-            else:
-                self.core.step(envelope.source, envelope.boot, message)
+                takes = self.disk_space.fitting(message, raft.log)
+                if takes is None:
+                    raft.refuse(Refusal.NO_SPACE)
+                    return
+            self.core.step(envelope.source, envelope.boot, message, takes)
+            if takes is not None:
+                # Messages made from now on know whether an entry found no room.
+                self._look_at_room()
         except Busy:
             # The message is about an entry that is only on disk, and no file can be opened now: it
             # counts as lost, and its sender sends it again. It has changed no state: entries are
             # looked up before the log, the commit or a peer's progress moves.
-            standing.refuse(Refusal.NOT_READABLE)
+            raft.refuse(Refusal.NOT_READABLE)
 
     def _on_flushed(self, item: Flushed, effects: Effects) -> None:
         # A truncation of this very turn must cap the flush's proof before the proof is counted.
         self._stage()
         durability = self.durability
-        durability.finish(item.number, self.core.standing.term, effects.sends)
+        durability.finish(item.number, self.core.raft.term, effects.sends)
         if item.room is not None:
-            self.allowance.room = item.room
+            self.disk_space.room = item.room
             # The room comes first: messages made from now on acknowledge entries of this flush.
             self._look_at_room()
         self.core.persisted(durability.persisted, durability.persisted_term)
 
     def _look_at_room(self) -> None:
-        standing, allowance = self.core.standing, self.allowance
-        allowance.in_term(standing.term)
-        standing.cramped = allowance.cramped
-        if allowance.shortage or standing.room != ROOM_UNBOUNDED:
-            standing.room, standing.lacking = allowance.offer, allowance.lacking
-            standing.full = allowance.full
+        raft, disk_space = self.core.raft, self.disk_space
+        disk_space.in_term(raft.term)
+        raft.free = disk_space.may_log
+        raft.without_room = disk_space.without_room
+        if disk_space.shortage or raft.room != ROOM_UNBOUNDED:
+            raft.room, raft.lacking = disk_space.offer, disk_space.lacking
+            raft.on_reserve, raft.turned_down = disk_space.on_reserve, disk_space.turned_down
 
     def _on_room(self, item: Room, effects: Effects) -> None:
-        self.allowance.room, self.allowance.shortage = item.room, item.shortage
+        self.disk_space.room, self.disk_space.shortage = item.room, item.shortage
         self._look_at_room()
 
     def _on_flush_failed(self, item: FlushFailed, effects: Effects) -> None:
@@ -311,6 +303,12 @@ class Engine:
             f"longer known: restart after the disk is checked"
         )
 
+    def _on_files_awaited(self, item: FilesAwaited, effects: Effects) -> None:
+        self.core.raft.report(EventKind.LACKS_FILES, detail=item.advice)
+
+    def _on_finding(self, item: DiskFinding, effects: Effects) -> None:
+        self._applier.note_finding(item)
+
     def _on_link_closed(self, item: LinkClosed, effects: Effects) -> None:
         self.core.link_closed(item.peer)
 
@@ -319,17 +317,26 @@ class Engine:
 
     def _on_read(self, item: Read, effects: Effects) -> None:
         limit = self.config.limits.pending_reads
-        lost = self.core.standing.lost
+        lost = self.core.raft.lost
         if lost is not None:
-            effects.answers.append(Answer(item.token, self._damaged(lost)))
-        elif self.core.reads_waiting >= limit:
+            effects.answers.append(Answer(item.token, self._applier.damaged(lost)))
+        elif self.core.reads_waiting + len(self._applier.reads) >= limit:
             problem: QuorateError = Busy(f"{limit} reads wait already (limits.pending_reads)")
             effects.answers.append(Answer(item.token, problem))
         else:
             self.core.read(item.token)
 
+    def _on_transfer(self, item: TransferLeadership, effects: Effects) -> None:
+        self.core.transfer(item.token, item.target)
+
+    def _on_change_members(self, item: ChangeMembers, effects: Effects) -> None:
+        self.core.change(item.token, item.change)
+
+    def _on_stopping(self, item: Stopping, effects: Effects) -> None:
+        self.core.stop()
+
     def _on_request(self, item: Request, effects: Effects) -> None:
-        problem = self._gate.refusal(item)
+        problem = self._request_filter.refusal(item)
         # A request to a leader elected in this very turn is kept apart from the requests that
         # waited for the leader before.
         self._proposals.end_lost_leadership(effects.answers)
@@ -338,98 +345,58 @@ class Engine:
         else:
             self._proposals.take(item)
 
-    def _expire(self) -> None:
-        """Now and then forget producers, staged chunks and apps that were idle for too long."""
-        standing = self.core.standing
-        if standing.clock >= self._expired_at:
-            self._expired_at = standing.clock + standing.ticks(EXPIRY_LOOK_MS)
-            # On a full disk expiry can wait; a state that stopped at a lost entry is too old.
-            leader = self.core.leader if standing.lost is None else None
-            allowance, size = self.allowance, self._proposals.expiry_room
-            entries = self._proposals.arrived[0] + EXPIRY_ENTRIES
-            needs = allowance.needs(size, entries)
-            if leader is not None and allowance.takes(size, entries) and leader.has_room_now(needs):
-                self._proposals.expire()
-
     # -- applying ------------------------------------------------------------------------------
 
-    def _apply(self, effects: Effects) -> None:
-        """Apply the committed entries to the state."""
-        standing, target = self.core.standing, self._applicable
-        if standing.applied >= target:
-            return
-        for entry in standing.log.entries(Index(standing.applied + 1), Index(target + 1)):
-            self.state.apply(entry)
-            if entry.index % COMPARED_EVERY == 0:
-                self._compare(entry.index, effects)
-        standing.applied = target
+    def _apply(self, effects: Effects) -> bool:
+        """Apply committed entries. Returns whether entries are left for another turn at once."""
+        raft = self.core.raft
+        if raft.applied == raft.committed:
+            return False  # as in most turns
+        behind = self._applier.apply(partial(self._compare, effects))
+        effects.work += self.state.take_work()
+        return behind
 
-    @property
-    def _applicable(self) -> Index:
-        """The last committed index before the first entry that this disk lost: none is skipped."""
-        standing = self.core.standing
-        committed, lost = standing.committed, standing.lost
-        return committed if lost is None else min(committed, Index(lost - 1))
-
-    def _damaged(self, lost: Index) -> Corrupt:
-        return Corrupt(
-            f"entry {lost} is damaged on this disk: {self.node} cannot answer; ask another"
-        )
-
-    def _compare(self, index: Index, effects: Effects) -> None:
+    def _compare(self, effects: Effects, index: Index) -> None:
         """Compare the state with the foreseen one and with a majority's; send its digest to all."""
         digest = self.state.digest()
         self._proposals.check_applied(index, digest)
-        self._agreement.note_own(index, digest)
-        for peer in self.core.standing.peers:
+        self._state_check.note_own(index, digest)
+        for peer in self.core.raft.peers:
             self._tell_state(peer, index, digest, effects)
 
     def _tell_state(
         self, peer: NodeId, index: Index, digest: int, effects: Effects, *, asks: bool = False
     ) -> None:
-        message = StateHash(self.core.standing.term, index, digest, asks)
+        message = StateHash(self.core.raft.term, index, digest, asks)
         envelope = Envelope(self._group, self.node, peer, self._boot, message)
         self.durability.send(envelope, effects.sends)
 
     def _answer(self, output: Output, effects: Effects) -> None:
-        """Answer requests and reads. All committed entries are applied by now, unless this disk
-        lost some of them: a confirmed read that needs a lost entry gets an error."""
+        """Answer the requests and reads whose entries are applied, and refuse the others that ended
+        in this turn."""
         proposals, answers = self._proposals, effects.answers
-        applied = self.core.standing.applied
         for token, index in output.reads_confirmed:
-            if proposals.confirmed(token):
-                continue
-            lost = self.core.standing.lost
-            if lost is not None and index > applied:
-                answers.append(Answer(token, self._damaged(lost)))
-            else:
-                answers.append(Answer(token, ReadAnswer(applied, self.state.end)))
+            if not proposals.confirmed(token):
+                self._applier.confirm(token, index)
+        if self._applier.reads:
+            self._applier.answer_reads(answers)
         for token in output.reads_refused:
             if not proposals.unconfirmed(token, answers):
                 limit = self.config.timing.read_ms
-                problem = NoQuorum(f"no leader confirmed the read in {limit} ms{self._hindrance}")
+                what = f"no leader confirmed the read in {limit} ms"
+                problem = NoQuorum(what + self.core.raft.hindrance)
                 answers.append(Answer(token, problem))
-        proposals.answer(applied, answers)
-
-    @property
-    def _hindrance(self) -> str:
-        """The reason why this node does not lead, if an operator can remove it; else empty."""
-        standing = self.core.standing
-        if not standing.cramped or standing.all_committed:
-            return ""
-        return (
-            f"; {self.node} has not even room for the first entry of a leader: free some space, or "
-            f"raise storage.disk_usage_max"
-        )
+        proposals.answer(self.core.raft.applied, answers)
+        answers.extend(map(Answer._make, output.ended))
 
     def _forget(self) -> None:
-        """Drop entries from memory beyond its limit: those that are on disk and applied, or that
-        cannot be applied because of a lost entry."""
-        log = self.core.standing.log
-        limit = self.config.limits.log_memory_bytes
-        if log.window_bytes > limit:
-            done = min(self.applied, self.settled)
-            log.forget(done if self.core.standing.lost is None else self.settled, limit // 4 * 3)
+        """Drop entries from memory beyond its limit: those that are on disk and applied. If the
+        next entry is lost, none is applied any more, and all that are settled may go."""
+        raft, limit = self.core.raft, self.config.limits.log_memory_bytes
+        if raft.log.window_bytes > limit:
+            stopped = raft.lost == raft.applied + 1
+            done = self.settled if stopped else min(raft.applied, self.settled)
+            raft.log.forget(done, limit // 4 * 3)
 
     def checkpoint(self, sealed: Index) -> Checkpoint | None:
         """The next checkpoint, if one is due: after every segment that is sealed. Its sections are
@@ -437,14 +404,15 @@ class Engine:
 
         None is due while the state is ahead of this disk: it would hold entries that a crash loses.
         """
-        standing = self.core.standing
-        if sealed <= self._checkpointed or self.applied > standing.persisted:
+        raft = self.core.raft
+        if sealed <= self._checkpointed or self.applied > raft.persisted:
             return None
         if self.applied == self._checkpointed:
             return None  # a lost entry stops the state: it did not change
+        position = raft.log.position(self.applied)  # it may not be readable now
         self._checkpointed = self.applied
-        return Checkpoint(standing.log.position(self.applied), self.state.copy().sections())
+        return Checkpoint(position, self.state.copy().sections())
 
     @property
     def role(self) -> Role:
-        return self.core.standing.role
+        return self.core.raft.role

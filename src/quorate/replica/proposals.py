@@ -15,13 +15,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.entry import COUNT_MAX, RUN_BYTES, RUNS_MAX, Stamp, join_body, pack_runs
+from quorate.commands import Aborted, ChunkStaged, Receipt
+from quorate.entry import COUNT_MAX, RUNS_MAX
+from quorate.entry_body import RUN_BYTES, Stamp, join_body, pack_runs
 from quorate.errors import Busy, NotLeader, OutcomeUnknown, QuorateError, StateDiverged, check
-from quorate.replica.agreement import COMPARED_EVERY
-from quorate.replica.allowance import DROP_BYTES, NAMES_BYTES
-from quorate.replica.drafts import Draft, draft, draft_expiries, draft_room
-from quorate.replica.exchange import Aborted, Answer, Propose, Receipt, Stage
-from quorate.state.judge import Staged, is_final, judge_append
+from quorate.membership import encode_membership
+from quorate.replica.disk_space import DROP_BYTES, NAMES_BYTES
+from quorate.replica.engine_io import Answer, Propose, Stage
+from quorate.replica.entry_drafts import Draft, draft, draft_expiries, draft_room
+from quorate.replica.state_check import COMPARED_EVERY
+from quorate.state.judge import is_final, judge_append
 from quorate.state.operations import DROPPED_AT_ONCE, EPOCHS_MAX, FORGOTTEN_MAX
 from quorate.state.runs import Run
 from quorate.types import EntryKind, Index, Term
@@ -30,8 +33,8 @@ if TYPE_CHECKING:
     from quorate.config import Config
     from quorate.raft.core import Core
     from quorate.raft.leader import Leader
-    from quorate.replica.drafts import Prepared
-    from quorate.replica.exchange import Operate, Request, Result
+    from quorate.replica.engine_io import Operate, Request, Result
+    from quorate.replica.entry_drafts import Prepared
     from quorate.state.state import State
 
 __all__ = ["Proposals"]
@@ -42,6 +45,8 @@ FIRST_CONFIRMATION = -2
 # Producers and attempts that are looked at or changed in one turn before the other requests are
 # left to the next: some ten milliseconds. The cost of a single request comes on top of it.
 TURN_WORK = 16_384
+# Requests that one turn judges: some ten milliseconds as well.
+TURN_REQUESTS = 4_096
 
 
 class _Logged(NamedTuple):
@@ -122,7 +127,7 @@ class Proposals:
     def room(self) -> int:
         """Bytes on disk that those requests may take besides their own: for names, and for the drop
         of all staged chunks."""
-        staged = self._ahead.staging.chunks if self._ahead is not None else 0
+        staged = self._ahead.staging.attempts.chunks if self._ahead is not None else 0
         return NAMES_BYTES * self._alone + DROP_BYTES * staged
 
     @property
@@ -133,7 +138,7 @@ class Proposals:
             return 0
         staging = self._ahead.staging
         producers = min(len(self._ahead.producers), EPOCHS_MAX)
-        staged = min(staging.chunks, FORGOTTEN_MAX) + min(staging.crowd, FORGOTTEN_MAX)
+        staged = min(staging.attempts.chunks, FORGOTTEN_MAX) + min(staging.crowd, FORGOTTEN_MAX)
         return self._arrived_bytes + NAMES_BYTES + DROP_BYTES * (producers + staged)
 
     def take_work(self) -> int:
@@ -166,7 +171,8 @@ class Proposals:
         if self._dropped:
             problem = OutcomeUnknown(f"the abort was logged in part in term {lost}, which ended")
             answers.append(Answer(self._arrived.popleft().token, problem))
-        ended = NotLeader("leadership ended before logging; leader: none")
+        successor = self._core.transfers.successor
+        ended = NotLeader("leadership ended before logging", leader=successor)
         unlogged = (*self._arrived, *self._unconfirmed.values(), *self._confirmed)
         answers.extend(Answer(item.token, ended) for item in unlogged)
         for waiting in (
@@ -179,8 +185,9 @@ class Proposals:
 
     # -- logging -------------------------------------------------------------------------------
 
-    def log_arrived(self, state: State, applied: Index, answers: list[Answer]) -> None:
+    def log_arrived(self, state: State, applied: Index, now_ms: int, answers: list[Answer]) -> None:
         """Judge the requests that arrived, and pack the accepted ones into as few entries as fit.
+        Appends past their deadline are refused: their clients wait no more.
 
         This begins once the noop of the term is applied: only then does this leader know the state
         that it must not contradict.
@@ -190,25 +197,42 @@ class Proposals:
         if leader is None or applied < leader.start:
             return
         if self._ahead is None:
-            check(applied == self._core.standing.log.last_index, "nothing is logged before")
+            check(applied == self._core.raft.log.last_index, "nothing is logged before")
             self._ahead = state.copy()
-        while self._arrived and self._ahead.work < TURN_WORK:
-            self._log_some(leader, self._ahead, applied, answers)
-        self.behind = bool(self._arrived)
+        membership = self._core.membership_due
+        if membership is not None:
+            self._append(EntryKind.MEMBERSHIP, encode_membership(membership))
+            self._core.changes.logged()
+        later = max(0, len(self._arrived) - TURN_REQUESTS)
+        while len(self._arrived) > later and self._ahead.work < TURN_WORK and not self._waits:
+            self._log_some(leader, self._ahead, applied, now_ms, answers, later)
+        self.behind = bool(self._arrived) and not self._waits
+
+    @property
+    def _waits(self) -> bool:
+        """Whether requests must wait for the end of a transfer of the leadership (R17). An abort
+        that is logged in part must not: it is the first in the queue."""
+        return self._core.transfers.holds and not self._dropped
 
     def _log_some(
-        self, leader: Leader, ahead: State, applied: Index, answers: list[Answer]
+        self,
+        leader: Leader,
+        ahead: State,
+        applied: Index,
+        now_ms: int,
+        answers: list[Answer],
+        later: int,
     ) -> None:
         """Log one entry: as many of the first batches as fit, or a request that has an entry to
-        itself."""
+        itself. The last ``later`` requests stay for another turn."""
         limit = self._config.limits.entry_bytes
         batches: list[bytes] = []
         rows: list[bytes] = []
         stamps: list[Stamp] = []
-        index = Index(self._core.standing.log.last_index + 1)
+        index = Index(self._core.raft.log.last_index + 1)
         time = leader.append_time
         size = count = runs = 0
-        while self._arrived:
+        while len(self._arrived) > later:
             item = self._arrived[0]
             if not isinstance(item, Propose):
                 if not runs:
@@ -224,13 +248,13 @@ class Proposals:
                 break
             self._arrived.popleft()
             self._arrived_bytes -= item.size
-            verdict = judge_append(ahead, item.count, item.terms)
+            verdict = item.too_late(now_ms) or judge_append(ahead, item.count, item.conditions)
             if verdict is not None:
                 # The batches that are accepted already become the entry at this index.
                 newest = index if runs else Index(index - 1)
                 self._settle(item.token, verdict, newest, applied, answers)
                 continue
-            producer = item.terms.producer
+            producer = item.conditions.producer
             stamp = None
             if producer is not None:
                 stamp = Stamp(runs, producer.epoch, producer.sequence)
@@ -250,8 +274,8 @@ class Proposals:
     def _append(
         self, kind: EntryKind, body: bytes, count: int = 0, runs: int = 0, stamps: int = 0
     ) -> Index:
-        entry = self._core.append(kind, body, count, runs, stamps)
-        assert self._ahead is not None  # for the type checker
+        assert self._core.leader is not None and self._ahead is not None  # for the type checker
+        entry = self._core.leader.append(kind, body, count, runs, stamps)
         if kind is not EntryKind.DATA:
             self._ahead.apply(entry)
         if entry.index % COMPARED_EVERY == 0:
@@ -266,11 +290,11 @@ class Proposals:
         applied: Index,
         answers: list[Answer],
     ) -> None:
-        limits, log = self._config.limits, self._core.standing.log
+        limits, log = self._config.limits, self._core.raft.log
         if isinstance(item, Stage):
             for dropped in draft_room(item, ahead, leader.append_time, self._config):
                 self._append(*dropped)
-        made = draft(item, ahead, limits, log.last_index, self._core.standing.term)
+        made = draft(item, ahead, limits, log.last_index, self._core.raft.term)
         if isinstance(made, Aborted) and self._dropped:
             # No attempts were left. Those dropped before are in the log, like any other abort.
             self._note_logged(item, log.last_index, made)
@@ -292,18 +316,21 @@ class Proposals:
         """Note a request that is logged at ``index``. The answer to an abort counts the attempts
         that all of its entries dropped."""
         if isinstance(answer, Aborted):
-            answer = answer._replace(attempts=answer.attempts + self._dropped)
+            answer = Aborted(index=answer.index, attempts=answer.attempts + self._dropped)
             self._dropped = 0
         self._logged.append(_Logged(index, item.token, item.size, answer))
         self._logged_bytes += item.size
 
-    def expire(self) -> None:
+    def expire(self) -> bool:
         """Forget producers, attempts and apps that were idle for too long: by entries, so that all
-        replicas agree."""
+        replicas agree. Returns whether any were forgotten: there may be more."""
+        forgotten = False
         if self._ahead is not None and self._core.leader is not None:
             now_us = self._core.leader.append_time
             for entry in draft_expiries(self._ahead, now_us, self._config.timing):
                 self._append(*entry)
+                forgotten = forgotten or entry.kind is not EntryKind.NOOP
+        return forgotten
 
     def _settle(
         self,
@@ -323,7 +350,7 @@ class Proposals:
             else:
                 answers.append(Answer(token, verdict))
             return
-        index = verdict.index if isinstance(verdict, Run | Staged) else newest
+        index = verdict.index if isinstance(verdict, Run | ChunkStaged) else newest
         logged = _Logged(Index(index), token, 0, verdict)
         if index <= applied:
             answers.append(Answer(token, self._result(logged)))
@@ -355,7 +382,7 @@ class Proposals:
         object."""
         refused = self._unconfirmed.pop(token, None)
         if refused is not None:
-            problem = NotLeader("no majority confirmed this leader in time; leader: none")
+            problem = NotLeader("no majority confirmed this leader in time")
             answers.append(Answer(refused.token, problem))
         return token <= FIRST_CONFIRMATION
 
@@ -365,9 +392,7 @@ class Proposals:
         if self._digests and self._digests[0][0] == index:
             _, foreseen = self._digests.popleft()
             if foreseen != digest:
-                raise StateDiverged(
-                    f"entry {index} left another state than the one it was accepted with"
-                )
+                raise StateDiverged(f"entry {index} led to another state than the leader foresaw")
 
     def answer(self, applied: Index, answers: list[Answer]) -> None:
         """Answer all requests that waited for entries up to ``applied``."""
@@ -390,6 +415,6 @@ class Proposals:
             return answer
         leader = self._core.leader
         index = Index(answer.index)
-        # A leader that stepped down in this very turn, after the commit, knows only of the quorum.
-        synced = self._core.standing.quorum if leader is None else leader.synced(index)
-        return Receipt(answer.offset, answer.count, index, Term(answer.term), synced)
+        # A leader that stepped down in this very turn, after the commit, knows of a majority only.
+        synced = self._core.raft.electorate.fewest if leader is None else leader.synced(index)
+        return Receipt(answer.offset, answer.count, index, answer.term, synced)

@@ -16,25 +16,26 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from quorate.entry import decode_entry, parse_header
 from quorate.errors import Behind, Busy, Corrupt, NotLeader, OffsetOutOfRange, Trimmed
-from quorate.replica.published import Recent
-from quorate.storage.steps import TOO_MANY_FILES
+from quorate.replica.publish_index import RecentPublishes
+from quorate.storage.disk_errors import TOO_MANY_FILES
 from quorate.types import EntryKind, Index
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from concurrent.futures import Executor
 
-    from quorate.entry import Chunk, Entry
+    from quorate.entry import Entry
+    from quorate.entry_body import Chunk
     from quorate.replica.engine import Engine
-    from quorate.replica.exchange import ReadAnswer
-    from quorate.replica.published import Published
+    from quorate.replica.engine_io import ReadAnswer
+    from quorate.replica.publish_index import PublishIndex
     from quorate.storage.log import SegmentLog
     from quorate.storage.vfs import Buffer
 
     # (offset of the first record, records, bytes of the frame, append time) of each entry
     Rows = list[tuple[int, int, int, int]]
 
-__all__ = ["Fetched", "Reader"]
+__all__ = ["Fetched", "LogReader"]
 
 Result = TypeVar("Result")
 
@@ -55,7 +56,7 @@ class Fetched(NamedTuple):
     buffers: list[Buffer]
 
 
-class Reader:
+class LogReader:
     """The reads of one replica. They change no state."""
 
     __slots__ = (
@@ -74,7 +75,7 @@ class Reader:
         self._log = log
         self._pool = pool
         self._barrier = barrier
-        self._published = Recent()
+        self._published = RecentPublishes()
         self._loop = asyncio.get_running_loop()
         # Number of reads that have no answer yet, and of cancelled reads that a thread still does.
         self._busy = 0
@@ -91,7 +92,7 @@ class Reader:
         segments = self._log.segments
         return segments[0].header.base_offset if segments else 0
 
-    # -- calls of the shell --------------------------------------------------------------------
+    # -- calls of the replica ------------------------------------------------------------------
 
     def moved(self) -> None:
         """Wake the reads that wait for the end to move."""
@@ -155,7 +156,7 @@ class Reader:
             raise OffsetOutOfRange(f"offset {offset} is past the end, {answer.end_offset}")
 
     async def _wait_for_more(self, wait_s: float) -> None:
-        lost = self._engine.core.standing.lost
+        lost = self._engine.core.raft.lost
         if lost is not None:
             raise Corrupt(
                 f"entry {lost} is damaged on {self._engine.node}, which cannot say what "
@@ -189,12 +190,12 @@ class Reader:
 
     def _entry(self, index: int) -> Entry:
         """The entry at ``index``, which is in memory."""
-        return self._engine.core.standing.log.slice(Index(index), 1, 0)[0]
+        return self._engine.core.raft.log.slice(Index(index), 1, 0)[0]
 
     @property
     def _in_memory(self) -> range:
         """The indexes of the applied entries that are in memory."""
-        return range(self._engine.core.standing.log.first_in_memory, self._engine.applied + 1)
+        return range(self._engine.core.raft.log.first_in_memory, self._engine.applied + 1)
 
     def _read_memory(
         self, known: range, offset: int, bytes_max: int
@@ -207,7 +208,7 @@ class Reader:
         # with the same offset.
         place = bisect_right(known, offset, key=lambda index: self._entry(index).base_offset) - 1
         index = Index(known[place])
-        log = self._engine.core.standing.log
+        log = self._engine.core.raft.log
         found = _Found(offset, bytes_max)
         missing: list[_Missing] = []
         while index < known.stop:
@@ -232,14 +233,14 @@ class Reader:
         """The result of ``read``, which a thread calls. A cancelled caller does not stop the thread
         and stays counted until the thread is done: only so are the reads in the pool bounded."""
         self._refuse_if_stopped()
-        job = _Job(partial(read, *arguments))
-        reading = self._loop.run_in_executor(self._pool, job.do)
+        disk_read = _DiskRead(partial(read, *arguments))
+        reading = self._loop.run_in_executor(self._pool, disk_read.do)
         self._reading.add(reading)
         reading.add_done_callback(self._reading.discard)
         try:
             return await asyncio.shield(reading)  # type: ignore[arg-type]  # it is wanted
         except asyncio.CancelledError:
-            job.wanted = False
+            disk_read.wanted = False
             if not reading.done():
                 self._busy += 1
                 reading.add_done_callback(self._end_unwanted)
@@ -264,8 +265,8 @@ class Reader:
             later = self._entry(known[place]).base_offset if place < len(known) else end
             if place:
                 return later
-            archived = Index(min(known.start - 1, self._engine.applied))
-            found = await self._in_thread(_disk_offset_at, self._log, time_us, archived)
+            stored = Index(min(known.start - 1, self._engine.applied))
+            found = await self._in_thread(_disk_offset_at, self._log, time_us, stored)
             return later if found is None else found
         finally:
             self._busy -= 1
@@ -308,7 +309,7 @@ class _Found:
         self.offset = offset + count
         return True
 
-    def chunks(self, publish: Published) -> Iterator[Chunk]:
+    def chunks(self, publish: PublishIndex) -> Iterator[Chunk]:
         """The chunks of a publish that are wanted. The caller adds the bytes of each before it asks
         for the next."""
         for offset, chunk in publish.from_offset(self.offset):
@@ -330,7 +331,7 @@ class _Found:
         return bool(self.rows)
 
 
-class _Job(Generic[Result]):
+class _DiskRead(Generic[Result]):
     """A read for a thread, which skips it if its caller was cancelled."""
 
     __slots__ = ("_read", "wanted")
@@ -352,7 +353,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 def _read_disk(
-    log: SegmentLog, published: Recent, offset: int, last: Index, bytes_max: int
+    log: SegmentLog, published: RecentPublishes, offset: int, last: Index, bytes_max: int
 ) -> _Found:
     """Frames of entries up to ``last``. Entries that take no offset are skipped."""
     found = _Found(offset, bytes_max)
@@ -365,10 +366,11 @@ def _read_disk(
             break  # the frame would not fit
         try:
             frames = log.frames(index, Index(last + 1), 1 if one_by_one else step)
-        except _UNREADABLE:
+        except _UNREADABLE as error:
             if not one_by_one:
                 one_by_one = True  # one of several is bad: frames before it are given
                 continue
+            log.suspect(index, error)
             if not found.rows:
                 raise
             break
@@ -395,7 +397,8 @@ def _read_missing(log: SegmentLog, found: _Found, missing: list[_Missing]) -> No
     for one in missing:
         try:
             (found.buffers[one.place],) = log.frames(one.entry, Index(one.entry + 1), 1)
-        except _UNREADABLE:
+        except _UNREADABLE as error:
+            log.suspect(one.entry, error)
             if not found.end_before(one):
                 raise
             return

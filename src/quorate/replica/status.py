@@ -5,24 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.raft.progress import ProgressState
+from quorate.wire.calls import PeerStatus
 
 if TYPE_CHECKING:
     from quorate.replica.engine import Engine
     from quorate.types import Index, NodeId, Role, Term
 
-__all__ = ["PeerStatus", "ReplicaStatus", "status_of"]
-
-
-class PeerStatus(NamedTuple):
-    """The status of a peer, as the leader knows it."""
-
-    node: NodeId
-    # None until the leader knows where the logs agree.
-    match: Index | None
-    # compare, append, blocked or down.
-    state: str
-    # Whether its disk has no room, by its last report.
-    full: bool
+__all__ = ["ReplicaStatus", "status_of"]
 
 
 class ReplicaStatus(NamedTuple):
@@ -33,7 +22,6 @@ class ReplicaStatus(NamedTuple):
     term: Term
     first_offset: int
     end_offset: int
-    applied: Index
     committed: Index
     persisted: Index
     last: Index
@@ -50,34 +38,40 @@ class ReplicaStatus(NamedTuple):
 
 
 def status_of(engine: Engine, first_offset: int) -> ReplicaStatus:
-    standing = engine.core.standing
+    raft = engine.core.raft
     return ReplicaStatus(
-        standing.role,
-        standing.leader,
-        standing.term,
-        first_offset,
-        engine.state.end,
-        engine.applied,
-        standing.committed,
-        standing.persisted,
-        standing.log.last_index,
-        len(standing.hollow),
-        engine.state.staging.bytes,
-        standing.full,
-        _peers(engine),
-        not standing.sure,
+        role=raft.role,
+        leader=raft.leader,
+        term=raft.term,
+        first_offset=first_offset,
+        end_offset=engine.state.end,
+        committed=raft.committed,
+        persisted=raft.persisted,
+        last=raft.log.last_index,
+        damaged=len(raft.without_body),
+        staged_bytes=engine.state.staging.attempts.bytes,
+        full=raft.full,
+        peers=_peers(engine),
+        unsure=not raft.sure,
     )
 
 
 def _peers(engine: Engine) -> tuple[PeerStatus, ...]:
-    leader, standing = engine.core.leader, engine.core.standing
+    leader, raft = engine.core.leader, engine.core.raft
     if leader is None:
         return ()
     # A peer that was silent for an election timeout would not help to elect a leader either.
-    silent = standing.clock - standing.election_ticks
+    silent = raft.clock - raft.election_ticks
     found = []
     for node, peer in leader.progress.items():
         known = peer.state is not ProgressState.COMPARE or peer.match > 0
         state = "down" if peer.heard_at < silent else str(peer.state)
-        found.append(PeerStatus(node, peer.match if known else None, state, bool(peer.full)))
+        found.append(
+            PeerStatus(
+                node=node,
+                match=peer.match if known else None,
+                state=state,
+                full=bool(peer.full),
+            )
+        )
     return tuple(found)

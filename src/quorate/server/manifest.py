@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import shutil
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from quorate.errors import Damaged, InvalidArgument
-from quorate.storage.damage import WHOLE_ADVICE
+from quorate.storage.damage import UNREADABLE_ADVICE, WHOLE_ADVICE
 from quorate.storage.directory import LOGS, DataDirectory, log_name
-from quorate.storage.layout import PAGE, SPARE, UNFINISHED, VOTE_COPIES, newest_vote, pages
+from quorate.storage.disk_errors import NO_SPACE, PASSING, UNREADABLE
+from quorate.storage.layout import (
+    PAGE,
+    SPARE,
+    UNFINISHED,
+    VOTE_COPIES,
+    newest_vote,
+    pages,
+    vote_place,
+)
 from quorate.storage.manifest import MANIFEST, Manifest, Member
-from quorate.storage.steps import PASSING, plan_vote
 from quorate.storage.vfs import RealVfs
+from quorate.storage.vote import plan_vote
 from quorate.types import Term, VoteRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
+    from quorate.storage.layout import LogId
     from quorate.storage.vfs import Vfs
     from quorate.types import NodeId
 
 __all__ = [
+    "OBSTRUCTED",
     "ManifestFile",
     "check_log",
     "drop_spare",
@@ -37,6 +51,14 @@ log = logging.getLogger(__name__)
 
 # The file of the next manifest, until it is complete.
 ASIDE = MANIFEST + UNFINISHED
+# Errors of a call that met a file of another kind or owner, or a file that was put there by others.
+# They concern the folder in which they occur, not the disk.
+OBSTRUCTED = frozenset(
+    {
+        errno.EACCES, errno.EBUSY, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENOTDIR,
+        errno.ENOTEMPTY, errno.ENXIO, errno.EPERM, errno.ESPIPE,
+    }
+)  # fmt: skip
 # How long a save waits for the boots of more logs while a start opens them.
 GATHER_S = 0.05
 
@@ -109,7 +131,8 @@ class ManifestFile:
 
     async def note_boot(self, incarnation: int, boot: int) -> None:
         """Note that a log was opened with this boot. The note is durable when this returns, unless
-        the disk has no space: then the next save includes it. Raises OSError.
+        the disk has no space: then the next save includes it. Raises OSError, also while too many
+        files are open: the log is opened again later.
 
         Notes that come while the manifest is saved share the next save; within :meth:`gathering` a
         save also waits a moment for more notes.
@@ -126,7 +149,7 @@ class ManifestFile:
             try:
                 await self.save()
             except OSError as error:
-                if error.errno not in PASSING:
+                if error.errno not in NO_SPACE:
                     raise
             self._notes_saved = noted
 
@@ -142,7 +165,8 @@ class ManifestFile:
 
     def save_now(self) -> None:
         """Write the manifest and block until it is durable, for callers that cannot await. Calls
-        are rare, because the whole loop waits."""
+        are rare, because the whole loop waits, with the heartbeats of all logs: a disk that hangs
+        here makes the node silent, and the others go on without it."""
         self._thread.submit(replace_manifest, self._vfs, self.manifest.encode()).result()
 
     def close(self) -> None:
@@ -222,17 +246,16 @@ def _check_unknown_log(directory: DataDirectory, incarnation: int) -> None:
     """Raise Damaged if a directory that the manifest does not name holds more than a log that was
     about to be made. With an older manifest put back, the node would delete all such logs."""
     path = directory.path / LOGS / log_name(incarnation)
-    vfs = RealVfs(path, read_only=True)
     try:
-        used = bool({*vfs.names()} - {*VOTE_COPIES})
-        for name in VOTE_COPIES:
-            if name in vfs.names():
-                file = vfs.open(name)
-                record = newest_vote([file.read(0, file.size())])
-                file.close()
-                used = used or (record is not None and record.boot > 0)
-    finally:
-        vfs.close()
+        used = _is_used(path, directory.log_id(incarnation))
+    except OSError as error:
+        if error.errno in PASSING:
+            raise
+        raise Damaged(
+            f"{path} is not known to the manifest and cannot be read: {error}; if it is no log of "
+            f"this node move it away, else check the disk, put the newest copy of the whole data "
+            f"directory back, or leave this node stopped"
+        ) from error
     if used:
         raise Damaged(
             f"{path} holds a log that the manifest does not know: the manifest is older than the "
@@ -241,9 +264,47 @@ def _check_unknown_log(directory: DataDirectory, incarnation: int) -> None:
         )
 
 
+def _is_used(path: Path, identity: LogId) -> bool:
+    """True if the folder of a log holds more than a vote record that was never used."""
+    vfs = RealVfs(path, read_only=True)
+    try:
+        names = {*vfs.names()}
+        if names - {*VOTE_COPIES} or not all((path / name).is_file() for name in names):
+            return True  # nor is a pipe opened: that would wait for its other end
+        for name in names:
+            with closing(vfs.open(name)) as file:
+                copy = file.read(0, file.size())
+            # The page of the first record that an open writes: also if it is bad, or of another
+            # log.
+            if any(copy[vote_place(1) :]):
+                return True
+            record = newest_vote([copy], identity)
+            if record is not None and record.boot > 0:
+                return True
+        return False
+    finally:
+        vfs.close()
+
+
 def check_log(directory: DataDirectory, incarnation: int, name: str) -> None:
-    """Raise Damaged if a log that was made here has no directory or no vote record any more."""
+    """Raise Damaged if a log that was made here has no directory or no vote record any more, or if
+    its directory cannot be read."""
     place = directory.path / LOGS / log_name(incarnation)
+    try:
+        _check_votes(place, name)
+        vfs = RealVfs(place)
+        try:
+            vfs.names()
+        finally:
+            vfs.close()
+    except OSError as error:
+        if error.errno not in UNREADABLE | OBSTRUCTED:
+            raise
+        # Damaged stops this log alone: the folders of other logs may be readable.
+        raise Damaged(f"{place} cannot be read: {error}; {UNREADABLE_ADVICE}") from error
+
+
+def _check_votes(place: Path, name: str) -> None:
     votes = [place / copy for copy in VOTE_COPIES]
     if not any(vote.exists() for vote in votes):
         missing = votes[0] if place.is_dir() else place
@@ -258,36 +319,33 @@ def make_log(directory: DataDirectory, incarnation: int) -> None:
     vfs = directory.log_vfs(incarnation)
     try:
         if not set(VOTE_COPIES) <= set(vfs.names()):
-            for _ in plan_vote(vfs, VoteRecord(0, Term(0), None, 0)):
+            identity = directory.log_id(incarnation)
+            for _ in plan_vote(vfs, identity, VoteRecord(0, Term(0), None, 0)):
                 pass
     finally:
         vfs.close()
 
 
 def drop_spare(directory: DataDirectory, incarnation: int) -> None:
-    """Free the space that a closed log allocated ahead; the log does not need it any more."""
+    """Free the space that a closed log allocated ahead; the log does not need it any more. What
+    hinders that is left to :func:`remove_log`."""
     path = directory.path / LOGS / log_name(incarnation)
-    if path.is_dir():
-        vfs = RealVfs(path)
-        try:
-            if SPARE in vfs.names():
-                vfs.unlink(SPARE)
-        finally:
-            vfs.close()
+    try:
+        if path.is_dir():
+            (path / SPARE).unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno not in OBSTRUCTED:
+            raise
 
 
 def remove_log(directory: DataDirectory, incarnation: int) -> None:
-    """Remove the directory of a log and all files in it; the removal is durable when this
-    returns."""
+    """Remove the directory of a log with all that is in it, also what others put there; the removal
+    is durable when this returns. No symbolic link is followed."""
     path = directory.path / LOGS / log_name(incarnation)
-    if path.is_dir():
-        vfs = RealVfs(path)
-        try:
-            for name in vfs.names():
-                vfs.unlink(name)
-        finally:
-            vfs.close()
-        path.rmdir()
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
     parent = RealVfs(directory.path / LOGS)
     try:
         parent.sync_directory()

@@ -12,55 +12,45 @@ import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from quorate.errors import Busy, DiskFailed, InvalidArgument, QuorateError, ReplicaHalted
+from quorate.errors import Busy, InvalidArgument, QuorateError, ReplicaHalted
 from quorate.metrics import CONTENT_TYPE, Exposition, Metrics, Snapshot
 from quorate.net.links import PeerLinks
 from quorate.net.listener import Listener
-from quorate.server.carrier import RETRY_S
-from quorate.server.disk import Disk, RoomWatch
+from quorate.server.disk_failures import DiskFailures
 from quorate.server.http import HttpServer, Page
-from quorate.server.keeper import Keeper
+from quorate.server.identity.meeting import Meeting
+from quorate.server.identity.members import Members
+from quorate.server.identity.reachability import Reachability
+from quorate.server.identity.refusals import Refusals
+from quorate.server.logs.catalog_service import CatalogService
+from quorate.server.logs.disk import Disk, RoomWatch
+from quorate.server.logs.handover import give_up_leaderships
+from quorate.server.logs.log_lifecycle import RETRY_S
+from quorate.server.logs.replicas import Replicas
 from quorate.server.manifest import ManifestFile
-from quorate.server.members import Members
-from quorate.server.peers import PeerSession, RefusedFrames
-from quorate.server.presence import Presence
-from quorate.server.refusals import Refusals
-from quorate.server.replicas import Replicas
-from quorate.server.service import Service
+from quorate.server.sessions.client_session import ClientSession
+from quorate.server.sessions.peers import PeerSession, RefusedFrames
+from quorate.server.sessions.service import Service
 from quorate.server.settings import check_loopback
 from quorate.storage.directory import DataDirectory
-from quorate.storage.steps import PASSING
+from quorate.storage.disk_errors import PASSING
 from quorate.types import NodeId
 from quorate.wire.frames import PEER, FrameLimits
-from quorate.wire.handshake import Hello, Identity, Welcome
+from quorate.wire.handshake import Hello, NodeIdentity, Welcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from quorate.net.connection import Connection
     from quorate.server.settings import Settings
-    from quorate.wire.handshake import Refusal, Seen
+    from quorate.wire.handshake import HandshakeRefusal, Seen
 
 __all__ = ["Node"]
 
 log = logging.getLogger(__name__)
 
-# Maximum bytes of a client's request beside its batch: a publish may name 8,192 parts.
-CLIENT_CONTROL_BYTES = 4 << 20
-# A first start logs the nodes that it waits for: first after the first of these times, then at
-# intervals of the second, and after the third as a warning.
-FORMING_TELL_S = 1.0
-FORMING_REPEAT_S = 10.0
-FORMING_PATIENCE_S = 30.0
-# How long a start waits for links to a majority.
-MEET_S = 1.0
-# After a disk failure the next start waits; after several in a row, longer each time.
-FAILURE_WAIT_S = 1.0
-FAILURE_WAIT_S_MAX = 60.0
-# A node that ran for this time has a working disk.
-SOUND_S = 60.0
-# Interval of the checks whether the disk has space.
-WATCH_S = 1.0
+# Maximum number of logs that /readyz names.
+NAMES_MAX = 10
 
 
 class Node:
@@ -74,13 +64,10 @@ class Node:
         self._stopping: asyncio.Future[None] = self._loop.create_future()
         # The first error because of which the node must not go on.
         self._halted: ReplicaHalted | None = None
-        # Peers that were reached since the start, and the event of reaching another one.
-        self._met: set[NodeId] = set()
-        self._meeting = asyncio.Event()
         self._refused_frames = RefusedFrames()
-        # True when all logs are open and clients are let in.
-        self._opened = False
-        # True when the catalog was read behind a barrier.
+        # True when the catalog is open and clients are let in. Logs may still be opened then.
+        self._admits = False
+        # True when all logs are open and the catalog was read behind a barrier.
         self._ready = False
         self._tasks: list[asyncio.Task[None]] = []
         exposition = Exposition(version, self.metrics, self._snapshot)
@@ -94,13 +81,15 @@ class Node:
         # Set by `_open`, in this order.
         self._directory: DataDirectory
         self._stored: ManifestFile
+        self.disk_failures: DiskFailures
         self._members: Members
+        self._meeting: Meeting
         self._links: PeerLinks
         self._replicas: Replicas
-        self._presence: Presence
+        self._reachability: Reachability
         self._refusals: Refusals
         self._disk: Disk
-        self._keeper: Keeper
+        self._catalog_service: CatalogService
         self.service: Service
         self._listener: Listener
 
@@ -160,42 +149,53 @@ class Node:
         self._directory = DataDirectory.open(settings.data_dir, settings.cluster, settings.node)
         self._stored = ManifestFile(self._directory)
         self._stored.open(settings.nodes)
+        self.disk_failures = DiskFailures(settings.node, self._stored)
         identity = self._directory.identity
-        own = Identity(identity.cluster, identity.node, identity.storage, secrets.randbits(63))
+        own = NodeIdentity(identity.cluster, identity.node, identity.storage, secrets.randbits(63))
         self._members = Members(own, settings, self._stored)
+        self._meeting = Meeting(self._members)
         self._links = PeerLinks(self._members.peers, self, settings.network)
         self._replicas = Replicas(
             self._directory, self._stored, settings.config, self.metrics,
             send=self._links.send, halted=self.halt,
         )  # fmt: skip
-        self._presence = Presence(self._members.peers)
+        self._reachability = Reachability(self._members.peers)
         self._refusals = Refusals(self._members, settings.network)
         self._disk = Disk(settings.data_dir, settings.config)
-        self._keeper = Keeper(settings.node, self._replicas, self._stored, self._links, self._disk)
+        self._catalog_service = CatalogService(
+            settings.node, self._replicas, self._stored, self._links, self._disk
+        )
         self.service = Service(
-            settings, self._members, self._replicas, self._keeper, self._presence, self.metrics
+            settings,
+            self._members,
+            self._replicas,
+            self._catalog_service,
+            self._reachability,
+            self.metrics,
         )
         self._listener = Listener(self, settings.network)
         await self._listen_http()
-        await self._wait_after_failures()
+        await self.disk_failures.wait(self._stopping)
         await self._listen()
         self._links.start()
 
     async def _start(self, opened: Callable[[], None]) -> None:
-        await self._meet_all()
-        await self._take_part()
-        self._opened = True
-        opened()
+        await self._meeting.meet_all()
+        await self._meeting.meet_majority()
+        lifecycle = self._catalog_service.lifecycle
+        await lifecycle.open_catalog(self._members.ids)
+        # The replica of each log takes part as soon as it is open, and may lead: clients must not
+        # wait for the slowest log.
+        self._admits = True
         log.info("node serves address=%s", self._listener.address)
-
-    async def _take_part(self) -> None:
-        await self._meet_majority()
-        await self._open_logs()
         for work in (
-            self._keeper.follow(), self._keeper.carrier.run(),
-            self._become_ready(), self._become_sound(), self._watch_room(),
+            self._catalog_service.follow(), lifecycle.run(),
+            self._become_ready(), self.disk_failures.forget(),
+            RoomWatch(self._disk, self._replicas).run(), self.service.watch.run(),
         ):  # fmt: skip
             self._begin(work)
+        await lifecycle.logs_opened.wait()
+        opened()
 
     async def _listen_http(self) -> None:
         address = self._settings.http
@@ -212,38 +212,6 @@ class Node:
         with _naming("[node] listen"):
             await self._listener.start(address)
 
-    async def _meet_all(self) -> None:
-        """Wait until a first start has met each node once: see server/roster.py."""
-        began = self._loop.time()
-        told_at = began + FORMING_TELL_S
-        while missing := self._members.roster.missing:
-            now = self._loop.time()
-            if now >= told_at:
-                told_at = now + FORMING_REPEAT_S
-                level = logging.WARNING if now - began >= FORMING_PATIENCE_S else logging.INFO
-                log.log(
-                    level, "the first start waits: it needs every node once nodes=%s seconds=%d",
-                    ",".join(missing), now - began,
-                )  # fmt: skip
-            self._meeting.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(told_at - now):
-                    await self._meeting.wait()
-
-    async def _meet_majority(self) -> None:
-        """Wait a moment for links to a majority: a node that campaigns without them has to wait for
-        its next election timeout."""
-        majority = len(self._members.ids) // 2 + 1
-        with suppress(TimeoutError):
-            async with asyncio.timeout(MEET_S):
-                while 1 + len(self._met) < majority:
-                    self._meeting.clear()
-                    await self._meeting.wait()
-
-    async def _open_logs(self) -> None:
-        await self._keeper.carrier.open_catalog(self._members.ids)
-        await self._keeper.carrier.open_logs()
-
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         task.add_done_callback(self._ended)
@@ -259,58 +227,25 @@ class Node:
             self.halt(halt)
 
     async def _become_ready(self) -> None:
-        """Become ready once the catalog was read behind a barrier; all local logs are open by
-        now."""
+        """Become ready once all local logs are open and the catalog was read behind a barrier."""
+        await self._catalog_service.lifecycle.logs_opened.wait()
         while not self._ready:
             with suppress(QuorateError):
-                await self._keeper.refresh()
+                await self._catalog_service.refresh()
                 self._ready = True
                 log.info("node ready")
                 return
             await asyncio.sleep(RETRY_S)
-
-    # -- disk failures -------------------------------------------------------------------------
-
-    async def _wait_after_failures(self) -> None:
-        """Wait after disk failures, so that repeated restarts do not wear the disk out."""
-        failures = self._stored.manifest.failures
-        if failures:
-            wait_s = min(FAILURE_WAIT_S * 2 ** (failures - 1), FAILURE_WAIT_S_MAX)
-            log.warning("the disk failed before: waiting failures=%d seconds=%s", failures, wait_s)
-            await asyncio.wait([self._stopping], timeout=wait_s)
-
-    def remember_failure(self) -> None:
-        """Count a disk failure before the process ends, so that the next start waits."""
-        self._stored.manifest.failures += 1
-        with suppress(OSError):  # it is the disk that failed
-            self._stored.save_now()
-
-    async def _become_sound(self) -> None:
-        await asyncio.sleep(SOUND_S)
-        if self._stored.manifest.failures:
-            self._stored.manifest.failures = 0
-            try:
-                await self._stored.save()
-            except OSError as error:  # without room the next change of the manifest writes it
-                if error.errno not in PASSING:
-                    node = self._settings.node
-                    raise DiskFailed(f"{node}: the manifest: {error}") from error
-
-    async def _watch_room(self) -> None:
-        """Log when the disk has no space: that is no failure, and operators must know it all the
-        same."""
-        watch = RoomWatch(self._disk, self._replicas)
-        while True:
-            watch.look()
-            await asyncio.sleep(WATCH_S)
 
     # -- stopping ------------------------------------------------------------------------------
 
     async def _close(self) -> None:
         self._listener.stop_accepting()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        handover_ms = self._settings.config.timing.handover_ms
+        await give_up_leaderships(self._replicas, handover_ms / 1000)
         await self._replicas.close_all()
-        self.service.flush()
+        self.service.answers.flush()
         await self._listener.close()
         await self._links.close()
         await self._http.close()
@@ -326,7 +261,7 @@ class Node:
         if problem is not None:
             return problem
         if hello.purpose == "client":
-            return self._members.welcome() if self._opened else Busy(self._starting())
+            return self._members.welcome() if self._admits else Busy(self._starting())
         self._learnt()
         # The peer is up: dial it now instead of at the next attempt.
         self._links.redial(NodeId(hello.node or ""))
@@ -342,7 +277,7 @@ class Node:
 
     def _learnt(self) -> None:
         """Act on a peer's introduction, which may tell of other nodes too."""
-        self._meeting.set()
+        self._meeting.learnt()
         for peer in self._members.roster.take_outdated():
             log.warning("links end: a start of the peer is known that is not its own peer=%s", peer)
             self._listener.drop_peer(peer)
@@ -353,17 +288,21 @@ class Node:
         refusal = roster.refusal or self._refusals.text
         if refusal:
             return refusal
-        if not roster.missing:
-            return "the node is starting"
-        names = ", ".join(roster.missing)
-        return f"{self._settings.node} waits for its first start: it needs {names} once"
+        if roster.missing:
+            names = ", ".join(roster.missing)
+            return f"{self._settings.node} waits for its first start: it needs {names} once"
+        opening = self._catalog_service.lifecycle.opening
+        if opening:
+            return f"{self._settings.node} opens its logs: {_listed(opening)} not open yet"
+        return "the node is starting"
 
     def serve(self, hello: Hello, welcome: Welcome, connection: Connection) -> None:
         if hello.purpose == "client":
             batch_bytes = self._settings.config.limits.batch_bytes
             # A batch that is a little too large gets TOO_LARGE, and the connection goes on.
-            connection.limits = FrameLimits(CLIENT_CONTROL_BYTES, 2 * batch_bytes)
-            self.service.begin(connection)
+            control_bytes = self._settings.server.control_bytes
+            connection.limits = FrameLimits(control_bytes, 2 * batch_bytes)
+            connection.handler = ClientSession(self.service, connection)
         else:
             connection.limits = PEER
             # A link whose other end lost power must end soon: until then it blocks that node's next
@@ -371,8 +310,9 @@ class Node:
             connection.treat_as_peer()
             peer, own = NodeId(hello.node or ""), self._members.own
             connection.handler = PeerSession(
-                peer, own, connection, self._replicas, self._keeper, self._refused_frames
-            )
+                peer, own, connection, self._replicas, self._catalog_service, self._refused_frames,
+                calls_max=self._settings.server.peer_calls,
+            )  # fmt: skip
 
     def hello(self, purpose: Literal["control", "bulk"], peer: NodeId) -> Hello:
         return self._members.hello(purpose, peer)
@@ -384,7 +324,7 @@ class Node:
             self._learnt()
         return problem
 
-    def refused_by(self, peer: NodeId, refusal: Refusal) -> None:
+    def refused_by(self, peer: NodeId, refusal: HandshakeRefusal) -> None:
         self._members.roster.hear_refusal(peer, refusal.known)
         if not self._links.connected(peer):
             self._refusals.take(peer, refusal)
@@ -393,12 +333,11 @@ class Node:
         self._refusals.forget(peer)
 
     def link_opened(self, peer: NodeId) -> None:
-        self._met.add(peer)
-        self._meeting.set()
-        self._presence.reached(peer)
+        self._meeting.reached(peer)
+        self._reachability.reached(peer)
 
     def link_closed(self, peer: NodeId) -> None:
-        self._presence.lost(peer)
+        self._reachability.lost(peer)
         self._replicas.link_closed(peer)
 
     def link_refused(self, peer: NodeId) -> None:
@@ -410,22 +349,36 @@ class Node:
         if self._stopping.done():
             why = "stopping"
         elif self._ready and not self._refusals.by_majority:
-            return Page(200, b"ready\n")
+            return Page(200, "".join(["ready\n", *self._not_open()]).encode())
         else:
             why = self._starting()
         return Page(503, f"{why}\n".encode())
 
+    def _not_open(self) -> Iterator[str]:
+        """A line for each reason why logs that should run here do not."""
+        names: dict[str, list[str]] = {}
+        for down in self._replicas.down.values():
+            names.setdefault(down.reason, []).append(down.name)
+        for reason, logs in names.items():
+            yield f"not open: {_listed(logs)}: {reason}\n"
+
     def _snapshot(self) -> Snapshot:
-        if not self._ready:
+        if not self._admits:
             return Snapshot([], None, 0)
         use = self._disk.look()
         return Snapshot(
             [hosted.measure() for hosted in self._replicas],
             use.free_bytes,
-            len(self.service.sessions),
+            len(self.service.answers.buffers),
             use.full,
-            tuple((down.name, down.damaged) for down in self._replicas.down.values()),
+            tuple((down.name, down.damaged) for down in self._replicas.halted.values()),
         )
+
+
+def _listed(names: list[str]) -> str:
+    """The first of ``names``, and the number of the others."""
+    first, more = ", ".join(names[:NAMES_MAX]), len(names) - NAMES_MAX
+    return f"{first} and {more} more" if more > 0 else first
 
 
 @contextmanager

@@ -15,11 +15,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quorate.config import MIB, Config, Limits, Storage, Timing
+from quorate.config import MIB, Config, Limits, NetworkLimits, Server, Storage, Timing
+from quorate.config.node import CONNECTIONS_MAX
+from quorate.config.section import check_range
 from quorate.errors import InvalidArgument
+from quorate.membership import VOTERS_MAX
 from quorate.net.dialling import parse_address
-from quorate.net.limits import NetworkLimits
-from quorate.raft.core import VOTERS_MAX
 from quorate.storage.layout import VOTE_NAME_MAX
 from quorate.types import NodeId
 
@@ -124,6 +125,12 @@ KEYS = (
     ),
     Key(
         "timing",
+        "handover_ms",
+        NUMBER,
+        "A node that stops gives its leaderships to other nodes for up to this many ms.",
+    ),
+    Key(
+        "timing",
         "staged_expiry_ms",
         NUMBER,
         "Staged data is dropped after this many ms without additions.",
@@ -174,6 +181,7 @@ class Settings:
     record_bytes: int
     config: Config
     network: NetworkLimits
+    server: Server
 
 
 def load_settings(path: Path, flags: Mapping[Key, str], environment: Mapping[str, str]) -> Settings:
@@ -310,6 +318,7 @@ def _settle(given: Mapping[tuple[str, str], Any]) -> Settings:
         _record_bytes(limits.get("record_bytes"), config),
         config,
         _network(limits.get("connections")),
+        _server(config),
     )
 
 
@@ -325,16 +334,21 @@ def _network(connections: int | None) -> NetworkLimits:
     it wherever the clients come from."""
     if connections is None:
         return NetworkLimits()
+    # Checked here under the name of the key: users do not know the section network.
+    check_range("limits.connections", connections, 1, CONNECTIONS_MAX)
     return NetworkLimits(connections=connections, connections_per_address=connections)
+
+
+def _server(config: Config) -> Server:
+    """The limits of the server. The appends that may wait at one log may wait at the node, too."""
+    limits = config.limits
+    return Server(client_appends=limits.pending_appends, client_append_bytes=limits.pending_bytes)
 
 
 def _record_bytes(value: int | None, config: Config) -> int:
     if value is None:
         return min(RECORD_BYTES, config.limits.batch_bytes)
-    if not 1 <= value <= RECORD_BYTES_MAX:
-        raise InvalidArgument(
-            f"limits.record_bytes = {value} is not a whole number between 1 and {RECORD_BYTES_MAX}"
-        )
+    check_range("limits.record_bytes", value, 1, RECORD_BYTES_MAX)
     return value
 
 

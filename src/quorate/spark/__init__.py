@@ -10,7 +10,7 @@
 
 from typing import TYPE_CHECKING
 
-from quorate.spark.sessions import session
+from quorate.spark.spark_session import session
 
 if TYPE_CHECKING:
     from quorate.spark.source import QuorateDataSource

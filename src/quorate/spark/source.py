@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 try:
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-    from quorate.spark.columns import COLUMNS, arrow_schema
-    from quorate.spark.sink import batch_writer, stream_writer
-    from quorate.spark.stream import QuorateStreamReader
+    from quorate.spark.read.columns import COLUMNS, arrow_schema
+    from quorate.spark.read.stream import QuorateStreamReader
+    from quorate.spark.write.sink import batch_writer, stream_writer
 except ImportError as error:
     raise ImportError(
         "the format quorate needs PySpark 4.2 or newer, and pyarrow; install them with: "
@@ -27,12 +27,12 @@ except ImportError as error:
     ) from error
 
 from quorate.errors import InvalidArgument
-from quorate.spark.cluster import ClusterLogs
-from quorate.spark.offline import read_stored, stored_logs
-from quorate.spark.options import parse_read_options
-from quorate.spark.planning import pin, split
-from quorate.spark.reading import read_replicated
-from quorate.spark.telling import codes_told
+from quorate.spark.error_codes import coded_errors
+from quorate.spark.read.cluster_logs import ClusterLogs
+from quorate.spark.read.offline import read_stored, stored_logs
+from quorate.spark.read.options import parse_read_options
+from quorate.spark.read.planning import pin, split
+from quorate.spark.read.task import read_replicated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from quorate.spark.options import ReadOptions
-    from quorate.spark.planning import Planned, Range
-    from quorate.spark.sink import QuorateBatchWriter, QuorateStreamWriter
+    from quorate.spark.read.options import ReadOptions
+    from quorate.spark.read.planning import PlannedLog, TaskRange
+    from quorate.spark.write.sink import QuorateBatchWriter, QuorateStreamWriter
 
 __all__ = ["QuorateBatchReader", "QuorateDataSource"]
 
@@ -59,12 +59,12 @@ class QuorateDataSource(DataSource):
         return "quorate"
 
     def schema(self) -> StructType:
-        with codes_told():
+        with coded_errors():
             parse_read_options(self.options)
         return COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        with codes_told():
+        with coded_errors():
             options = parse_read_options(self.options, streaming=False)
             return QuorateBatchReader(options, arrow_schema(schema))
 
@@ -86,10 +86,10 @@ class QuorateBatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        with codes_told():
-            return [InputPartition(part) for part in self._plan()]
+        with coded_errors():
+            return [InputPartition(task_range) for task_range in self._plan()]
 
-    def _plan(self) -> list[Range]:
+    def _plan(self) -> list[TaskRange]:
         options = self._options
         if options.path is not None:
             with stored_logs(options.path, options.logs) as stored:
@@ -100,14 +100,14 @@ class QuorateBatchReader(DataSourceReader):
             return _ranges(logs.all(options.logs), options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one part. If a plan has no parts, Spark calls this once, with None."""
+        """The records of one range. If a plan has no ranges, Spark calls this once, with None."""
         read = read_replicated if self._options.path is None else read_stored
-        with codes_told():
+        with coded_errors():
             if partition.value is not None:
                 yield from read(partition.value, self._options, self._schema)
 
 
-def _ranges(logs: Sequence[Planned], options: ReadOptions) -> list[Range]:
+def _ranges(logs: Sequence[PlannedLog], options: ReadOptions) -> list[TaskRange]:
     names = {log.name for log in logs}
     for places in (options.starting, options.ending):
         if isinstance(places, dict) and not names >= places.keys():

@@ -6,7 +6,7 @@ import struct
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.entry import CHUNK_BYTES, Chunk, chunk_at, pack_chunks
+from quorate.entry_body import CHUNK_BYTES, Chunk, chunk_at, pack_chunks
 from quorate.state.producers import hash_item
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class Attempt(NamedTuple):
     id: bytes
     # The index of its first chunk, which names the attempt in entries that drop it.
     first: int
-    # The number of its chunks, at least one; also the number of the next chunk.
-    number: int
+    # How many chunks it has, at least one; also the number of the next chunk.
+    chunk_count: int
     # Its chunks in the order of their numbers, which is the order of the log, packed as in a
     # publish entry. All blocks but the last have BLOCK chunks.
     blocks: tuple[bytes, ...]
@@ -76,7 +76,7 @@ class Attempt(NamedTuple):
         added = (last + row,) if len(last) < BLOCK * CHUNK_BYTES else (last, row)
         return _hashed(
             self._replace(
-                number=self.number + 1,
+                chunk_count=self.chunk_count + 1,
                 blocks=(*whole, *added),
                 active_us=active_us,
                 records=self.records + chunk.records,
@@ -113,7 +113,7 @@ def attempt_of(app: str, key: Key, run: bytes, chunks: Sequence[Chunk], active_u
         run,
         *key,
         first=chunks[0].index,
-        number=len(chunks),
+        chunk_count=len(chunks),
         blocks=tuple(rows[start : start + step] for start in range(0, len(rows), step)),
         active_us=active_us,
         records=sum(chunk.records for chunk in chunks),

@@ -6,7 +6,7 @@ Numbers are little-endian and unsigned. A section begins with 8 bytes, kind u8, 
 items u32, and goes on with its items::
 
     head, once          end, append time, age: u64 each, producers, apps, runs, attempts: u32 each,
-                        length of fence u8, 0 7 bytes, fence
+                        length of fence u8, 1 if there is a membership else 0 u8, 0 6 bytes, fence
     producers           each: epoch u64, last sequence u64, expiry u64, active u64,
                         instance 16 bytes, window u32, runs u16, length of name u8, 0 u8, name,
                         then its runs, 40 bytes each: sequence, count, offset, index, term: u64 each
@@ -18,6 +18,7 @@ items u32, and goes on with its items::
     attempts            each: batch id u64, active u64, partition u32, chunks u32, run 16 bytes,
                         attempt 16 bytes, length of app u8, 0 7 bytes, app, then its chunks as in a
                         publish entry
+    membership          index u64, length u64, membership as in its entry
     end, once           digest u64
 
 The fence and the names are padded with zeros to a multiple of 8 bytes. Producers stand in rising
@@ -31,12 +32,12 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.entry import CHUNK_BYTES, Chunk
+from quorate.commands import ChunkLabel, OpenProducer, check_name
+from quorate.entry_body import CHUNK_BYTES, Chunk
 from quorate.errors import InvalidArgument
+from quorate.membership import LoggedMembership, decode_membership, encode_membership
 from quorate.state.attempts import App, attempt_of
-from quorate.state.labels import Label
-from quorate.state.operations import OpenProducer, check_name
-from quorate.state.producers import Producer, Producers
+from quorate.state.producers import Producers, ProducerState
 from quorate.state.runs import ROW_BYTES, Runs
 from quorate.state.staging import Staging
 from quorate.types import Index, Term
@@ -46,28 +47,32 @@ if TYPE_CHECKING:
 
     from quorate.state.attempts import Attempt
 
-__all__ = ["SECTION_BYTES", "SECTION_ITEMS", "Contents", "Reading", "encode_sections"]
+__all__ = ["SECTION_BYTES", "SECTION_ITEMS", "Reading", "StateFields", "encode_sections"]
 
-VERSION = 3
+VERSION = 4
 # A section ends with the item that makes it this long, or after this many items. An item has at
 # most a megabyte of chunks, or 40 KiB of runs, which are copied as they are; so a section takes a
 # few milliseconds to encode or to decode.
 SECTION_BYTES = 128 * 1024
 SECTION_ITEMS = 256
 
-_HEAD_KIND, _PRODUCERS_KIND, _APPS_KIND, _RUNS_KIND, _ATTEMPTS_KIND, _END_KIND = range(1, 7)
+(
+    _HEAD_KIND, _PRODUCERS_KIND, _APPS_KIND, _RUNS_KIND, _ATTEMPTS_KIND, _MEMBERSHIP_KIND,
+    _END_KIND,
+) = range(1, 8)  # fmt: skip
 
 _SECTION = struct.Struct("<BBHI")
-_HEAD = struct.Struct("<QQQIIIIB7x")
+_HEAD = struct.Struct("<QQQIIIIBB6x")
 _PRODUCER = struct.Struct("<QQQQ16sIHBB")
 _APP = struct.Struct("<QQQQQQ32sBB6x")
 _RUN = struct.Struct("<Q16sB7x")
 _ATTEMPT = struct.Struct("<QQII16s16sB7x")
 _CHUNK = struct.Struct("<QII")
+_MEMBERSHIP = struct.Struct("<QQ")
 _DIGEST = struct.Struct("<Q")
 
 
-class Contents(NamedTuple):
+class StateFields(NamedTuple):
     """The fields of a state."""
 
     end: int
@@ -76,24 +81,28 @@ class Contents(NamedTuple):
     fence: str | None
     producers: Producers
     staging: Staging
+    membership: LoggedMembership | None
 
 
 # -- writing -------------------------------------------------------------------------------------
 
 
-def encode_sections(contents: Contents, digest: Callable[[], int]) -> Iterator[bytes]:
+def encode_sections(contents: StateFields, digest: Callable[[], int]) -> Iterator[bytes]:
     """Encode all sections, one after the other. The contents must not change meanwhile."""
-    end, append_time, age, fence, producers, staging = contents
+    end, append_time, age, fence, producers, staging, membership = contents
     label = (fence or "").encode()
     apps = staging.apps()
     runs = staging.succession
-    sizes = len(producers), len(apps), len(runs), staging.count
-    head = _HEAD.pack(end, append_time, age, *sizes, len(label)) + _padded(label)
+    sizes = len(producers), len(apps), len(runs), len(staging.attempts)
+    changed = membership is not None
+    head = _HEAD.pack(end, append_time, age, *sizes, len(label), changed) + _padded(label)
     yield _section(_HEAD_KIND, [head])
     yield from _sections(_PRODUCERS_KIND, map(_encode_producer, producers))
     yield from _sections(_APPS_KIND, map(_encode_app, apps))
     yield from _sections(_RUNS_KIND, (_encode_run(*begun[:2], index) for index, begun in runs))
-    yield from _sections(_ATTEMPTS_KIND, map(_encode_attempt, staging.attempts()))
+    yield from _sections(_ATTEMPTS_KIND, map(_encode_attempt, staging.attempts))
+    if membership is not None:
+        yield _section(_MEMBERSHIP_KIND, [_encode_membership(membership)])
     yield _section(_END_KIND, [_DIGEST.pack(digest())])
 
 
@@ -114,7 +123,7 @@ def _section(kind: int, items: list[bytes]) -> bytes:
     return b"".join((_SECTION.pack(kind, VERSION, 0, len(items)), *items))
 
 
-def _encode_producer(producer: Producer) -> bytes:
+def _encode_producer(producer: ProducerState) -> bytes:
     name, epoch, instance, last_sequence, runs, window, expiry_us, active_us = producer
     label = name.encode()
     head = _PRODUCER.pack(
@@ -138,10 +147,15 @@ def _encode_run(app: str, run: bytes, index: int) -> bytes:
 def _encode_attempt(attempt: Attempt) -> bytes:
     label = attempt.app.encode()
     head = _ATTEMPT.pack(
-        attempt.batch_id, attempt.active_us, attempt.partition, attempt.number, attempt.run,
+        attempt.batch_id, attempt.active_us, attempt.partition, attempt.chunk_count, attempt.run,
         attempt.id, len(label),
     )  # fmt: skip
     return b"".join((head, _padded(label), attempt.rows))
+
+
+def _encode_membership(logged: LoggedMembership) -> bytes:
+    body = encode_membership(logged.membership)
+    return _MEMBERSHIP.pack(logged.index, len(body)) + body
 
 
 def _padded(label: bytes) -> bytes:
@@ -158,12 +172,12 @@ class Reading:
     __slots__ = ("_kind", "_last", "_left", "contents", "digest")
 
     def __init__(self) -> None:
-        self.contents = Contents(0, 0, 0, None, Producers(), Staging())
+        self.contents = StateFields(0, 0, 0, None, Producers(), Staging(), None)
         # The digest of the whole state, from the last section; None until that is read.
         self.digest: int | None = None
         # The kind of the section before.
         self._kind = 0
-        # The number of producers, apps, runs and attempts that are still to come, by kind.
+        # The number of items that are still to come, by kind.
         self._left: dict[int, int] = {}
         # The epoch, publish or first chunk of the item before, if that had the same kind; else 0.
         self._last = 0
@@ -177,7 +191,7 @@ class Reading:
             for _ in range(count):
                 item, end = _READERS[kind](self, section, position)
                 if section[position:end] != item:
-                    raise InvalidArgument("state has bytes that nobody writes")
+                    raise InvalidArgument("state has bytes that no release writes")
                 position = end
         except (struct.error, UnicodeDecodeError) as odd:
             what = f"section of {len(section)} bytes of a state cannot be read"
@@ -207,14 +221,17 @@ class Reading:
         self._last = number
 
     def _read_head(self, data: bytes, position: int) -> tuple[bytes, int]:
-        end, append_time, age, *sizes, length = _HEAD.unpack_from(data, position)
+        end, append_time, age, *sizes, length, changed = _HEAD.unpack_from(data, position)
         fence, after = _read_label(data, position + _HEAD.size, length)
         if age > append_time:
             raise InvalidArgument(f"state is {age} µs old, which is more than its append time")
-        kinds = _PRODUCERS_KIND, _APPS_KIND, _RUNS_KIND, _ATTEMPTS_KIND
-        self._left = dict(zip(kinds, sizes, strict=True))
-        self.contents = Contents(end, append_time, age, fence or None, Producers(), Staging())
-        return _HEAD.pack(end, append_time, age, *sizes, length) + _padded(fence.encode()), after
+        kinds = _PRODUCERS_KIND, _APPS_KIND, _RUNS_KIND, _ATTEMPTS_KIND, _MEMBERSHIP_KIND
+        self._left = dict(zip(kinds, (*sizes, changed), strict=True))
+        self.contents = StateFields(
+            end, append_time, age, fence or None, Producers(), Staging(), None
+        )
+        head = _HEAD.pack(end, append_time, age, *sizes, length, bool(changed))
+        return head + _padded(fence.encode()), after
 
     def _read_producer(self, data: bytes, position: int) -> tuple[bytes, int]:
         (
@@ -225,7 +242,7 @@ class Reading:
         if end > len(data):
             raise InvalidArgument(f"state lacks some of the {count} runs of producer {name!r}")
         runs = Runs.of_rows(data[start:end])
-        producer = Producer(
+        producer = ProducerState(
             name, epoch, instance, last_sequence, runs, window, expiry_us, active_us
         )
         producers = self.contents.producers
@@ -267,17 +284,28 @@ class Reading:
         if end > len(data):
             raise InvalidArgument(f"state lacks some of the {count} chunks of app {name!r}")
         chunks = tuple(map(Chunk._make, _CHUNK.iter_unpack(data[start:end])))
-        Label(name, run, batch_id, partition, attempt_id, 0)  # refuses fields that no request has
+        ChunkLabel(
+            name, run, batch_id, partition, attempt_id, 0
+        )  # refuses fields that no request has
         if not chunks:
             raise InvalidArgument(f"state of app {name!r}: an attempt without chunks")
         key = batch_id, partition, attempt_id
         attempt = attempt_of(name, key, run, chunks, active_us)
         staging = self.contents.staging
-        known = staging.attempt(name, *key) is not None
+        known = staging.attempts.get(name, *key) is not None
         self._follow(f"an attempt of {name!r}", attempt.first, known=known)
         _check_attempt(attempt, chunks, self.contents)
         staging.add(attempt)
         return _encode_attempt(attempt), end
+
+    def _read_membership(self, data: bytes, position: int) -> tuple[bytes, int]:
+        index, length = _MEMBERSHIP.unpack_from(data, position)
+        end = position + _MEMBERSHIP.size + length
+        membership = decode_membership(data[position + _MEMBERSHIP.size : end])
+        self._follow("a membership", index, known=False)
+        logged = LoggedMembership(Index(index), membership)
+        self.contents = self.contents._replace(membership=logged)
+        return _encode_membership(logged), end
 
     def _read_end(self, data: bytes, position: int) -> tuple[bytes, int]:
         (self.digest,) = _DIGEST.unpack_from(data, position)
@@ -291,6 +319,7 @@ _READERS: dict[int, Callable[[Reading, bytes, int], tuple[bytes, int]]] = {
     _APPS_KIND: Reading._read_app,
     _RUNS_KIND: Reading._read_run,
     _ATTEMPTS_KIND: Reading._read_attempt,
+    _MEMBERSHIP_KIND: Reading._read_membership,
     _END_KIND: Reading._read_end,
 }
 
@@ -301,7 +330,7 @@ def _read_label(data: bytes, position: int, length: int) -> tuple[str, int]:
     return data[position:end].decode(), end + -length % 8
 
 
-def _check_producer(producer: Producer, contents: Contents) -> None:
+def _check_producer(producer: ProducerState, contents: StateFields) -> None:
     """Refuse a producer that no entries lead to."""
     name, _, instance, last_sequence, runs, window, expiry_us, active_us = producer
     OpenProducer(name, instance, window, expiry_us)  # refuses fields that no request has
@@ -319,7 +348,7 @@ def _check_producer(producer: Producer, contents: Contents) -> None:
         raise InvalidArgument(f"state of producer {name!r}: more than the log can have led to")
 
 
-def _check_attempt(attempt: Attempt, chunks: tuple[Chunk, ...], contents: Contents) -> None:
+def _check_attempt(attempt: Attempt, chunks: tuple[Chunk, ...], contents: StateFields) -> None:
     """Refuse an attempt that no entries lead to."""
     app = attempt.app
     indexes = [chunk.index for chunk in chunks]

@@ -6,13 +6,14 @@ not committed yet, so the caller must not answer too early: a refusal that is no
 answered like a read, and a place in the log is answered once its entry is applied.
 
 A request that no state could accept is refused before it is judged: operations are checked when
-they are made, and the terms of an append by :func:`check_terms`.
+they are made, and the conditions of an append by :func:`check_conditions`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from quorate.commands import ChunkStaged, ProducerOpened, ProducerStamp, check_name
 from quorate.errors import (
     Duplicate,
     Fenced,
@@ -26,26 +27,20 @@ from quorate.errors import (
     TooManyProducers,
     UnknownProducer,
 )
-from quorate.state.operations import check_name
 from quorate.state.runs import Run
 
 if TYPE_CHECKING:
+    from quorate.commands import ChunkLabel, OpenProducer, Part, Publish, SetFence
     from quorate.config import Limits
-    from quorate.entry import Chunk
+    from quorate.entry_body import Chunk
     from quorate.state.attempts import Attempt
-    from quorate.state.labels import Label, Part, Publish
-    from quorate.state.operations import OpenProducer, SetFence
-    from quorate.state.producers import Producer
+    from quorate.state.producers import ProducerState
     from quorate.state.state import State
-    from quorate.types import Index
 
 __all__ = [
-    "PLAIN",
-    "AppendTerms",
-    "Opened",
-    "ProducerStamp",
-    "Staged",
-    "check_terms",
+    "UNCONDITIONAL",
+    "AppendConditions",
+    "check_conditions",
     "is_final",
     "judge_append",
     "judge_fence",
@@ -56,17 +51,7 @@ __all__ = [
 ]
 
 
-class ProducerStamp(NamedTuple):
-    """The producer of a batch, and the place of the batch among all that the producer sent."""
-
-    name: str
-    # The epoch that the answer to the opening gave.
-    epoch: int
-    # The sequence of the batch's first record; sequences begin with 1.
-    sequence: int
-
-
-class AppendTerms(NamedTuple):
+class AppendConditions(NamedTuple):
     """The conditions under which a batch may be logged."""
 
     # None: the batch belongs to no producer.
@@ -77,28 +62,13 @@ class AppendTerms(NamedTuple):
     expect_offset: int | None = None
 
 
-# The terms of a batch without producer, fence and expected offset.
-PLAIN = AppendTerms()
+# The conditions of a batch without producer, fence and expected offset.
+UNCONDITIONAL = AppendConditions()
 
 
-class Opened(NamedTuple):
-    """The answer to an opening: the epoch to write under, and the last sequence in the log."""
-
-    epoch: int
-    last_sequence: int
-
-
-class Staged(NamedTuple):
-    """The answer to a chunk: the entry that holds it, or the last publish of its app."""
-
-    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
-    # The batch, or a later one, is published already: the chunk was not staged.
-    published: bool = False
-
-
-def check_terms(terms: AppendTerms) -> None:
-    """Raise InvalidArgument for terms that no state could accept, so that they need no judge."""
-    producer, fence, expect_offset = terms
+def check_conditions(conditions: AppendConditions) -> None:
+    """Raise InvalidArgument for conditions that no state could meet: they need no judge."""
+    producer, fence, expect_offset = conditions
     if producer is not None:
         check_name("producer name", producer.name)
         if producer.epoch < 1 or producer.sequence < 1:
@@ -118,13 +88,15 @@ def is_final(error: QuorateError) -> bool:
     return not error.retriable
 
 
-def judge_append(state: State, count: int, terms: AppendTerms) -> Run | QuorateError | None:
+def judge_append(
+    state: State, count: int, conditions: AppendConditions
+) -> Run | QuorateError | None:
     """Judge a batch of ``count`` records. The verdict is its run if the log has the batch already.
 
     The order of the checks is part of the contract: a batch that is in the log is known again even
     if the fence or the end of the log has changed since.
     """
-    stamp, fence, expect_offset = terms
+    stamp, fence, expect_offset = conditions
     if stamp is not None:
         verdict = _judge_stamp(state.producers.get(stamp.name), count, stamp)
         if verdict is not None:
@@ -137,7 +109,7 @@ def judge_append(state: State, count: int, terms: AppendTerms) -> Run | QuorateE
 
 
 def _judge_stamp(
-    producer: Producer | None, count: int, stamp: ProducerStamp
+    producer: ProducerState | None, count: int, stamp: ProducerStamp
 ) -> Run | QuorateError | None:
     name, epoch, sequence = stamp
     if producer is None:
@@ -159,7 +131,7 @@ def _judge_stamp(
     return _judge_repeat(producer, sequence, count) if sequence < expected else None
 
 
-def _judge_repeat(producer: Producer, sequence: int, count: int) -> Run | QuorateError:
+def _judge_repeat(producer: ProducerState, sequence: int, count: int) -> Run | QuorateError:
     """Judge a batch of which at least the first record is in the log already."""
     name, last_sequence, runs = producer.name, producer.last_sequence, producer.runs
     found = runs.find(sequence)
@@ -180,8 +152,9 @@ def _judge_repeat(producer: Producer, sequence: int, count: int) -> Run | Quorat
 
 def judge_open(
     state: State, operation: OpenProducer, producers_max: int
-) -> Opened | QuorateError | None:
-    """Judge an opening. A repeat gets the first answer; a new instance takes the name over."""
+) -> ProducerOpened | QuorateError | None:
+    """Judge an opening. A repeat gets the first answer; a new instance takes the name over from an
+    instance that it knows."""
     producer = state.producers.get(operation.name)
     if producer is None:
         if len(state.producers) < producers_max:
@@ -190,9 +163,10 @@ def judge_open(
             f"the log has {len(state.producers)} producers, limit {producers_max}: "
             f"{operation.name!r} must wait until one expires"
         )
-    if producer.instance != operation.instance:
+    held = producer.instance != operation.instance
+    if held and (operation.known is None or producer.epoch <= operation.known):
         return None
-    return Opened(producer.epoch, producer.last_sequence)
+    return ProducerOpened(producer.epoch, producer.last_sequence, held)
 
 
 def judge_fence(state: State, operation: SetFence) -> QuorateError | None:
@@ -205,34 +179,38 @@ def judge_fence(state: State, operation: SetFence) -> QuorateError | None:
 
 
 def judge_stage(
-    state: State, label: Label, records: int, size: int, limits: Limits
-) -> Staged | QuorateError | None:
+    state: State, label: ChunkLabel, records: int, size: int, limits: Limits
+) -> ChunkStaged | QuorateError | None:
     """Judge a chunk whose batch has ``size`` bytes. STAGE_FULL is the last check."""
     staging = state.staging
     published = staging.app(label.app)
     if published is not None and label.batch_id <= published.batch_id:
-        return Staged(published.index, published=True)
-    known = staging.attempt(label.app, label.batch_id, label.partition, label.attempt)
+        return ChunkStaged(published.index, published=True)
+    known = staging.attempts.get(label.app, label.batch_id, label.partition, label.attempt)
     if known is not None and known.run != label.run:
         return InvalidArgument(f"{_described(label)}: its attempt belongs to another run")
-    number = known.number if known is not None else 0
+    number = known.chunk_count if known is not None else 0
     if label.number > number:
         return OutOfSequence(f"{_described(label)}: its attempt goes on with chunk {number}")
     if known is not None and label.number < number:
         return _judge_repeated_chunk(known.chunk(label.number), label, records)
-    if staging.bytes + size > limits.staged_bytes:
+    if staging.attempts.bytes + size > limits.staged_bytes:
         return StageFull(
-            f"{staging.bytes} bytes are staged already (limits.staged_bytes = "
+            f"{staging.attempts.bytes} bytes are staged already (limits.staged_bytes = "
             f"{limits.staged_bytes})"
         )
-    if staging.chunks >= limits.staged_chunks:
-        return StageFull(f"{staging.chunks} chunks are staged already (limits.staged_chunks)")
+    if staging.attempts.chunks >= limits.staged_chunks:
+        return StageFull(
+            f"{staging.attempts.chunks} chunks are staged already (limits.staged_chunks)"
+        )
     return _refuse_crowd(state, label.app, limits)
 
 
-def _judge_repeated_chunk(chunk: Chunk, label: Label, records: int) -> Staged | QuorateError:
+def _judge_repeated_chunk(
+    chunk: Chunk, label: ChunkLabel, records: int
+) -> ChunkStaged | QuorateError:
     if chunk.records == records:
-        return Staged(chunk.index)
+        return ChunkStaged(chunk.index, published=False)
     return InvalidArgument(
         f"{_described(label)}: it was staged with {chunk.records} records, not {records}"
     )
@@ -266,15 +244,15 @@ def judge_publish(state: State, operation: Publish, limits: Limits) -> Run | Quo
     if operation.fence != state.fence:
         return _fenced(state, operation.fence)
     runs = set()
-    found = staging.named(operation.app, batch_id, operation.parts)
+    found = staging.attempts.named(operation.app, batch_id, operation.parts)
     for part, attempt in zip(operation.parts, found, strict=True):
-        if attempt is None or attempt.number < part.chunks:
+        if attempt is None or attempt.chunk_count < part.chunks:
             return StageExpired(
                 f"batch {batch_id} of {operation.app!r}: of the {part.chunks} chunks of partition "
-                f"{part.partition} {attempt.number if attempt is not None else 0} are staged: "
+                f"{part.partition} {attempt.chunk_count if attempt is not None else 0} are staged: "
                 f"they were dropped, or never came"
             )
-        if (attempt.number, attempt.records) != part[2:]:
+        if (attempt.chunk_count, attempt.records) != part[2:]:
             return _other_part(attempt, part)
         runs.add(attempt.run)
     if len(runs) > 1:
@@ -284,18 +262,18 @@ def judge_publish(state: State, operation: Publish, limits: Limits) -> Run | Quo
 
 def rows_of(state: State, operation: Publish) -> bytes:
     """The staged chunks of a publish that its judge let pass, packed, in the order of its parts."""
-    found = state.staging.named(operation.app, operation.batch_id, operation.parts)
+    found = state.staging.attempts.named(operation.app, operation.batch_id, operation.parts)
     return b"".join(attempt.rows for attempt in found if attempt is not None)
 
 
 def _other_part(attempt: Attempt, part: Part) -> InvalidArgument:
     return InvalidArgument(
-        f"partition {part.partition} has {attempt.number} chunks with {attempt.records} "
+        f"partition {part.partition} has {attempt.chunk_count} chunks with {attempt.records} "
         f"records staged, the publish names {part.chunks} and {part.records}"
     )
 
 
-def _described(label: Label) -> str:
+def _described(label: ChunkLabel) -> str:
     return (
         f"chunk {label.number} of partition {label.partition}, batch {label.batch_id} of "
         f"{label.app!r}"

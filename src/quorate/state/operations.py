@@ -22,6 +22,7 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from quorate.commands import OpenProducer, SetFence, check_range
 from quorate.errors import InvalidArgument
 from quorate.types import EntryKind
 
@@ -32,33 +33,17 @@ __all__ = [
     "DROPPED_AT_ONCE",
     "DROPS_MAX",
     "EPOCHS_MAX",
-    "EXPIRY_US_MAX",
-    "EXPIRY_US_MIN",
     "FORGOTTEN_MAX",
-    "INSTANCE_BYTES",
-    "NAME_BYTES_MAX",
-    "WINDOW_MAX",
     "DropReason",
     "DropStaged",
     "ExpireProducers",
     "ForgetApps",
-    "OpenProducer",
     "Operation",
-    "SetFence",
-    "check_name",
-    "check_range",
     "decode_operation",
     "encode_operation",
 ]
 
 VERSION = 1
-# Maximum bytes of the name of a producer or an app, and of a fence.
-NAME_BYTES_MAX = 255
-INSTANCE_BYTES = 16
-# Maximum number of runs that a producer may ask the log to keep.
-WINDOW_MAX = 1024
-EXPIRY_US_MIN = 1_000_000
-EXPIRY_US_MAX = 10 * 365 * 24 * 3600 * 1_000_000
 # Maximum number of producers that one entry expires, which bounds the time to apply it; more wait
 # for the next entry.
 EPOCHS_MAX = 256
@@ -79,21 +64,6 @@ _OPEN_CODE, _EXPIRE_CODE, _SET_CODE, _DROP_CODE, _FORGET_CODE = 1, 2, 1, 1, 2
 _INDEX_MAX = 2**64 - 1
 
 
-def check_name(what: str, name: str) -> None:
-    """Refuse a name that is too short, too long or not text. Error texts call it ``what``."""
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError as odd:
-        raise InvalidArgument(f"{what} is not text that UTF-8 can hold: {odd.reason}") from odd
-    if not 1 <= size <= NAME_BYTES_MAX:
-        raise InvalidArgument(f"{what} has {size} bytes, not 1 to {NAME_BYTES_MAX}")
-
-
-def check_range(what: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise InvalidArgument(f"{what} is {value}, not {low} to {high}")
-
-
 def _check_rising(what: str, indexes: tuple[int, ...], most: int) -> None:
     """Check indexes that name entries: one to ``most`` of them, in rising order, each once."""
     check_range(f"number of {what}s", len(indexes), 1, most)
@@ -101,28 +71,6 @@ def _check_rising(what: str, indexes: tuple[int, ...], most: int) -> None:
     check_range(what, indexes[-1], 1, _INDEX_MAX)
     if any(one >= other for one, other in pairwise(indexes)):
         raise InvalidArgument(f"{what}s are not in rising order")
-
-
-@dataclass(frozen=True, slots=True)
-class OpenProducer:
-    """Open the producer ``name``; the instance that had the name before is fenced off."""
-
-    name: str
-    # Random, drawn by the client that opens: a repeat of the same opening is recognised by it.
-    instance: bytes
-    # The number of newest runs that are kept to answer a repeated batch with its offset.
-    window: int
-    # The producer is forgotten after this time without a batch, in microseconds of log age.
-    expiry_us: int
-
-    def __post_init__(self) -> None:
-        check_name("producer name", self.name)
-        if len(self.instance) != INSTANCE_BYTES:
-            raise InvalidArgument(
-                f"producer instance has {len(self.instance)} bytes, not {INSTANCE_BYTES}"
-            )
-        check_range("producer window", self.window, 1, WINDOW_MAX)
-        check_range("producer expiry in µs", self.expiry_us, EXPIRY_US_MIN, EXPIRY_US_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +82,6 @@ class ExpireProducers:
 
     def __post_init__(self) -> None:
         _check_rising("epoch", self.epochs, EPOCHS_MAX)
-
-
-@dataclass(frozen=True, slots=True)
-class SetFence:
-    """Replace the fence ``expect`` by ``fence``; None is no fence."""
-
-    fence: str | None
-    expect: str | None
-
-    def __post_init__(self) -> None:
-        for what, fence in (("fence", self.fence), ("expected fence", self.expect)):
-            if fence is not None:
-                check_name(what, fence)
 
 
 class DropReason(IntEnum):
@@ -229,7 +164,7 @@ def decode_operation(kind: EntryKind, body: bytes) -> Operation:
     except (struct.error, UnicodeDecodeError) as odd:
         raise InvalidArgument(f"{kind.name} operation cannot be read: {odd}") from odd
     if encode_operation(operation) != (kind, body):
-        raise InvalidArgument(f"{kind.name} operation has bytes that nobody writes")
+        raise InvalidArgument(f"{kind.name} operation has bytes that no release writes")
     return operation
 
 

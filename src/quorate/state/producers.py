@@ -16,7 +16,7 @@ from hashlib import blake2b
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quorate.entry import unpack_counts, unpack_stamps
+from quorate.entry_body import unpack_counts, unpack_stamps
 from quorate.errors import InvariantBroken, check
 from quorate.state.operations import EPOCHS_MAX
 from quorate.state.runs import Run, Runs, pack_run
@@ -25,10 +25,10 @@ from quorate.state.untracked import UntrackedDict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from quorate.commands import OpenProducer
     from quorate.entry import Entry
-    from quorate.state.operations import OpenProducer
 
-__all__ = ["Producer", "Producers", "hash_item"]
+__all__ = ["ProducerState", "Producers", "hash_item"]
 
 # Maximum number of changed producers hashed at once, which bounds the time to make the digest.
 UNHASHED_MAX = 256
@@ -43,7 +43,7 @@ def hash_item(item: bytes) -> int:
     return int.from_bytes(blake2b(item, digest_size=8).digest(), "little")
 
 
-class Producer(NamedTuple):
+class ProducerState(NamedTuple):
     """A producer: a name under which one instance writes. Immutable: a change makes a new one."""
 
     name: str
@@ -70,18 +70,18 @@ class Producer(NamedTuple):
 _EPOCH = 1
 
 
-def _pack(producer: Producer) -> tuple[object, ...]:
+def _pack(producer: ProducerState) -> tuple[object, ...]:
     name, epoch, instance, last_sequence, runs, window, expiry_us, active_us = producer
     return name, epoch, instance, last_sequence, *runs.version, window, expiry_us, active_us
 
 
-def _unpack(row: tuple[Any, ...]) -> Producer:
+def _unpack(row: tuple[Any, ...]) -> ProducerState:
     name, epoch, instance, last_sequence, buffer, start, stop, window, expiry_us, active_us = row
     runs = Runs(buffer, start, stop)
-    return Producer(name, epoch, instance, last_sequence, runs, window, expiry_us, active_us)
+    return ProducerState(name, epoch, instance, last_sequence, runs, window, expiry_us, active_us)
 
 
-def _hash(producer: Producer) -> int:
+def _hash(producer: ProducerState) -> int:
     """The share of a producer in the digest. It covers the runs by their number and their checksum:
     a thousand runs cost little more than one."""
     name, epoch, instance, last_sequence, runs, window, expiry_us, active_us = producer
@@ -116,14 +116,14 @@ class Producers:
     def __len__(self) -> int:
         return len(self._by_epoch)
 
-    def __iter__(self) -> Iterator[Producer]:
+    def __iter__(self) -> Iterator[ProducerState]:
         """All producers, in rising order of epoch."""
         return self._by_epoch.values()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Producers) and [*self] == [*other]
 
-    def get(self, name: str) -> Producer | None:
+    def get(self, name: str) -> ProducerState | None:
         epoch = self._epochs.get(name)
         return None if epoch is None else self._by_epoch[epoch]
 
@@ -155,16 +155,16 @@ class Producers:
 
     # -- changes -------------------------------------------------------------------------------
 
-    def add(self, producer: Producer) -> None:
+    def add(self, producer: ProducerState) -> None:
         """Add a producer whose epoch is above all others and whose name no other producer has."""
         self._epochs[producer.name] = producer.epoch
         self._put(producer.epoch, producer)
 
-    def _remove(self, producer: Producer) -> None:
+    def _remove(self, producer: ProducerState) -> None:
         del self._epochs[producer.name]
         self._put(producer.epoch, None)
 
-    def _put(self, epoch: int, after: Producer | None) -> None:
+    def _put(self, epoch: int, after: ProducerState | None) -> None:
         """Set or remove the producer with this epoch. The table changes nowhere else."""
         if len(self._unhashed) == UNHASHED_MAX:
             self.digest()
@@ -187,7 +187,7 @@ class Producers:
             )
             last_sequence, runs = before.last_sequence, before.runs.newest(window)
             self._remove(before)
-        opened = Producer(
+        opened = ProducerState(
             name, entry.index, instance, last_sequence, runs, window, operation.expiry_us, age
         )
         self.add(opened)
@@ -213,7 +213,7 @@ class Producers:
         for producer, rows, last_sequence in self._new_runs(entry):
             self._extend(producer, rows, last_sequence, age)
 
-    def _new_runs(self, entry: Entry) -> list[tuple[Producer, bytearray, int]]:
+    def _new_runs(self, entry: Entry) -> list[tuple[ProducerState, bytearray, int]]:
         """The packed runs that each producer has in ``entry``, and its last sequence after them."""
         counts = unpack_counts(entry)
         offsets = [*accumulate(counts, initial=entry.base_offset)]
@@ -221,7 +221,7 @@ class Producers:
             raise InvariantBroken(
                 f"entry {entry.index} has {entry.count} records, its runs have {sum(counts)}"
             )
-        found: dict[int, tuple[Producer, bytearray, int]] = {}
+        found: dict[int, tuple[ProducerState, bytearray, int]] = {}
         index, term = entry.index, entry.term
         for row, epoch, sequence in unpack_stamps(entry):
             known = found.get(epoch)
@@ -240,7 +240,7 @@ class Producers:
             found[epoch] = producer, rows, last + count
         return [*found.values()]
 
-    def _current(self, epoch: int, entry: Entry) -> Producer:
+    def _current(self, epoch: int, entry: Entry) -> ProducerState:
         """The producer that has this epoch now."""
         producer = self._by_epoch.get(epoch)
         if producer is None:
@@ -248,10 +248,12 @@ class Producers:
         return producer
 
     def _extend(
-        self, producer: Producer, rows: bytes | bytearray, last_sequence: int, active_us: int
+        self, producer: ProducerState, rows: bytes | bytearray, last_sequence: int, active_us: int
     ) -> None:
         """Add packed runs to a producer, which keeps the newest of its runs."""
         name, epoch, instance, _, runs, window, expiry_us, _ = producer
         runs = runs.extended(rows, window)
-        after = Producer(name, epoch, instance, last_sequence, runs, window, expiry_us, active_us)
+        after = ProducerState(
+            name, epoch, instance, last_sequence, runs, window, expiry_us, active_us
+        )
         self._put(epoch, after)

@@ -10,18 +10,17 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from quorate.entry import unpack_counts
-from quorate.errors import InvalidArgument, InvariantBroken
-from quorate.state.checkpoint import Contents, Reading, encode_sections
-from quorate.state.labels import decode_label, decode_publication
-from quorate.state.operations import (
-    DropStaged,
-    ExpireProducers,
-    ForgetApps,
-    OpenProducer,
-    SetFence,
-    decode_operation,
+from quorate.commands import OpenProducer, SetFence
+from quorate.entry_body import decode_label, decode_publication, unpack_counts
+from quorate.errors import InvalidArgument, InvariantBroken, check
+from quorate.membership import (
+    LoggedMembership,
+    check_change,
+    decode_membership,
+    encode_membership,
 )
+from quorate.state.checkpoint import Reading, StateFields, encode_sections
+from quorate.state.operations import DropStaged, ExpireProducers, ForgetApps, decode_operation
 from quorate.state.producers import Producers, hash_item
 from quorate.state.runs import Run
 from quorate.state.staging import Staging
@@ -30,19 +29,29 @@ from quorate.types import EntryKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from quorate.entry import Entry, Stamp
+    from quorate.entry import Entry
+    from quorate.entry_body import Stamp
     from quorate.types import Index, Term
 
 __all__ = ["AGE_STEP_US", "Restoring", "State"]
 
-_CONTROL = frozenset({EntryKind.NOOP, EntryKind.PRODUCER, EntryKind.FENCE, EntryKind.STAGE})
+_CONTROL = frozenset(
+    {
+        EntryKind.NOOP,
+        EntryKind.MEMBERSHIP,
+        EntryKind.PRODUCER,
+        EntryKind.FENCE,
+        EntryKind.STAGE,
+    }
+)
 
 # The maximum by which a log ages from one entry to the next: ten minutes. It is part of the format:
 # all replicas must count alike.
 AGE_STEP_US = 600 * 1_000_000
 
 # The first byte of a hashed item is its kind; producers and staging have the kinds 1 to 6.
-_STATE_ITEM = 0
+_STATE_ITEM, _MEMBERSHIP_ITEM = 0, 7
+_MEMBERSHIP = struct.Struct("<BQ")
 _STATE = struct.Struct("<BQQQB")
 _DIGEST_MASK = 2**64 - 1
 
@@ -50,7 +59,7 @@ _DIGEST_MASK = 2**64 - 1
 class State:
     """The state of a log after all entries up to some index."""
 
-    __slots__ = ("age", "append_time", "end", "fence", "producers", "staging")
+    __slots__ = ("age", "append_time", "end", "fence", "membership", "producers", "staging")
 
     def __init__(self) -> None:
         # The offset that the next record takes.
@@ -62,22 +71,25 @@ class State:
         self.age = 0
         # The fence that every append must show; None: no append may show a fence.
         self.fence: str | None = None
+        # The newest membership that an entry set; None before the first such entry.
+        self.membership: LoggedMembership | None = None
         self.producers = Producers()
         self.staging = Staging()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, State) and self._contents() == other._contents()
 
-    def _contents(self) -> Contents:
-        return Contents(
-            self.end, self.append_time, self.age, self.fence, self.producers, self.staging
-        )
+    def _contents(self) -> StateFields:
+        return StateFields(
+            self.end, self.append_time, self.age, self.fence, self.producers, self.staging,
+            self.membership,
+        )  # fmt: skip
 
     def copy(self) -> State:
         """Another state with the same contents. The contents that both share never change."""
         other = State()
         other.end, other.append_time, other.age = self.end, self.append_time, self.age
-        other.fence = self.fence
+        other.fence, other.membership = self.fence, self.membership
         other.producers, other.staging = self.producers.copy(), self.staging.copy()
         return other
 
@@ -89,6 +101,9 @@ class State:
             _STATE_ITEM, self.end, self.append_time, self.age, self.fence is not None
         )
         tables = self.producers.digest() + self.staging.digest()
+        if self.membership is not None:
+            head = _MEMBERSHIP.pack(_MEMBERSHIP_ITEM, self.membership.index)
+            tables += hash_item(head + encode_membership(self.membership.membership))
         return (hash_item(fields + fence.encode()) + tables) & _DIGEST_MASK
 
     def expired(self, now_us: int) -> tuple[int, ...]:
@@ -105,14 +120,13 @@ class State:
     def work(self) -> int:
         """The number of producers and attempts that were examined one by one, or changed, since
         :meth:`take_work`. It measures cost in the same way on every machine."""
-        return self.producers.work + self.staging.work
+        return self.producers.work + self.staging.attempts.work
 
     def take_work(self) -> int:
         """Return :attr:`work`, and count from 0 again."""
-        producers, staging = self.producers, self.staging
-        work = producers.work + staging.work
+        work = self.work
         if work:
-            producers.work = staging.work = 0
+            self.producers.work = self.staging.attempts.work = 0
         return work
 
     @property
@@ -137,15 +151,23 @@ class State:
                 f"the entry before it has {self.append_time}"
             )
         age = self.age_at(entry.append_time)
-        if entry.kind is EntryKind.DATA:
-            if entry.stamps:
-                self._apply_stamps(entry, age)
-        elif entry.kind is EntryKind.PUBLISH:
-            self._publish(entry, age)
-        elif entry.kind is EntryKind.STAGE and entry.runs:
-            self._stage(entry, age)
-        else:
-            self._apply_control(entry, age)
+        try:
+            if entry.kind is EntryKind.DATA:
+                if entry.stamps:
+                    self.producers.append(entry, age)
+            elif entry.kind is EntryKind.PUBLISH:
+                self.staging.publish(*decode_publication(entry), entry, age)
+            elif entry.kind is EntryKind.STAGE and entry.runs:
+                label, counts = decode_label(entry), unpack_counts(entry)
+                alone = not entry.count and len(counts) == 1
+                check(alone, f"entry {entry.index} stages more or less than one batch")
+                self.staging.stage(label, counts[0], entry, age)
+            else:
+                self._apply_control(entry, age)
+        except InvalidArgument as odd:
+            raise InvariantBroken(
+                f"entry {entry.index} cannot be applied by this release: {odd}"
+            ) from odd
         self.end += entry.count
         self.append_time, self.age = entry.append_time, age
 
@@ -162,28 +184,6 @@ class State:
         self.append_time, self.age = append_time, age
         return run
 
-    def _apply_stamps(self, entry: Entry, age: int) -> None:
-        try:
-            self.producers.append(entry, age)
-        except InvalidArgument as odd:
-            raise InvariantBroken(str(odd)) from odd
-
-    def _stage(self, entry: Entry, age: int) -> None:
-        try:
-            label, counts = decode_label(entry), unpack_counts(entry)
-        except InvalidArgument as odd:
-            raise _unreadable(entry, odd) from odd
-        if entry.count or len(counts) != 1:
-            raise InvariantBroken(f"entry {entry.index} stages more or less than one batch")
-        self.staging.stage(label, counts[0], entry, age)
-
-    def _publish(self, entry: Entry, age: int) -> None:
-        try:
-            publication, rows = decode_publication(entry)
-        except InvalidArgument as odd:
-            raise _unreadable(entry, odd) from odd
-        self.staging.publish(publication, rows, entry, age)
-
     def _apply_control(self, entry: Entry, age: int) -> None:
         kind = entry.kind
         if kind not in _CONTROL:
@@ -193,16 +193,14 @@ class State:
             )
         if entry.count or entry.runs or entry.stamps:
             raise InvariantBroken(f"entry {entry.index} is of kind {kind.name} and has records")
-        if kind is not EntryKind.NOOP:
+        if kind is EntryKind.MEMBERSHIP:
+            self._set_membership(entry)
+        elif kind is not EntryKind.NOOP:
             self._apply_operation(entry, age)
 
     def _apply_operation(self, entry: Entry, age: int) -> None:
-        try:
-            operation = decode_operation(entry.kind, entry.body)
-        except InvalidArgument as odd:
-            raise _unreadable(entry, odd) from odd
-        match operation:
-            case OpenProducer():
+        match decode_operation(entry.kind, entry.body):
+            case OpenProducer() as operation:
                 self.producers.open(operation, entry, age)
             case ExpireProducers(epochs):
                 self.producers.expire(epochs, entry, age)
@@ -212,6 +210,12 @@ class State:
                 self.staging.drop(reason, attempts, entry)
             case ForgetApps(publishes):
                 self.staging.forget(publishes, entry)
+
+    def _set_membership(self, entry: Entry) -> None:
+        membership = decode_membership(entry.body)
+        if self.membership is not None:
+            check_change(self.membership.membership, membership)
+        self.membership = LoggedMembership(entry.index, membership)
 
     def _set_fence(self, fence: str | None, expect: str | None, entry: Entry) -> None:
         if expect != self.fence:
@@ -254,14 +258,10 @@ class Restoring:
         contents, digest = self._reading.contents, self._reading.digest
         state = State()
         state.end, state.append_time, state.age, state.fence = contents[:4]
-        state.producers, state.staging = contents[4:]
+        state.producers, state.staging, state.membership = contents[4:]
         if digest is None:
             raise InvalidArgument("state lacks its last section")
         if state.digest() != digest:
             raise InvalidArgument(f"state has digest {state.digest():#x}, not {digest:#x}")
         state.take_work()
         return state
-
-
-def _unreadable(entry: Entry, odd: InvalidArgument) -> InvariantBroken:
-    return InvariantBroken(f"entry {entry.index} cannot be applied by this release: {odd}")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from quorate.types import Index  # noqa: TC001  # a field of a NamedTuple
 
-__all__ = ["UNREADABLE_ADVICE", "WHOLE_ADVICE", "Damage"]
+__all__ = ["AGAIN_ADVICE", "UNREADABLE_ADVICE", "WHOLE_ADVICE", "Damage", "DiskFinding"]
 
 # Advice for an older copy of a log's folder. A replica on that folder alone would vote without the
 # votes and acknowledgements that it gave since the copy.
@@ -20,6 +20,10 @@ UNREADABLE_ADVICE = (
     "check the disk, and start the node again; if it stays so go on with the other nodes, this "
     "release cannot replace this one yet"
 )
+
+
+# The same advice while the log runs.
+AGAIN_ADVICE = "it is read again every few seconds; if it stays so check the disk"
 
 
 class Damage(NamedTuple):
@@ -44,3 +48,14 @@ class Damage(NamedTuple):
         if self.entries == 1:
             return f"{where} (entry {self.first})"
         return f"{where} (entries {self.first} to {self.last})"
+
+
+class DiskFinding(NamedTuple):
+    """What the reads of a running log found out about its disk."""
+
+    # To be reported; None if it was reported before.
+    damage: Damage | None = None
+    # Entries that are damaged, or that the disk does not give back now.
+    bad: tuple[Index, ...] = ()
+    # Entries that the disk did not give back for a while, and gives back now.
+    readable: tuple[Index, ...] = ()

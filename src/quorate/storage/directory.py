@@ -231,7 +231,7 @@ def _refuse_links(path: Path) -> None:
     """Refuse symbolic links: their target may belong to another node, or may be removed later."""
     for place in path.iterdir():
         if place.is_symlink():
-            raise WrongDirectory(f"{place} is a symbolic link; put what it leads to there")
+            raise WrongDirectory(f"{place} is a symbolic link; put what it points to in its place")
         if place.is_dir() and place.name != LOST_FOUND:
             _refuse_links(place)
 

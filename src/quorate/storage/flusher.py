@@ -7,40 +7,39 @@ thread, or the simulator, which may crash between any two steps.
 
 from __future__ import annotations
 
-import errno
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from quorate.errors import check
 from quorate.storage.checkpoint import CHECKPOINT, Checkpoint
-from quorate.storage.cutting import end_cut, trim, truncate
+from quorate.storage.disk_errors import patiently
 from quorate.storage.index import plan_index
 from quorate.storage.layout import (
     BLOCK_BYTES,
+    BOOT_SHIFT,
     CLEAN,
     PAGE,
     SPARE,
     Block,
     CleanMark,
-    Footer,
     SegmentHeader,
     block_seed,
     pages,
     segment_name,
 )
 from quorate.storage.publishing import derive, publish, unlink_unfinished
-from quorate.storage.recovered import plan_looks
 from quorate.storage.rows import Rows
+from quorate.storage.seal import plan_seal
 from quorate.storage.segment import Segment
-from quorate.storage.steps import NO_SPACE, PASSING, patiently, plan_record
-from quorate.storage.vfs import ReopenedFile
-from quorate.storage.window import is_zero
-from quorate.types import ORIGIN, Index, NodeId, Term
+from quorate.storage.spare import SpareSegment
+from quorate.storage.stored_entries import plan_looks
+from quorate.storage.truncate import end_cut, trim, truncate
+from quorate.storage.vote import plan_record
+from quorate.types import ORIGIN, EntryKind, Index, NodeId, Term
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from quorate.entry import Entry
     from quorate.storage.log import SegmentLog
@@ -52,8 +51,6 @@ __all__ = ["UNPROMISED_PAGES", "Flush", "Flusher"]
 
 # Up to this size, copying a block into one buffer is cheaper than passing a list of buffers.
 JOINED_BYTES = 128 * 1024
-# The upper half of a block's write number is the boot of the log that wrote it.
-BOOT_SHIFT = 32
 # Pages kept free at the end of a segment: one for the empty block that proves the last one, one for
 # the footer.
 KEPT_PAGES = 2
@@ -96,23 +93,29 @@ class Flusher:
         # pages: no block uses a part of one.
         self._segment_bytes = segment_bytes // PAGE * PAGE
         self._least_bytes = pages(segment_bytes if least_bytes is None else least_bytes)
-        # Percent of the file system in use above which no space is allocated.
-        self._usage_max = usage_max
         self._draw_nonce = draw_nonce
         # The write number of the newest block. Blocks of an earlier process have lower ones, also
         # those that were cut off.
         newest = max((one.write_number for one in log.segments), default=0)
         self._write_number = max(newest, log.record.boot << BOOT_SHIFT)
-        # The size of the spare segment; 0 if there is none.
-        self._spare_bytes = 0
-        # Why the last spare segment could not be allocated; empty once one was.
-        self.shortage = ""
+        self.spare = SpareSegment(log.vfs, usage_max)
         # Whether the newest block is durable and no block that was written after it proves that.
         self._unproven = unproven
         # The highest index that a block or a footer on this disk claims to be committed.
         self._claimed = max((one.claimed for one in log.segments), default=Index(0))
+        # The membership entries of the newest segments, in rising order.
+        self._memberships = log.memberships
         # Room on a full disk that is kept for entries without which the group cannot go on.
         self._reserve_bytes = reserve_bytes
+        # Bytes of the entry that found no room; 0 if there is no such entry.
+        self._wanted = 0
+
+    def note_memberships(self, indexes: Iterable[Index]) -> None:
+        """Note membership entries that the replica knows to be in the log: if the disk lost what
+        named them, the blocks to come must name them again."""
+        last = self._log.last.index
+        known = {*self._memberships, *(index for index in indexes if index <= last)}
+        self._memberships = sorted(known)
 
     def plan(self, flush: Flush) -> Plan:
         """Make ``flush`` durable: the vote first, then the log. A crash between two steps leaves a
@@ -121,9 +124,9 @@ class Flusher:
             term, vote = flush.vote
             yield from plan_record(self._log, term=term, vote=vote)
         if flush.truncate_from is not None and flush.truncate_from <= self._log.last.index:
-            self._spare_bytes = yield from truncate(
-                self._log, flush.truncate_from, self._spare_bytes
-            )
+            yield from truncate(self._log, flush.truncate_from, self.spare)
+            first = flush.truncate_from
+            self._memberships = [index for index in self._memberships if index < first]
             self._unproven = True
         if flush.entries:
             yield from self._append(flush.entries, flush.committed)
@@ -145,7 +148,7 @@ class Flusher:
         """
         yield from self.allocate_ahead()
         yield from plan_looks(self._log)
-        yield from self._seal(settled)
+        yield from plan_seal(self._log, settled)
         yield from plan_index(self._log)
 
     @property
@@ -176,10 +179,11 @@ class Flusher:
         segments = self._log.segments
         if segments and (self._unproven or self._is_worth_a_claim(committed)):
             yield from self.prove(committed)
-        mark = CleanMark(0, 0, self._log.last)
+        boot = self._log.record.boot
+        mark = CleanMark(boot, 0, 0, self._log.last)
         if segments:
-            mark = CleanMark(segments[-1].number, segments[-1].end, segments[-1].last)
-        yield from publish(self._vfs, CLEAN, [mark.encode()])
+            mark = CleanMark(boot, segments[-1].number, segments[-1].end, segments[-1].last)
+        yield from publish(self._vfs, CLEAN, [mark.encode(self._log.identity)])
 
     def _is_worth_a_claim(self, committed: Index) -> bool:
         """Whether more entries are committed than any block claims, so that an empty block is worth
@@ -190,7 +194,7 @@ class Flusher:
     @property
     def _scarce(self) -> bool:
         """Whether no more space can be allocated, and only the reserve is left."""
-        return bool(self.shortage) and self.room <= self._reserve_bytes
+        return bool(self.spare.shortage) and self.room <= self._reserve_bytes
 
     # -- appending -----------------------------------------------------------------------------
 
@@ -232,7 +236,8 @@ class Flusher:
         self._claimed = max(self._claimed, committed)
         self._write_number += 1
         # Every block is synced before the next is written: all bytes below this one are durable.
-        block = Block(segment.last, self._write_number, position, committed, length)
+        membership = self._memberships[-1] if self._memberships else Index(0)
+        block = Block(segment.last, self._write_number, position, committed, length, membership)
         head = block.encode(block_seed(segment.header.nonce, position))
         buffers: list[Buffer] = [head]
         for entry in entries:
@@ -250,6 +255,8 @@ class Flusher:
             stop = start + entry.size
             chain = entry.position.chain
             segment.rows.add(start, stop, entry.base_offset, entry.append_time, chain)
+            if entry.kind is EntryKind.MEMBERSHIP:
+                self._memberships.append(entry.index)
             start = stop
         if entries:
             last = entries[-1]
@@ -263,7 +270,7 @@ class Flusher:
     # -- segments ------------------------------------------------------------------------------
 
     @property
-    def _next_bytes(self) -> int:
+    def next_bytes(self) -> int:
         """Size of the next segment. The first two have the smallest size, and each later one has
         twice the size of the one before, up to the largest."""
         newest = self._log.segments[-1].header if self._log.segments else None
@@ -273,9 +280,9 @@ class Flusher:
     def _roll(self, needed: int) -> Plan:
         """Begin the next segment, of at least ``needed`` bytes."""
         log, vfs = self._log, self._vfs
-        if self._spare_bytes < needed:
-            size = max(needed, self._next_bytes)
-            yield from patiently(partial(self._allocate_spare, size))
+        if self.spare.bytes < needed:
+            size = max(needed, self.next_bytes)
+            yield from patiently(partial(self.spare.allocate, size))
         before = log.segments[-1] if log.segments else None
         number = before.number + 1 if before is not None else 1
         name = segment_name(number)
@@ -291,9 +298,10 @@ class Flusher:
             before.next_offset if before is not None else 0,
             before.append_time if before is not None else 0,
             before.end if before is not None else 0,
-            self._spare_bytes,
+            self.spare.bytes,
+            self._memberships[-1] if self._memberships else Index(0),
         )
-        self._spare_bytes = 0
+        self.spare.bytes = 0
         file = yield from patiently(partial(self._write_header, header))
         log.segments.append(Segment(header, file, Rows(Index(log.last.index + 1))))
         yield from plan_record(log, segment=number, nonce=header.nonce, cutting=0, before=ORIGIN)
@@ -308,77 +316,22 @@ class Flusher:
         yield f"sync header of {name}"
         return file
 
-    def _allocate_spare(self, size: int) -> Generator[str, None, None]:
-        """Allocate the spare segment with ``size`` bytes, ahead of the roll that will need them.
-        Raises OSError if the disk would be too full."""
-        free, total = self._vfs.space()
-        if (total - free + size) * 100 > total * self._usage_max:
-            used = (total - free) * 100 // max(1, total)
-            raise OSError(
-                errno.ENOSPC,
-                f"{used} % of the disk are in use, storage.disk_usage_max = {self._usage_max}",
-                SPARE,
-            )
-        vfs = self._vfs
-        with closing(vfs.open(SPARE) if self._spare_bytes else vfs.create(SPARE)) as file:
-            file.allocate(size)
-            yield "allocate spare"
-            file.sync()
-            yield "sync spare"
-        self._spare_bytes = size
-        self.shortage = ""
-
-    def adopt_spare(self) -> Plan:
-        """Keep the spare segment of an earlier process: another one might not fit on the disk."""
-        if SPARE not in self._vfs.names():
-            return
-        with closing(self._vfs.open(SPARE)) as file:
-            size = file.size()
-            usable = size >= self._next_bytes and size % PAGE == 0 and is_zero(file, size)
-            if usable:
-                file.sync()
-                yield "sync spare"
-                self._spare_bytes = size
-        if not usable:
-            self._vfs.unlink(SPARE)
-            yield "unlink spare"
-        self._vfs.sync_directory()
-        yield "sync directory for spare"
-
-    def allocate_ahead(self, wanted: int = 0) -> Plan:
+    def allocate_ahead(self, wanted: int | None = None) -> Plan:
         """Allocate the next spare segment if the disk has room. Without a spare segment, appends
         are refused before the room runs out.
 
         It is large enough for an entry of ``wanted`` bytes, even if this node's settings no longer
-        allow entries of that size.
+        allow entries of that size; None: for the entry that was wanted last.
         """
-        size = max(self._next_bytes, pages(wanted) + UNPROMISED_PAGES * PAGE if wanted else 0)
-        if self._spare_bytes >= size:
-            return
-        try:
-            yield from self._allocate_spare(size)
-        except OSError as error:
-            if error.errno not in PASSING:
-                raise
-            self.shortage = error.strerror or "no space is left"
-            if error.errno in NO_SPACE:  # else the spare segment was not even opened
-                yield from patiently(self._keep_spare)
-
-    @property
-    def has_spare(self) -> bool:
-        return self._spare_bytes > 0
-
-    def _keep_spare(self) -> Generator[str, None, None]:
-        """Restore the old spare segment, or none, after an allocation that failed."""
-        if self._spare_bytes:
-            with closing(self._vfs.open(SPARE)) as file:
-                file.truncate(self._spare_bytes)
-                yield "shorten spare"
-                file.sync()
-                yield "sync spare"
-        elif SPARE in self._vfs.names():
-            self._vfs.unlink(SPARE)
-            yield "unlink spare"
+        if wanted is not None:
+            self._wanted = wanted
+        wanted = pages(self._wanted) + UNPROMISED_PAGES * PAGE if self._wanted else 0
+        size = max(self.next_bytes, wanted)
+        if self.spare.bytes < size:
+            yield from self.spare.allocate_ahead(size)
+        else:
+            # What was short was wanted by an entry that is not wanted any more.
+            self.spare.shortage = ""
 
     @property
     def room(self) -> int:
@@ -389,40 +342,12 @@ class Flusher:
         """
         segments = self._log.segments
         newest = segments[-1].room if segments else 0
-        return max(0, max(newest + PAGE, self._spare_bytes) - UNPROMISED_PAGES * PAGE)
-
-    def _seal(self, settled: Index) -> Plan:
-        """Seal the oldest unsealed segment if all of its entries are committed. The newest segment
-        is never sealed."""
-        segment = next(iter(self._log.unsealed), None)
-        if segment is not None and segment.last.index <= settled:
-            footer = Footer(
-                segment.end, segment.last, segment.write_number, segment.next_offset,
-                segment.append_time,
-            )  # fmt: skip
-            name = segment_name(segment.number)
-            page = footer.encode(segment.number, segment.header.nonce)
-            try:
-                segment.file.write(segment.end, [page])
-            except OSError as error:
-                if error.errno not in NO_SPACE:
-                    raise
-                return  # it was cut, and not allocated again: the footer waits for space
-            yield f"write footer of {name}"
-            segment.file.truncate(segment.end + PAGE)
-            yield f"shorten {name}"
-            segment.file.sync()
-            yield f"sync {name}"
-            segment.footer = footer
-            segment.synced = True
-            # From now on the file is open only during a read: a log may have more sealed segments
-            # than a process may have open files.
-            segment.file = ReopenedFile(self._vfs, name)
+        return max(0, max(newest + PAGE, self.spare.bytes) - UNPROMISED_PAGES * PAGE)
 
     def keep(self, checkpoint: Checkpoint) -> Plan:
         """Write a checkpoint beside the log, in place of an older one. Each section is one step,
         and is made in that step."""
-        yield from derive(self._vfs, CHECKPOINT, checkpoint.pieces())
+        yield from derive(self._vfs, CHECKPOINT, checkpoint.pieces(self._log.identity))
 
     def give_up_keeping(self) -> Plan:
         """Remove the unfinished file of a plan of :meth:`keep` that was abandoned."""

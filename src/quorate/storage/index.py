@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from quorate.entry import HEADER_BYTES, parse_header
-from quorate.storage.damage import UNREADABLE_ADVICE, Damage
+from quorate.storage.buffered import BufferedFile
+from quorate.storage.disk_errors import PASSING, UNREADABLE
 from quorate.storage.layout import (
     BLOCK_BYTES,
     PAGE,
@@ -28,9 +29,7 @@ from quorate.storage.layout import (
 )
 from quorate.storage.publishing import derive
 from quorate.storage.rows import Rows
-from quorate.storage.scan import STRETCH_BYTES, Proof, scan
-from quorate.storage.steps import PASSING, UNREADABLE
-from quorate.storage.window import Window
+from quorate.storage.segment_scan import STRETCH_BYTES, Proof, scan
 from quorate.types import Index
 
 if TYPE_CHECKING:
@@ -82,12 +81,7 @@ def plan_index(log: SegmentLog) -> Iterator[str]:
             return
         if error.errno not in UNREADABLE:
             raise
-        # The log works without an index file, and each read of an entry finds out whether the disk
-        # gives that entry back.
-        segment.lost = True
-        what = f"not all of it can be read: {error}; {UNREADABLE_ADVICE}"
-        name = segment_name(segment.number)
-        log.damage.append(Damage(name, PAGE, segment.end, Index(1), Index(0), what))
+        log.give_up(segment, error)
         return
     if segment in log.unindexed:  # encode_index may have found entries that are lost
         if not (yield from _sync_footer(log, segment)):
@@ -110,7 +104,17 @@ def _sync_footer(log: SegmentLog, segment: Segment) -> Generator[str, None, bool
         if error.errno not in PASSING:
             raise
         return False
+    footer = segment.footer
+    assert footer is not None  # for the type checker
     with closing(file):
+        # After a sync that failed the page looks clean, and only a write makes the next sync count.
+        try:
+            file.write(footer.end, [footer.encode(segment.number, segment.header.nonce)])
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
+            return False
+        yield f"write footer of {name} again"
         file.sync()
     yield f"sync {name} again"
     segment.synced = True
@@ -178,10 +182,12 @@ def walked_rows(segment: Segment) -> Rows:
     if rows is not None:
         return rows
     header = segment.header
-    data = Window(segment.file, segment.end, durable=True)
+    data = BufferedFile(segment.file, segment.end, durable=True)
     proof = Proof(segment.end, segment.last)
     found = scan(data, header.nonce, header.before, proof)
-    segment.hollow |= found.hollow
+    segment.guessed = bool(data.refused)
+    if not segment.guessed:
+        segment.without_body |= found.without_body
     segment.note_lost(found.rows)
     return found.rows
 
@@ -216,7 +222,7 @@ def _rows_of_blocks(segment: Segment) -> Rows | None:
     """The rows of a sealed segment from the heads of its blocks and frames; None unless they make
     one chain from its beginning to its end. If they do, every head is the one that was sealed: a
     page that fell back to an older content breaks the chain."""
-    data = Window(segment.file, segment.end, durable=True)
+    data = BufferedFile(segment.file, segment.end, durable=True)
     rows, last = Rows(segment.first), segment.header.before
     position = PAGE
     while position < segment.end:
@@ -228,7 +234,7 @@ def _rows_of_blocks(segment: Segment) -> Rows | None:
     return rows if last == segment.last else None
 
 
-def _walk(data: Window, rows: Rows, start: int, block: Block) -> tuple[int, Position]:
+def _walk(data: BufferedFile, rows: Rows, start: int, block: Block) -> tuple[int, Position]:
     """Add the frames of ``block``, which begin at ``start``, to ``rows``. Returns the place of the
     next block and the position of the last frame. Truncated frames of the block are not there any
     more."""

@@ -5,7 +5,9 @@ of its entries are committed, a footer page. Frames of entries lie in the blocks
 them; the structures of this module surround the frames and are local to a node. Blocks and footers
 prove themselves by a CRC32C that starts from the segment's nonce and the position, so that bytes
 that were copied to another place, or that a user stored in a record, are never taken for one. The
-other structures have a plain CRC32C.
+CRC32C of the vote record and of the mark of a clean stop starts from the log's id, so that those of
+another log are never taken for this one's. Only the header of a segment, which names its log, has a
+plain CRC32C.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCK_BYTES",
+    "BOOT_SHIFT",
     "CLEAN",
     "LOST_FOUND",
     "OPENING",
@@ -57,14 +60,21 @@ __all__ = [
 # that holds durable bytes, except a cut in the middle of one, which the vote record guards.
 PAGE = 4096
 VERSION = 1
-# Version of the vote record. Version 1 did not name the entry before a cut.
-VOTE_VERSION = 2
+# Version of the vote record. Up to version 2 the CRC said nothing of the log.
+VOTE_VERSION = 3
+# Version of the mark of a clean stop. Version 1 named neither the boot nor the log.
+CLEAN_VERSION = 2
 BLOCK_BYTES = 64
+# The upper half of a block's write number is the boot of the log that wrote it.
+BOOT_SHIFT = 32
 VOTE_NAME_MAX = 64
 # The directory that some file systems make at the place where they are mounted.
 LOST_FOUND = "lost+found"
 # The highest count that is accepted from disk: half of the range, so that counting can go on.
 COUNT_MAX = (1 << 63) - 1
+
+# The highest distance that a block or a segment names.
+DISTANCE_MAX = (1 << 32) - 1
 
 # The two copies of the vote record: if the disk spoils one, the other is whole.
 VOTE_COPIES = ("vote-a", "vote-b")
@@ -86,7 +96,7 @@ _SEED = struct.Struct("<QQ")
 _SEGMENT = struct.Struct("<4sHHQQQQ16s16sQQIIQQ")
 _BLOCK = struct.Struct("<4sHHIIQQQQQI")
 _FOOTER = struct.Struct("<4sHHQQQQQIIQQQ")
-_CLEAN = struct.Struct("<4sHHQQQQII")
+_CLEAN = struct.Struct("<4sHHQQQQQII")
 _VOTE = struct.Struct(f"<4sHHQQQQQQQ{VOTE_NAME_MAX}sQQII")
 
 FLAG_VOTED = 1
@@ -132,6 +142,12 @@ class LogId:
     def __hash__(self) -> int:
         return hash((self.incarnation, self.storage))
 
+    @property
+    def seed(self) -> int:
+        """The start value of the CRC of each file that belongs to the log as a whole: a page of
+        another log reads as a bad one."""
+        return crc32c(self.incarnation + self.storage)
+
 
 def _sealed(fields: bytes, seed: int = 0) -> bytes:
     return fields + _CRC.pack(crc32c(fields, seed))
@@ -156,6 +172,17 @@ def block_seed(nonce: int, position: int) -> int:
     return crc32c(_SEED.pack(nonce, position))
 
 
+def _distance(before: Index, membership: Index) -> int:
+    """How many entries ago the newest membership was set: 1 for entry ``before`` itself, 0 if none
+    was. More entries than the field holds are as good as none: so old a membership is applied."""
+    distance = before + 1 - membership if membership else 0
+    return distance if distance <= DISTANCE_MAX else 0
+
+
+def _membership(before: int, distance: int) -> Index:
+    return Index(max(0, before + 1 - distance)) if distance else Index(0)
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
     """The first page of a segment."""
@@ -173,12 +200,14 @@ class SegmentHeader:
     previous_end: int
     # Bytes that were allocated: the length of the file until it is sealed.
     capacity: int
+    # The newest membership entry before this segment; 0 if there is none.
+    membership: Index = Index(0)  # noqa: RUF009  # a NewType is the number itself
 
     def encode(self) -> bytes:
         fields = _SEGMENT.pack(
             b"QRSG", VERSION, 0, self.number, self.nonce, self.previous_end, self.capacity,
-            self.log.incarnation, self.log.storage, *self.before, 0,
-            self.base_offset, self.append_time,
+            self.log.incarnation, self.log.storage, *self.before,
+            _distance(self.before.index, self.membership), self.base_offset, self.append_time,
         )  # fmt: skip
         return _sealed(fields).ljust(PAGE, b"\0")
 
@@ -196,12 +225,13 @@ class SegmentHeader:
         if fields is None:
             return None
         _, _, _, number, nonce, previous_end, capacity, incarnation, storage, *rest = fields
-        index, term, chain, _, base_offset, append_time = rest
+        index, term, chain, distance, base_offset, append_time = rest
         log = LogId(int.from_bytes(incarnation, "little"), storage)
         before = Position(Index(index), Term(term), chain)
         return SegmentHeader(
-            number, nonce, log, before, base_offset, append_time, previous_end, capacity
-        )
+            number, nonce, log, before, base_offset, append_time, previous_end, capacity,
+            _membership(index, distance),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +249,15 @@ class Block:
     committed: Index
     # Bytes of the frames that follow the head.
     length: int
+    # The newest membership entry before this block; 0 if there is none. So the newest membership is
+    # known even if the disk lost its entry: a node that takes an older one counts wrong voters.
+    membership: Index = Index(0)  # noqa: RUF009  # a NewType is the number itself
 
     def encode(self, seed: int) -> bytes:
         index, term, chain = self.before
         fields = _BLOCK.pack(
             b"QRFB", VERSION, 0, self.length, chain, index, term, self.write_number,
-            self.durable_end, self.committed, 0,
+            self.durable_end, self.committed, _distance(index, self.membership),
         )  # fmt: skip
         return _sealed(fields, seed)
 
@@ -233,9 +266,10 @@ class Block:
         fields = _proved(data, _BLOCK, b"QRFB", seed)
         if fields is None:
             return None
-        _, _, _, length, chain, index, term, number, durable_end, committed, _ = fields
+        _, _, _, length, chain, index, term, number, durable_end, committed, distance = fields
         before = Position(Index(index), Term(term), chain)
-        return Block(before, number, durable_end, Index(committed), length)
+        membership = _membership(index, distance)
+        return Block(before, number, durable_end, Index(committed), length, membership)
 
     def end(self, position: int) -> int:
         """The end of this block if it begins at ``position``."""
@@ -277,23 +311,28 @@ class Footer:
 class CleanMark:
     """The mark of a clean stop: the log was closed in order, and ended here."""
 
+    # Boot of the process that closed the log. The vote record has the boot of the process that
+    # opened the log last: a mark with another boot is of an earlier stop.
+    boot: int
     # Number of the newest segment, and the end of its blocks.
     number: int
     end: int
     last: Position
 
-    def encode(self) -> bytes:
+    def encode(self, log: LogId) -> bytes:
         index, term, chain = self.last
-        fields = _CLEAN.pack(b"QRCL", VERSION, 0, self.number, self.end, index, term, chain, 0)
-        return _sealed(fields)
+        fields = _CLEAN.pack(
+            b"QRCL", CLEAN_VERSION, 0, self.boot, self.number, self.end, index, term, chain, 0
+        )
+        return _sealed(fields, log.seed)
 
     @staticmethod
-    def decode(data: Buffer) -> CleanMark | None:
-        fields = _proved(data, _CLEAN, b"QRCL")
+    def decode(data: Buffer, log: LogId) -> CleanMark | None:
+        fields = _proved(data, _CLEAN, b"QRCL", log.seed, CLEAN_VERSION)
         if fields is None or len(data) != _CLEAN.size + 4:
             return None
-        _, _, _, number, end, index, term, chain, _ = fields
-        return CleanMark(number, end, Position(Index(index), Term(term), chain))
+        _, _, _, boot, number, end, index, term, chain, _ = fields
+        return CleanMark(boot, number, end, Position(Index(index), Term(term), chain))
 
 
 def vote_place(number: int) -> int:
@@ -301,21 +340,22 @@ def vote_place(number: int) -> int:
     return number % VOTE_SLOTS * PAGE
 
 
-def encode_vote(record: VoteRecord) -> bytes:
-    """The page of a vote record."""
+def encode_vote(record: VoteRecord, log: LogId) -> bytes:
+    """The page of a vote record of ``log``."""
     name = (record.vote or "").encode()
     check(len(name) <= VOTE_NAME_MAX, f"a node's name has at most {VOTE_NAME_MAX} bytes")
+    check(not 0 < record.cutting < PAGE, "a header is never cut")
     flags = FLAG_VOTED * (record.vote is not None) | FLAG_UNSURE * record.unsure
     fields = _VOTE.pack(
         b"QRVT", VOTE_VERSION, flags, record.number, record.term, record.boot, record.first,
         record.segment, record.cutting, record.nonce, name, *record.before, 0,
     )  # fmt: skip
-    return _sealed(fields).ljust(PAGE, b"\0")
+    return _sealed(fields, log.seed).ljust(PAGE, b"\0")
 
 
-def decode_vote(data: Buffer) -> VoteRecord | None:
-    """The record on one page of a copy; None if it is not whole."""
-    fields = _proved(data, _VOTE, b"QRVT", version=VOTE_VERSION)
+def decode_vote(data: Buffer, log: LogId) -> VoteRecord | None:
+    """The record on one page of a copy; None if it is not whole, or not of ``log``."""
+    fields = _proved(data, _VOTE, b"QRVT", log.seed, VOTE_VERSION)
     if fields is None:
         return None
     _, _, flags, number, term, boot, first, segment, cutting, nonce, name, *before, _ = fields
@@ -334,11 +374,11 @@ def decode_vote(data: Buffer) -> VoteRecord | None:
     )  # fmt: skip
 
 
-def decode_votes(copy: Buffer) -> list[VoteRecord | None]:
+def decode_votes(copy: Buffer, log: LogId) -> list[VoteRecord | None]:
     """The record on each page of a copy; None if it is not whole, or not on its own page."""
     found = []
     for place in range(0, VOTE_BYTES, PAGE):
-        record = decode_vote(bytes(copy[place : place + PAGE]))
+        record = decode_vote(bytes(copy[place : place + PAGE]), log)
         found.append(record if record is None or vote_place(record.number) == place else None)
     return found
 
@@ -350,7 +390,11 @@ def never_opened(names: Iterable[str], first_copy: Buffer) -> bool:
     return {*names} <= {VOTE_COPIES[0], LOST_FOUND} and not any(first_copy[: vote_place(1)])
 
 
-def newest_vote(copies: Iterable[Buffer]) -> VoteRecord | None:
-    """The whole record with the highest number; None if no record is whole."""
-    found = (record for copy in copies for record in decode_votes(copy) if record is not None)
-    return max(found, key=lambda record: record.number, default=None)
+def newest_vote(copies: Iterable[Buffer], log: LogId) -> VoteRecord | None:
+    """The whole record of ``log`` with the highest number; None if no record is whole.
+
+    Two copies may hold different records of one number: the copy that an open could not read may
+    have had that number already. The record of the later boot counts.
+    """
+    found = (record for copy in copies for record in decode_votes(copy, log) if record is not None)
+    return max(found, key=lambda record: (record.number, record.boot), default=None)

@@ -7,24 +7,27 @@ writer's thread; a reader asks only for entries that it knows to be flushed.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from quorate.entry import Entry, decode_entry
 from quorate.errors import Busy, Corrupt, check
-from quorate.storage.damage import UNREADABLE_ADVICE, Damage
+from quorate.storage.buffered import BufferedFile
+from quorate.storage.damage import AGAIN_ADVICE, Damage, DiskFinding
+from quorate.storage.disk_errors import UNREADABLE
 from quorate.storage.index import LoadedRows
 from quorate.storage.layout import PAGE, segment_name
-from quorate.storage.scan import Proof, scan
-from quorate.storage.window import Window
+from quorate.storage.segment_scan import Proof, scan
 from quorate.types import ORIGIN, Index, Position, VoteRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from quorate.storage.layout import LogId
-    from quorate.storage.scan import Fault
+    from quorate.storage.rows import Rows
     from quorate.storage.segment import Segment
+    from quorate.storage.segment_scan import Fault
     from quorate.storage.vfs import Vfs
 
 __all__ = ["SegmentLog"]
@@ -56,6 +59,11 @@ class SegmentLog:
         # Segments that chores are to look at, and whether at every byte. The event loop adds to the
         # list, and the thread that runs the chores removes from it.
         self.wanted: list[tuple[Segment, bool]] = []
+        # What reads found out about the disk and the engine was not told yet. All threads add to
+        # it.
+        self.findings: deque[DiskFinding] = deque()
+        # The entry that was read again last: not each look gets to all that are unread.
+        self.looked_at = Index(0)
 
     @property
     def first(self) -> Index:
@@ -77,13 +85,27 @@ class SegmentLog:
     def unsealed(self) -> list[Segment]:
         """The full segments that wait for their footer; a damaged segment gets none."""
         full = (one for one in self.segments[:-1] if one.footer is None)
-        return [one for one in full if not (one.hollow or one.lost)]
+        return [one for one in full if not (one.without_body or one.lost)]
+
+    @property
+    def memberships(self) -> list[Index]:
+        """The membership entries that the files named when the log was opened, in rising order: the
+        newest one among them, even if it is lost."""
+        named = {segment.header.membership for segment in self.segments}
+        named.update(*(segment.memberships for segment in self.segments))
+        return sorted(index for index in named if 0 < index <= self.last.index)
 
     @property
     def unindexed(self) -> list[Segment]:
         """The sealed segments that wait for their index file; a damaged segment gets none."""
         sealed = (one for one in self.segments if one.footer is not None)
-        return [one for one in sealed if not (one.indexed or one.hollow or one.lost)]
+        missing = [one for one in sealed if not (one.indexed or one.without_body or one.lost)]
+        return [one for one in missing if not one.unreadable]
+
+    @property
+    def refusing(self) -> list[Segment]:
+        """The segments of which the disk did not give back all that was read last."""
+        return [one for one in self.segments[:] if one.unread or one.unreadable or one.guessed]
 
     def position(self, index: Index) -> Position:
         """The position of entry ``index``, which lies in first - 1 .. last."""
@@ -93,7 +115,7 @@ class SegmentLog:
 
     def frame_bytes(self, index: Index) -> int:
         """The size of the stored frame of ``index``; 0 if it is lost."""
-        rows = self.segment(index).rows
+        rows = self._rows(self.segment(index))
         if index > rows.last:
             return 0
         start, end = rows.frame(index)
@@ -108,7 +130,7 @@ class SegmentLog:
         found: list[memoryview] = []
         while start < stop and (bytes_max > 0 or not found):
             segment = self.segment(start)
-            rows = segment.rows
+            rows = self._rows(segment)
             if start > rows.last:
                 raise Corrupt(f"entry {start} is lost on this disk; ask another replica for it")
             # The bytes between frames count as well: fewer frames may be read for that, never more.
@@ -118,8 +140,13 @@ class SegmentLog:
             if end <= start and found:
                 break
             end = max(end, Index(start + 1))
-            self._refuse_hollow(segment, start, end)
-            found += segment.frames(start, end)
+            self._refuse_bad(segment, start, end)
+            try:
+                found += segment.frames(start, end)
+            except OSError as error:
+                if end == start + 1 and error.errno in UNREADABLE:
+                    self.refuse(segment, start, str(error))
+                raise
             bytes_max -= rows.ends[end - 1 - rows.first] - rows.starts[start - rows.first]
             start = end
         return found
@@ -132,37 +159,78 @@ class SegmentLog:
                 start = Index(start + 1)
 
     def examine(self, segment: Segment, start: Index, stop: Index) -> None:
-        """Note the damage in ``segment``. Every byte of a sealed segment is checked, of another
+        """Note the damage in ``segment``. Every entry of a sealed segment is checked, of another
         segment only entries start..stop-1: those are settled, and behind them the writer may be at
-        work."""
-        if segment.footer is None:
-            faults = segment.spoiled(start, min(stop, Index(segment.rows.last + 1)))
-        else:
+        work.
+
+        The chains that are known of a segment say which entry stood in each place. A scan has only
+        the blocks to go by, and it may lose more: it is made if it is the chains that are wrong.
+        """
+        if segment.footer is not None:
+            start, stop = segment.first, Index(segment.last.index + 1)
+        unread = frozenset(segment.unread)
+        faults = segment.spoiled(start, min(stop, Index(segment.rows.last + 1)))
+        refused = sorted(segment.unread - unread)
+        known = faults or segment.holes or segment.without_body or segment.unread
+        if segment.footer is not None and not known:
             faults = self._scan(segment)
         name = segment_name(segment.number)
         found = [Damage(name, *fault) for fault in faults]
-        self.damage += [damage for damage in found if damage not in self.damage]
+        self._tell([damage for damage in found if damage not in self.damage])
+        if refused:
+            self._tell_refused(segment, refused, "the disk does not give back its page", unread)
 
     def refuse_hole(self, segment: Segment, index: Index) -> None:
         """Raise Corrupt if not even the header of ``index`` is left, and note the damage."""
         if index not in segment.holes:
             return
+        if segment.guessed:
+            self.refuse(segment, index, "the disk did not give back all of its segment")
+            raise Corrupt(f"entry {index} cannot be read now; ask another replica")
         name = segment_name(segment.number)
         if not any(one.first <= index <= one.last for one in self.damage):
             # The walk through the segment that made its rows found the hole and did not note it.
-            self.damage.append(Damage(name, PAGE, segment.end, index, index, "the entry is lost"))
+            self._tell([Damage(name, PAGE, segment.end, index, index, "the entry is lost")])
         raise Corrupt(f"entry {index} of {name} is lost on this disk; ask another replica")
 
+    def refuse(self, segment: Segment, index: Index, why: str) -> None:
+        """Note that the disk does not give back ``index`` now."""
+        unread = frozenset(segment.unread)
+        if index not in unread:
+            segment.unread.add(index)
+            self._tell_refused(segment, [index], why, unread)
+
     def give_up(self, segment: Segment, error: OSError) -> None:
-        """Note that the rows of ``segment`` cannot be read: all of its entries are unreadable."""
-        segment.lost, segment.unreadable = True, str(error)
-        what = f"it cannot be read: {error}; {UNREADABLE_ADVICE}"
-        entries = segment.first, segment.last.index
-        self.damage.append(Damage(segment_name(segment.number), 0, segment.end, *entries, what))
+        """Note that the rows of ``segment`` cannot be read now: all of its entries are unreadable
+        until chores have read it again."""
+        unread = frozenset(segment.unread)
+        segment.unreadable = str(error)
+        segment.unread.add(segment.first)
+        self._tell_refused(segment, [segment.first], str(error), unread)
+
+    def _tell_refused(
+        self, segment: Segment, entries: list[Index], why: str, unread: frozenset[Index]
+    ) -> None:
+        """Report that entries cannot be read now. Of a segment that had ``unread`` ones that was
+        reported before."""
+        damage = None
+        if not unread:
+            what = f"it cannot be read now: {why}; {AGAIN_ADVICE}"
+            name, first = segment_name(segment.number), entries[0]
+            last = segment.last.index if segment.unreadable else first
+            damage = Damage(name, PAGE, segment.end, first, last, what)
+        self.findings.append(DiskFinding(damage, bad=tuple(entries)))
+
+    def _tell(self, found: list[Damage]) -> None:
+        """Note damage that is proved by bytes that were read, and report it."""
+        self.damage += found
+        for damage in found:
+            entries = map(Index, range(damage.first, damage.last + 1))
+            self.findings.append(DiskFinding(damage, bad=tuple(entries)))
 
     def _scan(self, segment: Segment) -> list[Fault]:
         header = segment.header
-        data = Window(segment.file, segment.end, durable=True)
+        data = BufferedFile(segment.file, segment.end, durable=True)
         proof = Proof(segment.end, segment.last)
         found = scan(data, header.nonce, header.before, proof)
         segment.take(found)
@@ -173,6 +241,17 @@ class SegmentLog:
         if (segment, examined) not in self.wanted:
             self.wanted.append((segment, examined))
         return Busy(f"{segment_name(segment.number)} is to be looked at first")
+
+    def suspect(self, index: Index, error: Exception) -> None:
+        """Have ``index`` examined if a reader's ``error`` says that its bytes are not those that
+        were written."""
+        segment = self.segment(index)
+        if not isinstance(error, Corrupt):
+            pass  # the disk did not give the bytes back: they prove nothing
+        elif segment.footer is not None:
+            self.want(segment, examined=True)
+        else:
+            self.examine(segment, index, Index(index + 1))
 
     def forget_damage(self, first: Index) -> None:
         """Forget the damage of ``first`` and of all entries after it: they are cut off."""
@@ -192,17 +271,29 @@ class SegmentLog:
         # A segment that lost its own header (its nonce is 0 then) has no readable block heads.
         known = segment.header.nonce and index in segment.holes and index <= segment.rows.last
         known = known and index < committed
-        return known or index in segment.hollow
+        return known or index in segment.without_body
 
     def index_at_offset(self, offset: int) -> Index:
         """The entry that holds the record at ``offset``."""
-        rows = self._segment_at(offset, attrgetter("header.base_offset")).rows
+        rows = self._rows(self._segment_at(offset, attrgetter("header.base_offset")))
         return Index(rows.first + max(0, bisect_right(rows.offsets, offset) - 1))
 
-    def _refuse_hollow(self, segment: Segment, start: Index, stop: Index) -> None:
-        bad = [index for index in tuple(segment.hollow) if start <= index < stop]
+    def _refuse_bad(self, segment: Segment, start: Index, stop: Index) -> None:
+        bad = [index for index in (*segment.without_body, *segment.unread) if start <= index < stop]
         if bad:
-            raise Corrupt(f"entry {min(bad)} is damaged on this disk; ask another replica for it")
+            state = "cannot be read now" if min(bad) in segment.unread else "is damaged"
+            raise Corrupt(f"entry {min(bad)} {state} on this disk; ask another replica for it")
+
+    def _rows(self, segment: Segment) -> Rows:
+        """The rows of ``segment``, for a thread that may walk through all of it."""
+        if segment.unreadable:
+            raise Corrupt(f"{segment_name(segment.number)} cannot be read: {segment.unreadable}")
+        try:
+            return segment.rows
+        except OSError as error:
+            if error.errno in UNREADABLE:
+                self.give_up(segment, error)
+            raise
 
     def close(self) -> None:
         """Close the files; the log can be neither read nor written any more."""

@@ -23,7 +23,7 @@ known to have written down. The ``shown`` lines of the peer are the earlier star
 itself then. A ``told`` line is a start of the peer that a third node, here n3, was shown, and this
 node was not. A line ``outdated n2 9 5d21dba00000beef`` after the starts says that this directory is
 an older copy: n2 knows start 9 of this node as that process, and this directory does not. No node
-starts on such a directory. server/roster.py explains the use of these lines.
+starts on such a directory. server/identity/roster.py explains the use of these lines.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Manifest:
     # Number of disk failures in a row: each makes the next start wait longer.
     failures: int = 0
     # The starts of this node, oldest first, with the random number of each process; the last one is
-    # the process that runs. server/roster.py says which are kept.
+    # the process that runs. server/identity/roster.py says which are kept.
     starts: dict[int, int] = field(default_factory=dict)
     # Set for good when a peer proves that this directory is an older copy: no node starts on it.
     outdated: Outdated | None = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
+from quorate.storage.disk_errors import PASSING
 from quorate.storage.layout import UNFINISHED
-from quorate.storage.steps import PASSING
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator

@@ -11,7 +11,7 @@ from quorate.types import Index
 
 if TYPE_CHECKING:
     from quorate.entry import Header
-    from quorate.storage.window import Readable
+    from quorate.storage.buffered import Readable
 
 __all__ = ["Rows", "last_header"]
 
@@ -44,8 +44,24 @@ class Rows:
     def cut(self, index: Index) -> None:
         """Forget ``index`` and all after it."""
         kept = max(0, index - self.first)
-        for column in (self.starts, self.ends, self.offsets, self.times, self.chains):
+        for column in self._columns:
             del column[kept:]
+
+    def cut_out(self, index: Index) -> Rows:
+        """The rows of ``index`` and all after it, as they are here."""
+        behind, kept = Rows(index), max(0, index - self.first)
+        for column, source in zip(behind._columns, self._columns, strict=True):
+            column.extend(source[kept:])
+        return behind
+
+    def extend(self, behind: Rows) -> None:
+        """Add the rows of ``behind``, which follow the last one."""
+        for column, source in zip(self._columns, behind._columns, strict=True):
+            column.extend(source)
+
+    @property
+    def _columns(self) -> tuple[array[int], ...]:
+        return self.starts, self.ends, self.offsets, self.times, self.chains
 
     @property
     def last(self) -> Index:

@@ -9,18 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from quorate.entry import HEADER_BYTES, hollow_entry, is_frame, parse_header
+from quorate.entry import HEADER_BYTES, entry_without_body, is_frame, parse_header
 from quorate.errors import Corrupt
+from quorate.storage.buffered import BufferedFile
 from quorate.storage.index import LoadedRows
 from quorate.storage.layout import PAGE, Footer, segment_name
-from quorate.storage.scan import Fault
+from quorate.storage.segment_scan import Fault
 from quorate.types import Index, Position
 
 if TYPE_CHECKING:
     from quorate.entry import Entry, Header
     from quorate.storage.layout import SegmentHeader
     from quorate.storage.rows import Rows
-    from quorate.storage.scan import Scan
+    from quorate.storage.segment_scan import Scan
     from quorate.storage.vfs import File
 
 __all__ = ["Segment"]
@@ -32,8 +33,8 @@ class Segment:
 
     __slots__ = (
         "_loaded", "_rows", "_seen", "append_time", "capacity", "committed", "end", "file",
-        "footer", "header", "holes", "hollow", "indexed", "last", "lost", "next_offset", "synced",
-        "unreadable", "write_number",
+        "footer", "guessed", "header", "holes", "indexed", "last", "lost", "memberships",
+        "next_offset", "synced", "unread", "unreadable", "without_body", "write_number",
     )  # fmt: skip
 
     def __init__(self, header: SegmentHeader, file: File, rows: Rows | LoadedRows) -> None:
@@ -58,6 +59,8 @@ class Segment:
         self.write_number = 0
         # The highest index that a block claimed to be committed when this node opened the log.
         self.committed = Index(0)
+        # The membership entries that were found or named when this node opened the log.
+        self.memberships: set[Index] = set()
         # Not None once the segment is sealed and cannot change any more.
         self.footer: Footer | None = None
         # Whether the footer is known to be durable: a footer that an open found may be in the page
@@ -67,14 +70,20 @@ class Segment:
         self.indexed = False
         # Entries whose body is bad: never served. Threads add and remove without a lock, so a loop
         # over the set has to run over a copy.
-        self.hollow: set[Index] = set()
+        self.without_body: set[Index] = set()
         # Entries of which not even the header is left, as far as is known; the same holds for
         # threads.
         self.holes: set[Index] = set()
-        # Whether there are holes, or entries that the disk does not give back.
+        # Whether there are holes.
         self.lost = False
-        # Why the rows, and so all entries, cannot be read; empty if they can.
+        # Entries that the disk did not give back when they were read last: they are not read until
+        # a second look has read them. They may be whole, so they do not count as lost.
+        self.unread: set[Index] = set()
+        # Why the rows, and so all entries, cannot be read now; empty if they can.
         self.unreadable = ""
+        # Whether the rows come from a walk in which the disk did not give back all pages: then no
+        # hole is proved.
+        self.guessed = False
 
     @property
     def number(self) -> int:
@@ -122,13 +131,22 @@ class Segment:
         The segment must be sealed: the writer may add rows to another one meanwhile.
         """
         self._rows = found.rows
-        self.hollow = found.hollow
+        self.without_body = found.without_body
         self.note_lost(found.rows)
 
     def note_lost(self, rows: Rows) -> None:
         """Note the entries that a scan of the whole segment did not find as holes."""
         self.holes = rows.holes | set(map(Index, range(rows.last + 1, self.last.index + 1)))
         self.lost = bool(self.holes)
+
+    def forget_walk(self) -> None:
+        """Forget that the rows cannot be read; and the rows of a walk in which the disk did not
+        give back all pages, with their holes."""
+        self.unreadable = ""
+        if self.guessed:
+            self._seen = None
+            self.holes = set()
+            self.lost = self.guessed = False
 
     @property
     def claimed(self) -> Index:
@@ -190,23 +208,29 @@ class Segment:
 
     def spoiled(self, start: Index, stop: Index) -> list[Fault]:
         """The bad entries among start..stop-1, which are settled, that were not known to be bad.
-        Those of which the header is left are noted as hollow, the others as holes."""
+        Those of which the header is left are noted as without their body, the others as holes.
+        Those that the disk does not give back are noted as unread: their bytes say nothing."""
         faults, rows = [], self.rows
+        window = BufferedFile(self.file, self.end, durable=True)
         for index in map(Index, range(start, stop)):
-            if index in self.holes:
-                continue
             begin, end = rows.frame(index)
-            data, chain = self.file.read(begin, end - begin), rows.chain(index)
+            # A row without bytes is that of a hole, even if the walk that found it is forgotten.
+            if index in self.holes or begin == end:
+                continue
+            data, chain = window[begin:end], rows.chain(index)
             if is_frame(data, index, chain):
+                continue
+            if window.refuses(begin, end):
+                self.unread.add(index)
                 continue
             header = parse_header(data)
             if header is not None and _is_of(header, index, chain):
-                if index in self.hollow:
+                if index in self.without_body:
                     continue
-                self.hollow.add(index)
+                self.without_body.add(index)
                 what = "the body is bad"
             else:
-                self.hollow.discard(index)
+                self.without_body.discard(index)
                 self.holes.add(index)
                 self.lost = True
                 what = "the header is bad" if header is None else "another entry is in its place"
@@ -214,13 +238,13 @@ class Segment:
         return faults
 
     def bad_from(self, index: Index) -> Index | None:
-        """The first entry from ``index`` on that is known to be hollow or a hole."""
-        bad = (one for one in (*self.hollow, *self.holes) if one >= index)
+        """The first entry from ``index`` on that is known to be bad or unread."""
+        bad = (one for one in (*self.without_body, *self.holes, *self.unread) if one >= index)
         return min(bad, default=None)
 
-    def hollow_entry(self, index: Index) -> Entry:
+    def entry_without_body(self, index: Index) -> Entry:
         """An entry whose body is bad, made of its header."""
-        return hollow_entry(*self._header(index))
+        return entry_without_body(*self._header(index))
 
     def _corrupt(self, index: Index, start: int) -> Corrupt:
         return Corrupt(

@@ -1,4 +1,4 @@
-"""Real clusters for tests of your own; and the tools that try to break quorate itself.
+"""Real clusters for tests of your own.
 
 ::
 
@@ -17,7 +17,7 @@ __all__ = ["Cluster", "cluster"]
 
 
 def __getattr__(name: str) -> object:
-    # Loaded when it is first asked for: no tool beside it needs a client.
+    # Loaded on first use: `import quorate` needs no processes.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(import_module(f"{__name__}.processes"), name)

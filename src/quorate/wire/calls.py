@@ -6,59 +6,57 @@ the chunk to be staged, has a batch behind it as its bulk part.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, TypeVar
+from functools import reduce
+from operator import or_
+from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
+from msgspec import structs
 
+from quorate.commands import (
+    Abort,
+    Aborted,
+    ChunkLabel,
+    ChunkStaged,
+    FenceChanged,
+    LogCommand,
+    OpenProducer,
+    ProducerOpened,
+    Publish,
+    Receipt,
+    SetFence,
+)
 from quorate.errors import InvalidArgument
+from quorate.fields import Id, Milliseconds, Name, Number, Short, Time  # noqa: TC001  # msgspec reads them
 from quorate.wire.frames import Frame, FrameKind, encode_frame
 from quorate.wire.requests import pack_request, take_request
-from quorate.wire.shapes import (
-    Id,
-    Milliseconds,
-    Name,
-    Number,
-    Shape,
-    Short,
-    Time,
-    decode_shape,
-    encode_shape,
-)
+from quorate.wire.shapes import Shape, decode_shape, encode_shape
 
 __all__ = [
-    "PARTS_MAX",
-    "AbortStaged",
-    "Aborted",
     "AwaitCatalog",
     "Call",
     "CatalogReached",
-    "ChunkStaged",
     "CreateLog",
     "DeleteLog",
     "Done",
     "Ends",
-    "FenceSet",
     "FindLog",
     "Found",
     "LastFound",
     "LastPublished",
+    "LeaderMoved",
     "ListLogs",
+    "LogCall",
     "LogFound",
     "LogStatus",
     "Logs",
     "NodeStatus",
     "OffsetAt",
     "OffsetFound",
-    "OpenProducer",
-    "ProducerOpened",
-    "Publish",
-    "PublishPart",
-    "Published",
+    "PeerStatus",
     "ReadEnds",
-    "ReplicaStatus",
-    "SetFence",
-    "StageChunk",
     "Status",
+    "TransferLog",
     "decode_call",
     "decode_result",
     "encode_call",
@@ -66,10 +64,6 @@ __all__ = [
 ]
 
 ResultT = TypeVar("ResultT")
-# Maximum parts of one publish. The number is checked before the first part is looked at: each costs
-# work.
-PARTS_MAX = 8192
-Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
 
 class Call(
@@ -80,6 +74,14 @@ class Call(
     A field that this release does not know is refused: the sender counts on it. So a field that a
     newer release adds has a default, and is sent only by clients that want another value.
     """
+
+
+class LogCall(Call[ResultT]):
+    """A command to one log. On the wire it is one map, in which the fields of the command follow
+    the log."""
+
+    log: Id
+    command: LogCommand[ResultT]
 
 
 # -- logs --------------------------------------------------------------------------------------
@@ -168,101 +170,31 @@ class OffsetAt(Call[OffsetFound], tag="offset-at"):
     time_us: Time
 
 
-class ProducerOpened(Shape):
-    epoch: Number
-    last_sequence: Number
+class LeaderMoved(Shape):
+    """``leader`` leads the log now."""
+
+    leader: Name
 
 
-class OpenProducer(Call[ProducerOpened], tag="open-producer"):
+class TransferLog(Call[LeaderMoved], tag="transfer-log"):
+    """Give the leadership of a log to ``target``, or to the node that the leader finds fittest.
+    Only the leader takes it. The answer comes when the target leads."""
+
     log: Id
-    name: Name
-    # Drawn by the client: a repeat with the same instance gets the same answer.
-    instance: Id
-    window: Number
-    expiry_us: Number
-
-
-class FenceSet(Shape):
-    index: Number
-
-
-class SetFence(Call[FenceSet], tag="set-fence"):
-    log: Id
-    fence: Name | None
-    expect: Name | None
+    target: Name | None = None
 
 
 # -- staging -----------------------------------------------------------------------------------
 
 
-class ChunkStaged(Shape):
-    """The answer to a chunk. With ``published`` it was not staged: the batch, or a later one, is
-    visible."""
-
-    index: Number
-    published: bool
-
-
-class StageChunk(Call[ChunkStaged], tag="stage"):
-    """Stage a batch, the bulk part, hidden from readers. A repeat gets the first answer."""
-
-    log: Id
-    app: Name
-    run: Id
-    batch_id: Number
-    partition: Short
-    attempt: Id
-    # The chunks of an attempt are numbered from 0, without gaps.
-    number: Short
-
-
-class PublishPart(Shape, array_like=True, forbid_unknown_fields=True):
-    """The chunks that one attempt staged for its partition. Encoded as a list, without the names of
-    the fields, because there may be thousands of parts."""
-
-    partition: Short
-    attempt: Id
-    chunks: Short
-    records: Number
-
-
-class Published(Shape):
-    """The receipt of a publish."""
+class _ReceiptFields(TypedDict):
+    """The fields of a receipt, which is a tuple elsewhere, but a map in a RESULT."""
 
     offset: Number
     count: Number
     index: Number
     term: Number
     synced: Number
-
-
-class Publish(Call[Published], tag="publish"):
-    """Make all of ``parts`` visible, in this order, or none. A repeat of the batch gets the first
-    receipt."""
-
-    log: Id
-    app: Name
-    batch_id: Number
-    parts: Annotated[list[PublishPart], msgspec.Meta(max_length=PARTS_MAX)]
-    digest: Digest
-    fence: Name | None = None
-    once: bool = False
-
-
-class Aborted(Shape):
-    """The number of attempts that were dropped, and the entry after which none of them is left."""
-
-    index: Number
-    attempts: Number
-
-
-class AbortStaged(Call[Aborted], tag="abort"):
-    """Drop the chunks that one attempt, or all, staged for a batch. Never undoes a publish."""
-
-    log: Id
-    app: Name
-    batch_id: Number
-    attempt: Id | None = None
 
 
 class LastFound(Shape):
@@ -286,14 +218,15 @@ class LastPublished(Call[LastFound], tag="last-published"):
 # -- the cluster -------------------------------------------------------------------------------
 
 
-class ReplicaStatus(Shape):
-    """A replica as the leader sees it; ``match`` is None if the leader cannot know."""
+class PeerStatus(Shape):
+    """The status of a peer, as the leader knows it."""
 
     node: Name
+    # None until the leader knows where the logs agree.
     match: Number | None
-    # compare, append, blocked, fill, repairing or down.
+    # compare, append, blocked or down.
     state: str
-    # Its disk has no room, as it reported last.
+    # Its disk has no room, by its last report.
     full: bool = False
 
 
@@ -302,7 +235,7 @@ class LogStatus(Shape):
 
     name: Name
     incarnation: Id
-    # leader, follower, candidate or learner.
+    # leader, follower or candidate.
     role: str
     leader: Name | None
     term: Number
@@ -311,8 +244,9 @@ class LogStatus(Shape):
     committed: Number
     last: Number
     staged_bytes: Number
-    # The other replicas; only a leader knows them.
-    peers: list[ReplicaStatus]
+    # The replicas that the leader feeds, also those that were removed not long ago; empty unless
+    # this node leads.
+    peers: list[PeerStatus]
     # This node's disk has no room for appends of clients.
     full: bool = False
     # Why this node's replica stopped; empty if it runs. The numbers above do not count if it
@@ -358,56 +292,81 @@ Found = (
     | Done
     | Ends
     | OffsetFound
+    | LeaderMoved
     | ProducerOpened
-    | FenceSet
+    | FenceChanged
     | ChunkStaged
-    | Published
+    | Receipt
     | Aborted
     | LastFound
     | NodeStatus
     | CatalogReached
 )
 
-_CALLS = (
-    FindLog
-    | ListLogs
-    | CreateLog
-    | DeleteLog
-    | ReadEnds
-    | OffsetAt
-    | OpenProducer
-    | SetFence
-    | StageChunk
-    | Publish
-    | AbortStaged
-    | LastPublished
-    | Status
-    | AwaitCatalog
-)
-_RESULTS: dict[type[Call[Any]], type[Any]] = {
+# The type of each answer, by the class of the call, or of the command in a LogCall.
+_RESULTS: dict[type[Call[Any] | LogCommand[Any]], type[Any]] = {
     FindLog: LogFound,
     ListLogs: Logs,
     CreateLog: LogFound,
     DeleteLog: Done,
     ReadEnds: Ends,
     OffsetAt: OffsetFound,
+    TransferLog: LeaderMoved,
     OpenProducer: ProducerOpened,
-    SetFence: FenceSet,
-    StageChunk: ChunkStaged,
-    Publish: Published,
-    AbortStaged: Aborted,
+    SetFence: FenceChanged,
+    ChunkLabel: ChunkStaged,
+    Publish: _ReceiptFields,
+    Abort: Aborted,
     LastPublished: LastFound,
     Status: NodeStatus,
     AwaitCatalog: CatalogReached,
 }
 
-_calls = msgspec.msgpack.Decoder(_CALLS)
-_results = {call: msgspec.msgpack.Decoder(result) for call, result in _RESULTS.items()}
+# The tags of commands, which a LogCall takes over.
+_TAGS: dict[type[LogCommand[Any]], str] = {
+    OpenProducer: "open-producer",
+    SetFence: "set-fence",
+    ChunkLabel: "stage",
+    Publish: "publish",
+    Abort: "abort",
+}
+
+
+class _LogMap(Call[Any]):
+    """The base of the map that is a LogCall on the wire."""
+
+    log: Id
+
+
+def _map_of(command: type[LogCommand[Any]], tag: str) -> type[_LogMap]:
+    """The map of a LogCall with a command of this class."""
+    # msgspec.NODEFAULT is the default of a field that has none.
+    fields = [(field.name, field.type, field.default) for field in structs.fields(command)]
+    made: Any = msgspec.defstruct(
+        command.__name__, fields, bases=(_LogMap,), tag=tag, module=__name__
+    )
+    return made  # type: ignore[no-any-return]  # a subclass of its base
+
+
+_MAPS = {command: _map_of(command, tag) for command, tag in _TAGS.items()}
+_COMMANDS = {log_map: command for command, log_map in _MAPS.items()}
+
+_calls: msgspec.msgpack.Decoder[Call[Any]] = msgspec.msgpack.Decoder(
+    reduce(or_, [*_MAPS.values(), *(kind for kind in _RESULTS if kind not in _MAPS)])
+)
+_results = {kind: msgspec.msgpack.Decoder(result) for kind, result in _RESULTS.items()}
+
+
+def _kind(call: Call[Any]) -> type[Call[Any] | LogCommand[Any]]:
+    return type(call.command) if isinstance(call, LogCall) else type(call)
 
 
 def encode_call(request: int, call: Call[Any], bulk_bytes: int = 0) -> bytes:
     """The frame of a CALL without its batch, which follows as the bulk part."""
-    control = pack_request(request) + encode_shape("CALL", call)
+    shape = call
+    if isinstance(call, LogCall):
+        shape = _MAPS[type(call.command)](log=call.log, **structs.asdict(call.command))
+    control = pack_request(request) + encode_shape("CALL", shape)
     return encode_frame(FrameKind.CALL, control, bulk_bytes)
 
 
@@ -416,17 +375,21 @@ def decode_call(frame: Frame) -> tuple[int, Call[Any]]:
     CALL."""
     request, body = take_request(frame, FrameKind.CALL)
     call: Call[Any] = decode_shape("CALL", body, _calls)
-    if bool(frame.bulk) != isinstance(call, StageChunk):
+    if isinstance(call, _LogMap):
+        fields = structs.asdict(call)
+        call = LogCall(fields.pop("log"), _COMMANDS[type(call)](**fields))
+    if bool(frame.bulk) != (_kind(call) is ChunkLabel):
         raise InvalidArgument("CALL: a chunk to be staged has a bulk part, and nothing else has")
     return request, call
 
 
 def encode_result(request: int, result: Found) -> bytes:
-    return encode_frame(FrameKind.RESULT, pack_request(request) + encode_shape("RESULT", result))
+    shape = result._asdict() if isinstance(result, Receipt) else result
+    return encode_frame(FrameKind.RESULT, pack_request(request) + encode_shape("RESULT", shape))
 
 
 def decode_result(frame: Frame, call: Call[ResultT]) -> ResultT:
     """The answer to ``call``, from a RESULT frame."""
     _, body = take_request(frame, FrameKind.RESULT)
-    found: ResultT = decode_shape("RESULT", body, _results[type(call)])
-    return found
+    found: Any = decode_shape("RESULT", body, _results[_kind(call)])
+    return Receipt(**found) if isinstance(found, dict) else found  # type: ignore[return-value]

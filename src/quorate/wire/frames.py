@@ -9,9 +9,9 @@
         12     4  CRC       CRC32C of bytes 0..12 and the control part
         16        control part, then bulk part
 
-Lengths are compared with the receiver's limits before any byte is kept: a stranger gets little
-room, a client as much as a batch takes, a peer as much as the largest entry takes. A frame that is
-not valid closes its connection: the start of the next frame cannot be found.
+Lengths are compared with the receiver's limits before any byte is kept: an unidentified connection
+gets little room, a client as much as a batch takes, a peer as much as the largest entry takes. A
+frame that is not valid closes its connection: the start of the next frame cannot be found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "FRAME_BYTES",
     "FRAME_VERSION",
     "PEER",
-    "STRANGER",
+    "UNIDENTIFIED",
     "Buffer",
     "Frame",
     "FrameKind",
@@ -52,7 +52,7 @@ FRAME_BYTES = 16
 # copied once more.
 LONG_BYTES = 4096
 # A bulk part of which PLACED_BYTES have come gets memory for all of it at once, if that is at most
-# PLACED_TIMES as much: a claim of a stranger alone gets no memory.
+# PLACED_TIMES as much: a claim alone gets no memory.
 PLACED_BYTES = 32 << 10
 PLACED_TIMES = 64
 
@@ -95,7 +95,7 @@ class FrameLimits(NamedTuple):
 
 
 # Before the handshake no client or peer has a reason to send more.
-STRANGER = FrameLimits(4096, 0)
+UNIDENTIFIED = FrameLimits(4096, 0)
 # Between nodes: any entry that a node with any legal settings may have logged. The settings of the
 # receiver do not count: an entry that it refused would be sent again for ever. An entry is a batch
 # of up to 64 MiB with its rows; the control part has the size of each entry.
@@ -163,7 +163,7 @@ class Framer:
         "_failure", "_missing", "_pieces", "_place", "begun", "gap", "limits", "shortcut",
     )  # fmt: skip
 
-    def __init__(self, limits: FrameLimits = STRANGER) -> None:
+    def __init__(self, limits: FrameLimits = UNIDENTIFIED) -> None:
         # Called before each frame with the bytes of a read and the place where the rest begins. It
         # may handle some whole frames itself, and returns where the first other frame begins.
         self.shortcut: Callable[[bytes, int], int] | None = None

@@ -17,29 +17,23 @@ from quorate.errors import (
     WrongCluster,
     error_for,
 )
+from quorate.fields import Id, Name, Number  # noqa: TC001  # msgspec reads them
 from quorate.wire.frames import Frame, FrameKind, encode_frame
-from quorate.wire.shapes import (
-    Id,
-    Name,
-    Number,
-    Shape,
-    decode_shape,
-    encode_shape,
-    wire_text,
-)
+from quorate.wire.shapes import Shape, decode_shape, encode_shape, wire_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
 
 __all__ = [
     "FEATURES",
     "PROTOCOL",
     "PROTOCOL_MIN",
     "STARTS_MAX",
+    "HandshakeRefusal",
     "Hello",
-    "Identity",
     "Introduction",
-    "Refusal",
+    "NodeIdentity",
     "Seen",
     "Welcome",
     "decode_hello",
@@ -54,11 +48,11 @@ __all__ = [
 ]
 
 # The protocol that this release speaks, and the oldest that it still understands.
-PROTOCOL = 2
-PROTOCOL_MIN = 2
+PROTOCOL = 3
+PROTOCOL_MIN = 3
 # Kinds of entries and messages that this release knows; a group uses those that all its nodes know.
 FEATURES = 1
-# Maximum earlier starts that a node tells of itself; see server/roster.py.
+# Maximum earlier starts that a node tells of itself; see server/identity/roster.py.
 STARTS_MAX = 64
 
 
@@ -83,7 +77,7 @@ class Seen(Shape, array_like=True):
 class Introduction(Shape):
     """A node's introduction to a peer: its disk, its start, and the other nodes that it knows.
 
-    server/roster.py judges it.
+    server/identity/roster.py judges it.
     """
 
     storage: Id
@@ -134,7 +128,7 @@ class Welcome(Shape):
     nodes: dict[str, str]
 
 
-class Refusal(Shape):
+class HandshakeRefusal(Shape):
     """The answer instead of WELCOME: the error, after which the connection is closed."""
 
     code: Name
@@ -149,7 +143,7 @@ class Refusal(Shape):
         return error_for(self.code, self.message)
 
 
-class Identity(msgspec.Struct, frozen=True):
+class NodeIdentity(msgspec.Struct, frozen=True):
     """The facts about this node that a HELLO is compared with."""
 
     cluster: str
@@ -161,7 +155,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 _hellos = msgspec.msgpack.Decoder(Hello)
 _welcomes = msgspec.msgpack.Decoder(Welcome)
-_refusals = msgspec.msgpack.Decoder(Refusal)
+_refusals = msgspec.msgpack.Decoder(HandshakeRefusal)
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -175,7 +169,7 @@ def encode_welcome(welcome: Welcome) -> bytes:
 def encode_refusal(
     error: QuorateError, known: Seen | None = None, *, linked: bool = False
 ) -> bytes:
-    refusal = Refusal(error.code, wire_text(error), known, linked)
+    refusal = HandshakeRefusal(error.code, wire_text(error), known, linked)
     return encode_frame(FrameKind.REFUSAL, encode_shape("REFUSAL", refusal))
 
 
@@ -195,17 +189,17 @@ def open_welcome(frame: Frame) -> Welcome:
     raise InvalidArgument(f"HELLO is answered by WELCOME, not by {frame.kind.name}")
 
 
-def decode_refusal(frame: Frame) -> Refusal:
+def decode_refusal(frame: Frame) -> HandshakeRefusal:
     return decode_shape("REFUSAL", frame.control, _refusals)
 
 
 # -- judging -----------------------------------------------------------------------------------
 
 
-def judge_hello(hello: Hello, own: Identity) -> QuorateError | None:
+def judge_hello(hello: Hello, own: NodeIdentity) -> QuorateError | None:
     """The error with which the sender of ``hello`` is refused; None if it is let in.
 
-    The introduction of a peer is judged by server/roster.py.
+    The introduction of a peer is judged by server/identity/roster.py.
     """
     if hello.protocol < PROTOCOL_MIN or hello.protocol_min > PROTOCOL:
         return VersionMismatch(
@@ -221,7 +215,7 @@ def judge_hello(hello: Hello, own: Identity) -> QuorateError | None:
     return _judge_peer(hello, own)
 
 
-def _judge_peer(hello: Hello, own: Identity) -> QuorateError | None:
+def _judge_peer(hello: Hello, own: NodeIdentity) -> QuorateError | None:
     if hello.cluster is None:
         return WrongCluster(f"a peer names its cluster; {own.node} is of {own.cluster}")
     if hello.target != own.node:
@@ -234,7 +228,7 @@ def _judge_peer(hello: Hello, own: Identity) -> QuorateError | None:
 
 
 def judge_members(
-    peer: str, said: Introduction, own: Identity, members: Collection[str]
+    peer: str, said: Introduction, own: NodeIdentity, members: Collection[str]
 ) -> QuorateError | None:
     """The error if ``peer`` is not of the same cluster; None if both lists have the same nodes.
 

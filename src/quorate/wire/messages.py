@@ -33,6 +33,8 @@ from quorate.raft.messages import (
     ReadIndexReply,
     RequestId,
     StateHash,
+    Transfer,
+    TransferRefused,
     Vote,
     VoteReply,
 )
@@ -61,6 +63,13 @@ def _flag(number: int) -> bool:
     return number == 1
 
 
+def _two_flags(number: int) -> tuple[bool, bool]:
+    """The flags of the lowest two bits of one byte."""
+    if number > 3:
+        raise InvalidArgument(f"PEER: two flags are {number}")
+    return bool(number & 1), bool(number & 2)
+
+
 # For each kind: its layout, its fields as numbers, and the message of such numbers.
 _CODECS: dict[
     type[Message],
@@ -82,9 +91,11 @@ _CODECS: dict[
     ),
     Vote: (
         MessageKind.VOTE,
-        struct.Struct("<QQQI"),
-        lambda m: (m.term, *m.last),
-        lambda term, *last: Vote(term, Position(*last)),
+        struct.Struct("<QQQIB"),
+        lambda m: (m.term, *m.last, m.transfer),
+        lambda term, index, last_term, chain, transfer: Vote(
+            term, Position(index, last_term, chain), _flag(transfer)
+        ),
     ),
     VoteReply: (
         MessageKind.VOTE_REPLY,
@@ -119,8 +130,8 @@ _CODECS: dict[
     HeartbeatReply: (
         MessageKind.HEARTBEAT_REPLY,
         struct.Struct("<QQQB"),
-        lambda m: (m.term, m.round, m.room, m.full),
-        lambda term, number, room, full: HeartbeatReply(term, number, room, _flag(full)),
+        lambda m: (m.term, m.round, m.room, m.full | m.unfit << 1),
+        lambda term, number, room, flags: HeartbeatReply(term, number, room, *_two_flags(flags)),
     ),
     ReadIndex: (
         MessageKind.READ_INDEX,
@@ -141,6 +152,20 @@ _CODECS: dict[
         struct.Struct("<QQQB"),
         lambda m: (m.term, m.index, m.digest, m.asks),
         lambda term, index, digest, asks: StateHash(term, index, digest, _flag(asks)),
+    ),
+    Transfer: (
+        MessageKind.TRANSFER,
+        struct.Struct("<QQQIQ"),
+        lambda m: (m.term, *m.last, m.number),
+        lambda term, index, last_term, chain, number: Transfer(
+            term, Position(index, last_term, chain), number
+        ),
+    ),
+    TransferRefused: (
+        MessageKind.TRANSFER_REFUSED,
+        struct.Struct("<QQ"),
+        lambda m: (m.term, m.number),
+        TransferRefused,
     ),
 }
 # term, number, prev (index, term, chain), committed, entries; the sizes of the entries follow

@@ -1,6 +1,6 @@
 """Plain APPEND frames: without an expected offset, a fence or a producer.
 
-Most are of this kind and they come in crowds, so they are made, and cut out of the bytes read,
+Most are of this kind and many come together, so they are made, and cut out of the bytes read,
 without the steps that other frames take one by one. The bytes are those of any APPEND.
 """
 
@@ -21,12 +21,17 @@ __all__ = ["PLAIN_BYTES", "PlainAppends", "encode_plain", "split_plain"]
 
 # request, log, expected offset, deadline in ms, bytes of the fence and of the producer's name
 _CONTROL = Struct("<I16sQIH")
-# prefix, kind and bytes of the control part; bytes of the batch; CRC; then the control part
-_LAYOUT = Struct("<8sIII16sQIH")
+# log, expected offset, deadline in ms
+_TARGET = Struct("<16sQI")
+# prefix, kind and bytes of the control part; bytes of the batch; CRC; then the control part:
+# request, target, bytes of the fence and of the producer's name
+_LAYOUT = Struct(f"<8sIII{_TARGET.size}sH")
 _HEAD = encode_frame(FrameKind.APPEND, bytes(_CONTROL.size))[:8]
 _PROVED_BYTES = 12
 # Bytes before the batch.
 PLAIN_BYTES = _LAYOUT.size
+# Appends whose deadlines are no further from that of the first share the earliest of them.
+TOGETHER_MS = 50
 
 
 def encode_plain(
@@ -55,6 +60,8 @@ class PlainAppends(NamedTuple):
     requests: list[int]
     # The CRCs of the frames do not cover the batches.
     batches: list[bytes]
+    # The earliest deadline of them, in milliseconds.
+    deadline_ms: int
     # Where the first other frame begins.
     end: int
 
@@ -67,16 +74,13 @@ def split_plain(chunk: bytes, start: int, frames_max: int, bytes_max: int) -> Pl
     """
     requests: list[int] = []
     batches: list[bytes] = []
-    first = b""
+    log = newest = b""
+    first_ms = deadline_ms = 0
     unpack, size = _LAYOUT.unpack_from, len(chunk)
     while size - start >= PLAIN_BYTES and len(requests) < frames_max:
-        head, length, proof, request, log, offset, _, names = unpack(chunk, start)
-        if head != _HEAD or offset != NO_OFFSET or names or length > bytes_max:
+        head, length, proof, request, target, names = unpack(chunk, start)
+        if head != _HEAD or names or length > bytes_max:
             break
-        if log != first:
-            if requests:
-                break
-            first = log
         middle = start + PLAIN_BYTES
         end = middle + length
         if end > size:
@@ -84,8 +88,19 @@ def split_plain(chunk: bytes, start: int, frames_max: int, bytes_max: int) -> Pl
         proved = crc32c(chunk[start : start + _PROVED_BYTES])
         if crc32c(chunk[start + FRAME_BYTES : middle], proved) != proof:
             break
+        if target != newest:
+            # Seldom: appends that come together differ by a few milliseconds at most.
+            named, offset, left_ms = _TARGET.unpack(target)
+            if offset != NO_OFFSET:
+                break
+            if not requests:
+                log, first_ms, deadline_ms = named, left_ms, left_ms
+            elif named != log or abs(left_ms - first_ms) > TOGETHER_MS:
+                break
+            deadline_ms = min(deadline_ms, left_ms)
+            newest = target
         requests.append(request)
         batches.append(chunk[middle:end])
         bytes_max -= length
         start = end
-    return PlainAppends(first, requests, batches, start) if requests else None
+    return PlainAppends(log, requests, batches, deadline_ms, start) if requests else None

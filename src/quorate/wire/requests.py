@@ -10,23 +10,24 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quorate.entry import RUNS_MAX, EntryView, view_entry
-from quorate.errors import InvalidArgument, QuorateError, error_for
-from quorate.types import Index, Term
+from quorate.commands import ProducerStamp
+from quorate.entry import RUNS_MAX
+from quorate.entry_body import EntryView, view_entry
+from quorate.errors import InvalidArgument, NotLeader, QuorateError, error_for
+from quorate.types import NodeId
 from quorate.wire.frames import Frame, FrameKind, encode_frame
-from quorate.wire.shapes import check_name, decode_name, wire_text
+from quorate.wire.shapes import check_name, decode_name, encode_name, wire_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = [
     "NO_OFFSET",
-    "Append",
+    "AppendRequest",
     "Failure",
     "Fetch",
     "Receipts",
     "Records",
-    "Stamp",
     "decode_append",
     "decode_failure",
     "decode_fetch",
@@ -60,8 +61,8 @@ _FETCH = struct.Struct("<I16sQIIQ")
 _RECORDS = struct.Struct("<IQQI")
 # offset of the first record of a frame, its records, its bytes, their append time
 _ROW = struct.Struct("<QIIQ")
-# request, bytes of the code, of the message
-_FAILURE = struct.Struct("<IBH")
+# request, bytes of the code, of the message, of the leader's name
+_FAILURE = struct.Struct("<IBHB")
 
 _NUMBERED = {
     FrameKind.APPEND,
@@ -73,15 +74,7 @@ _NUMBERED = {
 }
 
 
-class Stamp(NamedTuple):
-    """A batch's place among those of its producer. ``sequence`` is that of its first record."""
-
-    name: str
-    epoch: int
-    sequence: int
-
-
-class Append(NamedTuple):
+class AppendRequest(NamedTuple):
     """A request to append one batch to a log."""
 
     request: int
@@ -90,7 +83,7 @@ class Append(NamedTuple):
     # The append is refused unless the log ends there.
     expect_offset: int | None = None
     fence: str | None = None
-    producer: Stamp | None = None
+    producer: ProducerStamp | None = None
     # Milliseconds after which the client no longer waits for an answer.
     deadline_ms: int = 30_000
 
@@ -101,8 +94,8 @@ class Receipts(NamedTuple):
     Requests with rising numbers and equally many records that follow each other are one row.
     """
 
-    index: Index  # type: ignore[assignment]  # hides tuple.index, which is not called
-    term: Term
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not called
+    term: int
     base_offset: int
     synced: int
     # (first request, requests, offset of the first above the base, records of each)
@@ -188,7 +181,7 @@ def take_request(frame: Frame, kind: FrameKind) -> tuple[int, bytes]:
 # -- appending ---------------------------------------------------------------------------------
 
 
-def encode_append(append: Append) -> bytes:
+def encode_append(append: AppendRequest) -> bytes:
     """The frame of an APPEND without its batch, which follows as the bulk part."""
     request, log, batch, offset, fence, stamp, deadline = append
     fence_bytes = _name("fence", fence) if fence is not None else b""
@@ -208,7 +201,7 @@ def encode_append(append: Append) -> bytes:
     return encode_frame(FrameKind.APPEND, control + fence_bytes + producer, len(batch))
 
 
-def decode_append(frame: Frame) -> Append:
+def decode_append(frame: Frame) -> AppendRequest:
     control = frame.control
     request, log, offset, deadline, fence, producer = _unpack(_APPEND, frame, FrameKind.APPEND)
     position = _APPEND.size + (_STAMP.size if producer else 0)
@@ -219,8 +212,9 @@ def decode_append(frame: Frame) -> Append:
     stamp = None
     if producer:
         name = decode_name("producer", control[position + fence :])
-        stamp = Stamp(name, *_STAMP.unpack_from(control, _APPEND.size))
-    return Append(
+        epoch, sequence = _STAMP.unpack_from(control, _APPEND.size)
+        stamp = ProducerStamp(name, epoch, sequence)
+    return AppendRequest(
         request,
         int.from_bytes(log, "little"),
         frame.bulk,
@@ -245,7 +239,7 @@ def decode_receipts(frame: Frame) -> Receipts:
     # The batches are in one entry, so there cannot be more: no client has to count to four billion.
     if sum(row[1] for row in rows) > RUNS_MAX:
         raise InvalidArgument(f"RECEIPTS: more than {RUNS_MAX} requests are answered")
-    return Receipts(Index(index), Term(term), base, synced, rows)
+    return Receipts(index, term, base, synced, rows)
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -312,22 +306,29 @@ def _entries(bulk: memoryview, rows: bytes) -> Iterator[tuple[int, int, EntryVie
 
 def encode_failure(request: int, error: QuorateError) -> bytes:
     code, message = error.code.encode(), wire_text(error).encode()
-    head = _FAILURE.pack(request, len(code), len(message))
-    return encode_frame(FrameKind.FAILURE, head + code + message)
+    known = error.leader if isinstance(error, NotLeader) else None
+    leader = encode_name("leader", known) if known is not None else b""
+    head = _FAILURE.pack(request, len(code), len(message), len(leader))
+    return encode_frame(FrameKind.FAILURE, head + code + message + leader)
 
 
 def decode_failure(frame: Frame) -> Failure:
-    request, code, message = _unpack(_FAILURE, frame, FrameKind.FAILURE)
+    request, code, message, leader = _unpack(_FAILURE, frame, FrameKind.FAILURE)
     text = frame.control[_FAILURE.size :]
-    if len(text) != code + message:
+    end = code + message
+    if len(text) != end + leader:
         raise InvalidArgument(
-            f"FAILURE: texts of {code} and {message} bytes do not fill the control part"
+            f"FAILURE: texts of {code}, {message} and {leader} bytes do not fill the control part"
         )
     try:
-        said = text[code:].decode()
+        said = text[code:end].decode()
     except UnicodeDecodeError as odd:
         raise InvalidArgument(f"FAILURE: the message is not UTF-8: {odd.reason}") from None
-    return Failure(request, error_for(decode_name("code", text[:code]), said))
+    known = NodeId(decode_name("leader", text[end:])) if leader else None
+    error = error_for(decode_name("code", text[:code]), said, known)
+    if leader and not isinstance(error, NotLeader):
+        raise InvalidArgument(f"FAILURE: {error.code} names a leader, only NOT_LEADER does")
+    return Failure(request, error)
 
 
 # -- parts -------------------------------------------------------------------------------------

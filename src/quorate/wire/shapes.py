@@ -1,4 +1,4 @@
-"""Structures in MessagePack: their common base, and the types of fields that come from outside.
+"""Structures in MessagePack: their common base, and the names that come from outside.
 
 A shape is typed and its fields have ranges; both are checked when it is decoded, and a refusal
 names the field. The receiver checks the rest: whether a log of that name exists, whether a window
@@ -8,23 +8,16 @@ is too long.
 from __future__ import annotations
 
 import re
-from typing import Annotated, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from quorate.errors import InvalidArgument, QuorateError
+from quorate.fields import NAME_MAX, NAME_PATTERN
 
 __all__ = [
-    "ID_BYTES",
     "LOG_NAME_MAX",
-    "NAME_MAX",
-    "Id",
-    "Milliseconds",
-    "Name",
-    "Number",
     "Shape",
-    "Short",
-    "Time",
     "check_log_name",
     "check_name",
     "decode_name",
@@ -34,31 +27,15 @@ __all__ = [
     "wire_text",
 ]
 
-# Bytes of an id that is drawn once and never again: of incarnations, instances of producers, disks.
-ID_BYTES = 16
-# Maximum bytes of a name that is packed by hand, and maximum characters of a name in a shape; the
-# part that keeps the name may allow less.
-NAME_MAX = 255
+# Maximum characters of the name of a log.
 LOG_NAME_MAX = 249
-# Maximum characters of an error's text: a REFUSAL with it still fits the limits of a stranger.
+# Maximum characters of an error's text: a REFUSAL with it still fits the limits before HELLO.
 TEXT_MAX = 950
 
-# Names end up in messages, log lines and labels: a line break or a NUL in one is a trap.
-_NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+\Z"
-_NAME = re.compile(_NAME_PATTERN)
+_NAME = re.compile(NAME_PATTERN)
 _NOT_A_NAME = f"{{}} {{!r}} is no name: 1 to {NAME_MAX} bytes, without control characters"
 # Characters that any file name, any shell and any list with commas takes as they are.
 _LOG_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LOG_NAME_MAX}}}")
-
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=_NAME_PATTERN)]
-Id = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
-# Offsets, indexes, terms: 63 bits, which no log fills.
-Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-# A count within a request or an entry, such as partitions and chunks.
-Short = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
-Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
-# Microseconds since 1970, by the clock of a leader.
-Time = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class Shape(msgspec.Struct):
@@ -69,7 +46,7 @@ class Shape(msgspec.Struct):
 ShapeT = TypeVar("ShapeT")
 
 
-def encode_shape(what: str, shape: Shape) -> bytes:
+def encode_shape(what: str, shape: msgspec.Struct | dict[str, Any]) -> bytes:
     """The bytes of ``shape``. Raises InvalidArgument at a text or number that no receiver could
     read."""
     try:
@@ -108,7 +85,7 @@ def encode_name(what: str, name: str) -> bytes:
     try:
         data = name.encode()
     except UnicodeEncodeError as odd:
-        raise InvalidArgument(f"{what} is not text that UTF-8 can hold: {odd.reason}") from None
+        raise InvalidArgument(f"{what} cannot be written as UTF-8: {odd.reason}") from None
     if len(data) > NAME_MAX or not _NAME.match(name):
         raise InvalidArgument(_NOT_A_NAME.format(what, name[:NAME_MAX]))
     return data

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from quorate.client.administration import cluster_status, find_log, list_logs
 from quorate.client.blocking import Client
-from quorate.client.retries import Patience
+from quorate.client.retries import RetryLimits
 from quorate.client.routing import Routing, parse_endpoints
 from quorate.client.session import Session
 from quorate.errors import InvalidArgument, QuorateError, Timeout
@@ -36,9 +36,9 @@ __all__ = ["Cluster", "cluster"]
 LOOK_S = 0.05
 READY_S = 40.0
 # Patience of the start: a test waits for it, so it looks often.
-STARTING = Patience(pause_max_s=0.05)
+STARTING = RetryLimits(pause_max_s=0.05)
 # Patience of a look at the cluster with a node that does not answer: the node may be paused.
-LOOKING = Patience(dial_s=1.0, status_s=1.0)
+LOOKING = RetryLimits(dial_s=1.0, status_s=1.0)
 # Segments are small: the files of all nodes are on one disk.
 SEGMENT_BYTES = 32 << 20
 
@@ -127,7 +127,7 @@ class Cluster:
         path.write_text("".join(map(_toml, sections, sections.values())), encoding="utf-8")
         return path
 
-    # -- what a test asks ----------------------------------------------------------------------
+    # -- questions of a test -------------------------------------------------------------------
 
     @property
     def endpoints(self) -> str:
@@ -201,7 +201,7 @@ class Cluster:
         listed = ", ".join(f"{name} is {state}" for name, state in states.items())
         return f"{listed}; cut: {cuts or 'nothing'}"
 
-    # -- what a test does ----------------------------------------------------------------------
+    # -- actions of a test ---------------------------------------------------------------------
 
     def start(self, logs: Sequence[str] = ()) -> None:
         """Start all nodes, make ``logs`` if need be, and wait until every node serves."""
@@ -276,6 +276,11 @@ class Cluster:
         finally:
             self._is_down(name)
 
+    def transfer(self, log: str, node: str | None = None) -> str:
+        """Give the leadership of ``log`` to ``node``. Returns the node that leads now."""
+        with self.client() as client:
+            return client.transfer(log, None if node is None else self._known(node))
+
     def cut(self, source: str, target: str) -> None:
         """Cut the link from ``source`` to ``target``: no byte arrives."""
         if source == target or not self._cuttable:
@@ -290,7 +295,7 @@ class Cluster:
             raise InvalidArgument(f'a side is a list of nodes, such as ["n1"]: {sides!r}')
         names = [self._known(name) for side in sides for name in side]
         if len(sides) < 2 or len(names) != len(set(names)):
-            raise InvalidArgument(f"two sides or more, and no node on two of them: {sides!r}")
+            raise InvalidArgument(f"name two or more sides, and no node on two of them: {sides!r}")
         for side, other in permutations(sides, 2):
             for source, target in product(side, other):
                 self.cut(source, target)

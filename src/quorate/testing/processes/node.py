@@ -67,7 +67,7 @@ class NodeProcess:
     @property
     def last_words(self) -> str:
         """The last line that the node logged."""
-        return (self.said.splitlines() or ["nothing was said"])[-1]
+        return (self.said.splitlines() or ["no line was logged"])[-1]
 
     @property
     def memory_bytes(self) -> int:
@@ -91,7 +91,7 @@ class NodeProcess:
         user, system = fields.split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
-    # -- what is done to it --------------------------------------------------------------------
+    # -- actions on the node -------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the node unless it is running."""

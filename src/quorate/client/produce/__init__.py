@@ -1,0 +1,1 @@
+"""Producers: records gathered into numbered batches, sent in order, each with its delivery."""

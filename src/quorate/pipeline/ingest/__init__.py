@@ -1,0 +1,1 @@
+"""Ingest: the rows of files are appended to a log, each once."""

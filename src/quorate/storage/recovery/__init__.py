@@ -1,0 +1,1 @@
+"""Recovery: the open of a log after its process ended, also by a crash, and its result."""

@@ -1,1 +1,0 @@
-"""Power cuts on a real file system: what was reported as flushed must be there afterwards."""

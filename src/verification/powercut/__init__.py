@@ -1,0 +1,2 @@
+"""Power cuts on a real file system: everything that was reported as flushed must be there
+afterwards."""

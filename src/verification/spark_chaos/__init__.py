@@ -1,0 +1,2 @@
+"""Spark jobs of which every part is killed again and again, and a count of the rows that they
+wrote."""
