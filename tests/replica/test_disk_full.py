@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from cluster_rig import append_many, happened, led, raft_state, refused, settle_losing
+from cluster_rig import append_many, elect, happened, led, raft_state, refused, settle_losing
 from core_rig import ELECTION_TICKS, chain
 from quorate.commands import Part, Publish, Receipt
 from quorate.config import Config, Limits, Storage
@@ -209,6 +209,26 @@ def test_an_old_leaders_append_says_nothing_about_the_room_for_the_present_one()
     assert raft_state(cluster, "n3").refused[Refusal.STALE_TERM] == len(late) > 0
     cluster.tick("n3")
     assert not raft_state(cluster, "n3").full
+
+
+def test_an_old_leaders_append_does_not_make_the_present_leaders_entry_forgotten() -> None:
+    """A follower that forgot it would seem to have room until the leader sends the entry again."""
+    cluster = led(3)
+    room(cluster, "n3", 2 * RESERVE)
+    cluster.propose("n1", b"small")
+    sent = cluster.take(lambda one: type(one.message) is Append)
+    late = [one for one in sent if one.target == "n3"]
+    cluster.crash("n1")
+    elect(cluster, "n2")
+    cluster.restart("n1")
+    cluster.run(20)
+    cluster.propose("n2", bytes(3 * RESERVE))
+    cluster.run(20)
+    assert raft_state(cluster, "n3").full
+    for one in late:
+        cluster.deliver(one)
+    assert raft_state(cluster, "n3").refused[Refusal.STALE_TERM] == len(late) > 0
+    assert raft_state(cluster, "n3").full
 
 
 def test_the_reserve_of_a_follower_is_not_for_what_clients_append() -> None:
