@@ -285,6 +285,7 @@ def _checked_parts(view: memoryview, flags: int) -> dict[str, memoryview]:
 # magic, CRC; version, flags and count; length; reserved; time; where and how long the offsets are
 # and where the value is; its length; offsets: the first, the last
 _SINGLE = struct.Struct("<4sI8sI12sq12sIII")
+_unpack_single = _SINGLE.unpack_from
 _SINGLE_PROOF = struct.Struct("<4sI")
 _SINGLE_PROVED = struct.Struct("<8sI12sq12sIII")
 # Bytes before the value, and the longest value.
@@ -320,9 +321,24 @@ def open_single(data: bytes) -> tuple[int | None, bytes] | None:
     The CRC is not checked here: a caller has just checked another CRC over these bytes, or checks
     this one. None is no verdict: :meth:`Batch.parse` finds the error in a batch, if there is one.
     """
+    found = _look_at_single(data)
+    if found is None:
+        return None
+    _, time, end = found
+    return time, data[SINGLE_BYTES:end]
+
+
+def is_single(data: bytes) -> bool:
+    """True if ``data`` is the whole batch of such a record; all of it is checked, the CRC too."""
+    found = _look_at_single(data)
+    return found is not None and crc32c(data[8:], MAGIC_CRC) == found[0]
+
+
+def _look_at_single(data: bytes) -> tuple[int, int | None, int] | None:
+    """The CRC in such a batch, its time, and the end of its value; None for any other batch."""
     if len(data) < SINGLE_BYTES:
         return None
-    magic, _, kind, length, reserved, time, directory, size, first, last = _SINGLE.unpack_from(data)
+    magic, crc, kind, length, reserved, time, directory, size, first, last = _unpack_single(data)
     end = SINGLE_BYTES + size
     if (
         size != last
@@ -335,13 +351,5 @@ def open_single(data: bytes) -> tuple[int | None, bytes] | None:
     ):
         return None
     if kind == _TIMED:
-        return time, data[SINGLE_BYTES:end]
-    return (None, data[SINGLE_BYTES:end]) if kind == _TIMELESS and time == 0 else None
-
-
-def is_single(data: bytes) -> bool:
-    """True if ``data`` is the whole batch of such a record; all of it is checked, the CRC too."""
-    if open_single(data) is None:
-        return False
-    _, crc = _SINGLE_PROOF.unpack_from(data)
-    return bool(crc32c(data[8:], MAGIC_CRC) == crc)
+        return crc, time, end
+    return (crc, None, end) if kind == _TIMELESS and time == 0 else None

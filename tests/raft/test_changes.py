@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from changes_rig import change, led_by_voters, members, memberships, nodes, refused
+from changes_rig import (
+    change,
+    led_by_voters,
+    members,
+    memberships,
+    nodes,
+    refused,
+    run_until,
+)
 from cluster_rig import append_many, assert_same, raft_state
 from core_rig import ELECTION_TICKS, leading
 from quorate.entry import entry_without_body, parse_header
@@ -148,6 +156,24 @@ def test_a_majority_that_does_not_answer_begins_no_joint_membership() -> None:
     append_many(cluster, "n1", 1)
 
 
+@pytest.mark.parametrize("heard", [(2, 3), (4, 5, 6)], ids=["outgoing", "new"])
+def test_while_joint_a_leader_that_hears_one_half_answers_no_read_and_steps_down(
+    heard: tuple[int, ...],
+) -> None:
+    cluster = led_by_voters(6, voters=3)
+    change(cluster, members([4, 5, 6]))
+    run_until(cluster, lambda: raft_state(cluster, "n1").memberships.newest.joint)
+    for name in {*nodes(2, 3, 4, 5, 6)} - {*nodes(*heard)}:
+        cluster.cut("n1", name)
+        cluster.cut(name, "n1")
+    token = cluster.read("n1")
+    cluster.run(ELECTION_TICKS // 2)
+    assert cluster.engine("n1").role is Role.LEADER
+    assert token not in cluster.answers
+    cluster.run(3 * ELECTION_TICKS)
+    assert cluster.engine("n1").role is not Role.LEADER
+
+
 def test_a_leader_that_is_removed_gives_the_leadership_away() -> None:
     cluster = led_by_voters(4, voters=3)
     token = change(cluster, members([2, 3, 4]))
@@ -161,6 +187,22 @@ def test_a_leader_that_is_removed_gives_the_leadership_away() -> None:
     assert cluster.engine("n1").role is Role.FOLLOWER
     terms = {cluster.engine(name).core.raft.term for name in ("n2", "n3", "n4")}
     assert len(terms) == 1
+
+
+def test_a_leader_that_is_removed_does_not_count_itself() -> None:
+    cluster = led_by_voters(4, voters=3)
+    change(cluster, members([2, 3, 4]))
+    raft = raft_state(cluster, "n1")
+    run_until(cluster, lambda: raft.memberships.newest == members([2, 3, 4]))
+    for name in ("n2", "n4"):
+        cluster.cut(name, "n1")
+    cluster.take(lambda one: one.source in ("n2", "n4"))
+    cluster.run(ELECTION_TICKS // 2)
+    assert raft.persisted >= raft.memberships.index
+    assert raft.committed < raft.memberships.index
+    cluster.heal()
+    cluster.run(ELECTION_TICKS)
+    assert raft.committed >= raft.memberships.index
 
 
 def test_a_leader_that_is_removed_steps_down_at_once() -> None:

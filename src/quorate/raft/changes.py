@@ -89,7 +89,7 @@ class Changes:
     @property
     def under_way(self) -> bool:
         """Whether a change was asked for, or has only its final membership left to log."""
-        return self.joint or self._wanted is not None
+        return self._wanted is not None or self.joint
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -160,6 +160,8 @@ class Changes:
     def due(self, leader: Leader) -> Membership | None:
         """The membership that is to be logged now; None if there is none, or not yet."""
         raft = self._raft
+        if not self.under_way:
+            return None  # as in most turns
         # R3: the members before must be certain, and all that earlier leaders committed. And the
         # leader must be able to apply what it logs.
         if raft.memberships.index > raft.committed or raft.applied < leader.start:

@@ -247,7 +247,9 @@ class Core:
         leader = self.leader
         if leader is None:
             return False
-        return self.transfers.due(leader) or self.membership_due is not None
+        if self.transfers.target is not None:
+            return self.transfers.due(leader)
+        return self.changes.due(leader) is not None
 
     def stop(self) -> None:
         """Note that this node stops: it campaigns no more, and its leader is told at once."""

@@ -31,24 +31,23 @@ class Electorate:
         # The voters of all sets: a node of any of them may campaign.
         self.voters = frozenset((*membership.voters, *membership.outgoing))
         sets = (membership.voters, membership.outgoing)
-        self._sets = tuple(frozenset(each) for each in sets if each)
+        # Each set, and how many of it are a majority.
+        self._sets = tuple((frozenset(each), majority(len(each))) for each in sets if each)
 
     def won(self, nodes: Collection[NodeId]) -> bool:
         """Whether ``nodes`` hold a majority of each set. Nodes outside of a set do not count in
         it."""
-        return all(len(each.intersection(nodes)) >= majority(len(each)) for each in self._sets)
+        return all(len(each.intersection(nodes)) >= needed for each, needed in self._sets)
 
     def reached(self, values: Mapping[NodeId, int]) -> int:
         """The highest value that a majority of each set is at or above. A voter without a value is
         at 0."""
-        return min(self._reached_in(each, values) for each in self._sets)
-
-    @staticmethod
-    def _reached_in(voters: frozenset[NodeId], values: Mapping[NodeId, int]) -> int:
-        falling = sorted([values.get(voter, 0) for voter in voters], reverse=True)
-        return falling[majority(len(voters)) - 1]
+        reached = [
+            sorted([values.get(voter, 0) for voter in each])[-needed] for each, needed in self._sets
+        ]
+        return min(reached)
 
     @property
     def fewest(self) -> int:
         """The smallest number of nodes that can decide."""
-        return max(majority(len(each)) for each in self._sets)
+        return max(needed for _, needed in self._sets)

@@ -15,7 +15,7 @@ from quorate.raft.progress import ProgressState
 from quorate.types import Index
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from quorate.raft.progress import Progress
     from quorate.raft.state import RaftState
@@ -42,13 +42,20 @@ class Feeder:
 
     def feed(self) -> None:
         """Send each peer the messages that its state allows: called once at the end of a turn."""
+        last = self._raft.log.last_index
         for peer in self._progress.values():
-            # Entries that cannot be read from the disk right now are read in a later turn.
-            with suppress(Busy):
-                if peer.state is ProgressState.APPEND:
-                    self._stream(peer)
-                elif peer.state is ProgressState.COMPARE and peer.sent_at is None:
-                    self._ask(peer)
+            if peer.state is ProgressState.APPEND:
+                if peer.next <= last:
+                    self._try(self._stream, peer)
+            elif peer.state is ProgressState.COMPARE and peer.sent_at is None:
+                self._try(self._ask, peer)
+
+    @staticmethod
+    def _try(feed: Callable[[Progress], None], peer: Progress) -> None:
+        """Feed ``peer``. Entries that cannot be read from the disk right now are read in a later
+        turn."""
+        with suppress(Busy):
+            feed(peer)
 
     def _ask(self, peer: Progress) -> None:
         raft = self._raft

@@ -162,6 +162,8 @@ class Leader:
         """Commit the entries that a majority has on disk (Raft § 5.3, § 5.4.2). The own copy counts
         only as far as it is on disk."""
         raft = self._raft
+        if raft.all_committed:
+            return  # as in most turns
         copies = {node: peer.match for node, peer in self.progress.items()}
         copies[raft.node] = raft.persisted
         agreed = Index(raft.electorate.reached(copies))

@@ -69,7 +69,7 @@ class RaftLog:
 
     __slots__ = (
         "_append_time", "_before", "_changed_from", "_entries", "_next_offset", "_shift", "_stored",
-        "_term_starts", "_terms", "_truncated_from", "window_bytes",
+        "_term_starts", "_terms", "_truncated_from", "last_index", "window_bytes",
     )  # fmt: skip
 
     def __init__(self, entries: Iterable[Entry] = (), start: LogStart = BEGINNING) -> None:
@@ -79,6 +79,8 @@ class RaftLog:
         self._next_offset, self._append_time = start.next_offset, start.append_time
         self._shift = start.before.index + 1
         self._entries: list[Entry] = []
+        # The index of the newest entry. Kept, because a turn asks for it dozens of times.
+        self.last_index = start.before.index
         # Bytes of the frames in the window.
         self.window_bytes = 0
         # The distinct terms in the window, rising, and the first index of each: conflicts are found
@@ -95,10 +97,6 @@ class RaftLog:
     def first_in_memory(self) -> Index:
         """The index of the first entry of the window; last + 1 if the window is empty."""
         return Index(self._shift)
-
-    @property
-    def last_index(self) -> Index:
-        return Index(self._shift + len(self._entries) - 1)
 
     @property
     def last(self) -> Position:
@@ -221,6 +219,7 @@ class RaftLog:
                 self._terms.append(entry.term)
                 self._term_starts.append(entry.index)
             self._entries.append(entry)
+            self.last_index = entry.index
             self.window_bytes += entry.size
 
     def truncate(self, first: Index) -> None:
@@ -229,6 +228,7 @@ class RaftLog:
         place = first - self._shift
         self.window_bytes -= sum(entry.size for entry in self._entries[place:])
         del self._entries[place:]
+        self.last_index = Index(first - 1)
         while self._term_starts and self._term_starts[-1] >= first:
             self._term_starts.pop()
             self._terms.pop()

@@ -27,7 +27,7 @@ __all__ = ["Memberships"]
 class Memberships:
     """The memberships that the log of one replica brings into force, one after the other."""
 
-    __slots__ = ("_named", "_rows", "_unread", "candidates", "electorate", "members")
+    __slots__ = ("_named", "_rows", "_unread", "candidates", "electorate", "members", "newest")
 
     def __init__(self, membership: Membership) -> None:
         # Each membership with the index of its entry, in rising order. The first one is that of the
@@ -37,7 +37,8 @@ class Memberships:
         self._unread: list[Index] = []
         # The newest membership entry that the disk names, if it was not found; else 0.
         self._named = ORIGIN.index
-        # The voters of the newest membership, and all nodes of it.
+        # The membership that counts now, its voters, and all nodes of it.
+        self.newest: Membership
         self.electorate: Electorate
         self.members: tuple[NodeId, ...]
         # The nodes that may campaign: the voters of all memberships that may still come back. If
@@ -47,17 +48,13 @@ class Memberships:
         self._count()
 
     def _count(self) -> None:
+        self.newest = self._rows[-1].membership
         self.electorate = Electorate(self.newest)
         self.members = self.newest.members
         rows = (row.membership for row in self._rows)
         self.candidates = frozenset(
             node for each in rows for node in (*each.voters, *each.outgoing)
         )
-
-    @property
-    def newest(self) -> Membership:
-        """The membership that counts now."""
-        return self._rows[-1].membership
 
     @property
     def index(self) -> Index:

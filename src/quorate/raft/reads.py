@@ -168,7 +168,8 @@ class Reads:
             self._ask_leader()
         else:
             self._begin_round(leader)
-            self._end_rounds(leader.confirmed_round())
+            if self._rounds:
+                self._end_rounds(leader.confirmed_round())
         if self._confirmed:
             self._release()
 

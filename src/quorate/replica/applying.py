@@ -115,7 +115,7 @@ class Applier:
             left -= 1
             if state.work >= left:
                 break
-        return before < raft.applied < self._applicable
+        return before < raft.applied < target
 
     def _next_entries(self, start: Index, stop: Index) -> Sequence[Entry]:
         """Entries from ``start`` on, at most up to ``stop`` - 1.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from quorate.raft.messages import Append
     from quorate.replica.durability import Durability
 
-__all__ = ["DROP_BYTES", "NAMES_BYTES", "DiskSpace"]
+__all__ = ["DROP_BYTES", "ENTRY_OVERHEAD", "NAMES_BYTES", "DiskSpace"]
 
 # Bytes of an entry besides a batch: its header, a row of the directory and some padding.
 ENTRY_OVERHEAD = 128
@@ -58,8 +58,8 @@ class DiskSpace:
     @property
     def may_log(self) -> int:
         """Bytes that may still be logged."""
-        free = self.free
-        return ROOM_UNBOUNDED if free is None else free
+        room = self.room
+        return ROOM_UNBOUNDED if room is None else room - self._durability.unwritten_bytes
 
     @property
     def on_reserve(self) -> bool:
@@ -82,12 +82,6 @@ class DiskSpace:
         """Bytes of the entry that found no room, if it finds none after the flushes either: it may
         be larger than each entry that this node makes."""
         return self.wanted if self.room is not None and self.room < self.wanted else 0
-
-    @property
-    def without_room(self) -> bool:
-        """Whether there is no room even for the first entry of a new leader."""
-        free = self.free
-        return free is not None and free < ENTRY_OVERHEAD
 
     def takes(self, size: int, batches: int) -> bool:
         """Whether there is room for so many batches, ``size`` bytes together, beside the reserve.

@@ -22,7 +22,7 @@ from quorate.raft.log import LogStart
 from quorate.raft.messages import ROOM_UNBOUNDED, Append, Envelope, StateHash
 from quorate.raft.output import EventKind, Refusal
 from quorate.replica.applying import Applier
-from quorate.replica.disk_space import DiskSpace
+from quorate.replica.disk_space import ENTRY_OVERHEAD, DiskSpace
 from quorate.replica.durability import Durability
 from quorate.replica.engine_io import (
     Answer,
@@ -286,7 +286,7 @@ class Engine:
         raft, disk_space = self.core.raft, self.disk_space
         disk_space.in_term(raft.term)
         raft.free = disk_space.may_log
-        raft.without_room = disk_space.without_room
+        raft.without_room = raft.free < ENTRY_OVERHEAD
         if disk_space.shortage or raft.room != ROOM_UNBOUNDED:
             raft.room, raft.lacking = disk_space.offer, disk_space.lacking
             raft.on_reserve, raft.turned_down = disk_space.on_reserve, disk_space.turned_down
@@ -387,7 +387,8 @@ class Engine:
                 problem = NoQuorum(what + self.core.raft.hindrance)
                 answers.append(Answer(token, problem))
         proposals.answer(self.core.raft.applied, answers)
-        answers.extend(map(Answer._make, output.ended))
+        if output.ended:
+            answers.extend(map(Answer._make, output.ended))
 
     def _forget(self) -> None:
         """Drop entries from memory beyond its limit: those that are on disk and applied. If the

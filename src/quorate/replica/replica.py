@@ -60,12 +60,15 @@ if TYPE_CHECKING:
     from quorate.state.judge import AppendConditions
     from quorate.storage.checkpoint import Checkpoint
     from quorate.storage.directory import DataDirectory
+    from quorate.storage.flusher import Flush
     from quorate.types import GroupId, Index, NodeId
 
 __all__ = ["Replica", "now_ms"]
 
 Found = TypeVar("Found")
 
+# Bytes of entries up to which a flush is small: about the appends of W2 that share an entry.
+SMALL_FLUSH_BYTES = 32 * 1024
 # Seconds that a stop waits for the commit of logged requests.
 DRAIN_S = 1.0
 
@@ -281,18 +284,29 @@ class Replica:
             self._halt(error)
 
     def _carry_out(self, effects: Effects) -> None:
-        """Carry out the effects of a turn, the flush first: the disk is the slowest."""
+        """Carry out the effects of a turn.
+
+        A large flush goes to its thread first: the disk writes while the messages are copied into
+        their sockets. A small one goes last: its thread would take the interpreter from the loop at
+        the first message, and the peers would get the others later.
+        """
         if effects.more:
             self._plan_turn()
-        if effects.flush is not None:
-            self._chore_schedule.flushed(now_ms())
-            self._disk.flush(effects.flush, self.engine.settled)
+        small = self.engine.durability.unwritten_bytes <= SMALL_FLUSH_BYTES
+        if effects.flush is not None and not small:
+            self._flush(effects.flush)
         if effects.sends:
             self._send(effects.sends)
+        if effects.flush is not None and small:
+            self._flush(effects.flush)
         if effects.events:
             self._report(effects.events)
         for token, result in effects.answers:
             self._callbacks.answer(token, result)
+
+    def _flush(self, flush: Flush) -> None:
+        self._chore_schedule.flushed(now_ms())
+        self._disk.flush(flush, self.engine.settled)
 
     def _checkpoint(self, sealed: Index) -> Checkpoint | None:
         try:

@@ -110,9 +110,9 @@ class RequestFilter:
         needs = disk_space.needs(room, arrived + 1)
         if not takes:
             disk_space.refused(alone)
-        if not takes or not leader.has_room(needs):
-            return self._no_room(size, needs, leader, own=not takes or self._core.raft.full)
-        if not leader.has_room_now(needs):
+        if not takes or not leader.has_room_now(needs):
+            if not takes or not leader.has_room(needs):
+                return self._no_room(size, needs, leader, own=not takes or self._core.raft.full)
             return self._no_room_yet(size, leader)
         if proposals.waiting >= limits.pending_appends:
             return self._too_many(
