@@ -75,7 +75,8 @@ def split_plain(chunk: bytes, start: int, frames_max: int, bytes_max: int) -> Pl
     requests: list[int] = []
     batches: list[bytes] = []
     log = newest = b""
-    first_ms = deadline_ms = 0
+    first_ms = deadline_ms = proved = 0
+    proved_length = -1
     unpack, size = _LAYOUT.unpack_from, len(chunk)
     while size - start >= PLAIN_BYTES and len(requests) < frames_max:
         head, length, proof, request, target, names = unpack(chunk, start)
@@ -85,7 +86,9 @@ def split_plain(chunk: bytes, start: int, frames_max: int, bytes_max: int) -> Pl
         end = middle + length
         if end > size:
             break
-        proved = crc32c(chunk[start : start + _PROVED_BYTES])
+        if length != proved_length:
+            # Seldom: most batches have the same length, and so the same head.
+            proved, proved_length = crc32c(chunk[start : start + _PROVED_BYTES]), length
         if crc32c(chunk[start + FRAME_BYTES : middle], proved) != proof:
             break
         if target != newest:
