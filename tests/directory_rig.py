@@ -11,6 +11,7 @@ from quorate.entry import make_entry
 from quorate.entry_body import pack_batches
 from quorate.storage.directory import DataDirectory, log_name
 from quorate.storage.flusher import Flush
+from quorate.storage.manifest import MANIFEST, LogLife, LogState, Manifest, Member
 from quorate.storage.offline.verify import verify
 from quorate.storage.recovery.open import open_log
 from quorate.types import EntryKind, Index, NodeId, Term
@@ -56,7 +57,9 @@ class Writer:
         vfs = directory.log_vfs(incarnation)
         identity = directory.log_id(incarnation)
         plan = open_log(vfs, identity, segment_bytes, lambda: random.getrandbits(64))
-        return Writer(directory, *complete(plan))
+        log, flusher = complete(plan)
+        note_made(directory, incarnation, log.record.boot)
+        return Writer(directory, log, flusher)
 
     def entries(
         self, count: int, size: int = 700, term: int = 2, stamp: int = 0, time: int = START
@@ -105,6 +108,17 @@ class Writer:
             segment.file.close()
         self.log.vfs.close()  # type: ignore[attr-defined]  # a real one
         self.directory.close()
+
+
+def note_made(directory: DataDirectory, incarnation: int, boot: int) -> None:
+    """Write the manifest that a node writes before it opens a log."""
+    path, node = directory.path / MANIFEST, directory.identity.node
+    name = "orders" if incarnation == INCARNATION else f"log-{incarnation:x}"
+    manifest = Manifest.decode(path.read_bytes()) if path.exists() else Manifest({})
+    assert manifest is not None
+    manifest.nodes[node] = Member("127.0.0.1:7401")
+    manifest.logs[incarnation] = LogLife(LogState.MADE, START, (node,), name, boot)
+    path.write_bytes(manifest.encode())
 
 
 def run(plan: Iterable[str]) -> None:

@@ -52,7 +52,7 @@ def test_a_directory_is_shown_with_its_logs(
     moment = "2023-11-14T22:13:20.0000"
     assert shown(capsys, clean) == [
         f"{clean}: node n1 of cluster shop, {storage}",
-        f"log {LOG}, closed in order at entry 64",
+        f"log orders {LOG}, closed in order at entry 64",
         f"  vote record, both copies: term 2, voted for n2, {VOTE}",
         f"  segment   state  entries  offsets   bytes    used  {'from':>27}  {'to':>27}",
         f"        1  sealed     1-35    0-104  36,864  32,768  {moment}01Z  {moment}35Z",
@@ -104,7 +104,7 @@ def test_a_running_node_may_be_looked_at(
     writer.flush(writer.entries(2))
     out = shown(capsys, tmp_path / "n1")
     assert out[1].startswith(f"in use by process {os.getpid()}: ")
-    assert out[2] == f"log {LOG}, not closed in order"
+    assert out[2] == f"log orders {LOG}, not closed in order"
     writer.flush(writer.entries(2))  # it was not disturbed
     writer.stop()
     assert "in use" not in "\n".join(shown(capsys, tmp_path / "n1"))
@@ -131,7 +131,7 @@ def test_one_of_several_logs_is_chosen_by_how_its_id_begins(
     assert log["incarnation"] == "b" + "0" * 31
     assert document(capsys, tmp_path / "n1", "--log", "b", "--segment", 1)["segment"]["last"] == 1
     assert main(["inspect", str(tmp_path / "n1"), "--segment", "1"]) == 2
-    assert "the logs here are a000" in capsys.readouterr().err
+    assert f"the logs here are log-a{'0' * 31}, log-b0" in capsys.readouterr().err
 
 
 def test_a_cut_under_way_is_shown_and_what_it_takes_away_is_not(

@@ -50,7 +50,7 @@ def test_a_whole_directory_is_summed_up(clean: Path, capsys: pytest.CaptureFixtu
     held = "64 entries (1 to 64); 192 records (offsets 0 to 191)"
     assert out == [
         f"{clean}: node n1 of cluster shop, {storage}",
-        f"  log {LOG}, closed in order",
+        f"  log orders {LOG}, closed in order",
         f"    3 segments, 1 sealed; {held}; 178056 bytes",
         "    ends at index 64, term 3, chain 60a78f78; committed up to 45",
         "  whole",
@@ -78,7 +78,7 @@ def test_a_warning_does_not_fail(tmp_path: Path, capsys: pytest.CaptureFixture[s
     spoil(tmp_path / "n1")
     assert main(["verify", str(tmp_path / "n1")]) == 0
     out, err = lines(capsys)
-    assert f"  log {LOG}, not closed in order" in out
+    assert f"  log orders {LOG}, not closed in order" in out
     assert f"    warning: {FIRST}, bytes 4160 to 4932: the body is bad (entry 1)" in out
     assert (out[-1], err) == ("  whole, with 1 warning", [])
 
@@ -93,10 +93,10 @@ def test_copies_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         paths.append(str(tmp_path / node))
     assert main(["verify", *paths[:2]]) == 0
     out, _ = lines(capsys)
-    assert out[-1] == f"log {LOG}: 2 copies, the same up to entry 4"
+    assert out[-1] == f"log orders {LOG}: 2 copies, the same up to entry 4"
     assert main(["verify", *paths]) == 1
     out, err = lines(capsys)
-    assert out[-4] == f"log {LOG}: copies differ, first at entry 3"
+    assert out[-4] == f"log orders {LOG}: copies differ, first at entry 3"
     assert [line.partition(": term 2, chain ")[0] for line in out[-3:]] == [f"  {p}" for p in paths]
     assert err == ["error: CORRUPT: copies of 1 log differ"]
 
@@ -143,7 +143,7 @@ def test_the_document_says_the_same(
     [log] = second["logs"]
     body = {"start": 4160, "stop": 4932, "first": 1, "last": 1, "what": "the body is bad"}
     assert log == {
-        "name": None,
+        "name": "orders",
         "incarnation": LOG,
         "clean": True,
         "segments": 3,
@@ -161,7 +161,7 @@ def test_the_document_says_the_same(
     }
     [agreement] = document["agreements"]
     assert agreement == {
-        "name": None,
+        "name": "orders",
         "incarnation": LOG,
         "paths": [str(clean), str(path)],
         "through": 45,

@@ -338,7 +338,7 @@ def test_an_unknown_log_that_cannot_be_read_is_named(
     def fail(path: Path, identity: LogId) -> bool:
         raise OSError(number, "as told")
 
-    monkeypatch.setattr(manifests, "_is_used", fail)
+    monkeypatch.setattr(manifests, "is_used", fail)
     # What passes is no damage: the start can be repeated.
     kind = OSError if number == errno.EMFILE else Damaged
     with pytest.raises(kind, match="as told"):

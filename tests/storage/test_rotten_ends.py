@@ -408,3 +408,22 @@ def test_a_block_that_is_dropped_proves_no_entry_any_more() -> None:
     power_cut(disk)
     log, _ = open_disk(disk)
     assert (log.last, log.record.unsure) == (kept, unsure)
+
+
+def test_a_bad_entry_is_not_forgotten_when_its_only_proof_rots_later() -> None:
+    """The open that finds the entry has it proved once more, also before a stop in order."""
+    disk = SimulatedDisk()
+    log, flusher = open_disk(disk)
+    entries = grow(ORIGIN, 100, 100)
+    for number, entry in enumerate(entries, 1):
+        run(flusher.plan(Flush(number, entries=(entry,))))
+    run(flusher.prove(Index(0)))
+    disk.spoil(SEGMENT, 2 * PAGE + BLOCK_BYTES + HEADER_BYTES, b"\xa5" * 8)
+    log, flusher = open_disk(disk)
+    assert [damage.what for damage in log.damage] == ["the body is bad"]
+    run(flusher.close(Index(0)))
+    log, _ = open_disk(disk)
+    disk.spoil(SEGMENT, 3 * PAGE, bytes(PAGE))  # the empty block behind the entry
+    log, _ = open_disk(disk)
+    assert log.last.index == 2
+    assert log.damage[0].what == "the body is bad"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from directory_rig import (
+    CLUSTER,
+    INCARNATION,
     SEGMENT_BYTES,
     Writer,
     copied,
@@ -23,12 +25,16 @@ from directory_rig import (
 )
 from quorate.entry import make_entry
 from quorate.errors import ReplicaHalted, WrongDirectory
+from quorate.server.manifest import make_log
+from quorate.storage.directory import DataDirectory, log_name
 from quorate.storage.layout import PAGE, segment_name
+from quorate.storage.manifest import MANIFEST, Manifest, Outdated
 from quorate.storage.offline.verify import bytes_to_read, verify
 from quorate.storage.vfs import RealFile, RealVfs
-from quorate.types import EntryKind, Term
+from quorate.types import EntryKind, NodeId, Term
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from quorate.storage.offline.report import LogReport
@@ -332,6 +338,48 @@ def test_strange_things_in_the_data_directory_are_reported(clean: Path, tmp_path
     [directory] = verify([path]).directories
     assert "the identity is missing" in {damage.what for damage in directory.damage}
     assert directory.logs[0].damage == []
+
+
+def with_manifest(clean: Path, twin: Path, change: Callable[[Manifest], None]) -> list[str]:
+    """The damage of a copy whose manifest was changed."""
+    copied(clean, twin)
+    manifest = Manifest.decode((twin / MANIFEST).read_bytes())
+    assert manifest is not None
+    change(manifest)
+    (twin / MANIFEST).write_bytes(manifest.encode())
+    [report] = verify([twin]).directories
+    return [f"{one.file}: {one.what}" for one in report.damage]
+
+
+def test_logs_without_a_manifest_are_damage(clean: Path, tmp_path: Path) -> None:
+    """Their node refuses to start."""
+    copied(clean, tmp_path / "n1")
+    (tmp_path / "n1" / MANIFEST).unlink()
+    [report] = verify([tmp_path / "n1"]).directories
+    assert [str(one.what) for one in report.damage] == [
+        "the manifest is missing, and there are logs"
+    ]
+
+
+def test_a_manifest_that_is_older_than_a_log_is_damage(clean: Path, tmp_path: Path) -> None:
+    told = with_manifest(clean, tmp_path / "n1", lambda manifest: manifest.logs.clear())
+    what = "it holds a log that the manifest does not know: the manifest is an older one"
+    assert told == [f"logs/{log_name(INCARNATION)}: {what}"]
+
+
+def test_a_log_that_was_about_to_be_made_is_no_damage(tmp_path: Path) -> None:
+    Writer.open(tmp_path / "n1").stop()
+    with DataDirectory.open(tmp_path / "n1", CLUSTER, "n1") as directory:
+        make_log(directory, 0xBEEF)  # and the node was killed
+    assert verify([tmp_path / "n1"]).whole
+
+
+def test_a_directory_that_is_marked_as_an_older_copy_is_damage(clean: Path, tmp_path: Path) -> None:
+    def mark(manifest: Manifest) -> None:
+        manifest.outdated = Outdated(NodeId("n2"), 9, 77)
+
+    told = with_manifest(clean, tmp_path / "n1", mark)
+    assert told == ["manifest: the directory is an older copy: n2 knows start 9 of its node"]
 
 
 def test_what_is_no_plain_file_is_not_opened(clean: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import errno
 import logging
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from quorate.errors import Damaged, InvalidArgument
@@ -19,11 +19,10 @@ from quorate.storage.layout import (
     SPARE,
     UNFINISHED,
     VOTE_COPIES,
-    newest_vote,
     pages,
-    vote_place,
 )
 from quorate.storage.manifest import MANIFEST, Manifest, Member
+from quorate.storage.used import is_used
 from quorate.storage.vfs import RealVfs
 from quorate.storage.vote import plan_vote
 from quorate.types import Term, VoteRecord
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from quorate.storage.layout import LogId
     from quorate.storage.vfs import Vfs
     from quorate.types import NodeId
 
@@ -247,7 +245,7 @@ def _check_unknown_log(directory: DataDirectory, incarnation: int) -> None:
     about to be made. With an older manifest put back, the node would delete all such logs."""
     path = directory.path / LOGS / log_name(incarnation)
     try:
-        used = _is_used(path, directory.log_id(incarnation))
+        used = is_used(path, directory.log_id(incarnation))
     except OSError as error:
         if error.errno in PASSING:
             raise
@@ -262,28 +260,6 @@ def _check_unknown_log(directory: DataDirectory, incarnation: int) -> None:
             f"logs beside it; put the newest copy of the whole data directory back, or leave this "
             f"node stopped"
         )
-
-
-def _is_used(path: Path, identity: LogId) -> bool:
-    """True if the folder of a log holds more than a vote record that was never used."""
-    vfs = RealVfs(path, read_only=True)
-    try:
-        names = {*vfs.names()}
-        if names - {*VOTE_COPIES} or not all((path / name).is_file() for name in names):
-            return True  # nor is a pipe opened: that would wait for its other end
-        for name in names:
-            with closing(vfs.open(name)) as file:
-                copy = file.read(0, file.size())
-            # The page of the first record that an open writes: also if it is bad, or of another
-            # log.
-            if any(copy[vote_place(1) :]):
-                return True
-            record = newest_vote([copy], identity)
-            if record is not None and record.boot > 0:
-                return True
-        return False
-    finally:
-        vfs.close()
 
 
 def check_log(directory: DataDirectory, incarnation: int, name: str) -> None:

@@ -217,7 +217,7 @@ OLD_PAGES = (
     Mutant(
         "log-with-strange-votes-taken-for-an-unused-one",
         "a log that the manifest does not know was used if its second vote page was written",
-        "server/manifest.py",
+        "storage/used.py",
         "            if any(copy[vote_place(1) :]):\n",
         "            if len(copy) < vote_place(1):\n",
     ),
@@ -250,5 +250,12 @@ OLD_PAGES = (
         "        if report.record is not None and contents.write_number >> BOOT_SHIFT > "
         "report.record.boot:\n",
         "        if False:\n",
+    ),
+    Mutant(
+        "bad-entry-proved-once",
+        "a bad entry of the newest segment is proved again, before its only proof may rot",
+        "storage/recovery/inventory.py",
+        "    seen.unproven = found.unproven or bool(found.damage or found.without_body)\n",
+        "    seen.unproven = found.unproven\n",
     ),
 )

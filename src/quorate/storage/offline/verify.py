@@ -24,10 +24,11 @@ from quorate.storage.directory import (
     log_incarnation,
     log_name,
 )
-from quorate.storage.layout import LOST_FOUND, UNFINISHED, VOTE_COPIES
+from quorate.storage.layout import LOST_FOUND, UNFINISHED, VOTE_COPIES, LogId
 from quorate.storage.manifest import MANIFEST, LogState, Manifest
 from quorate.storage.offline.compare import agreement
 from quorate.storage.offline.verify_log import audit_log
+from quorate.storage.used import is_used
 from quorate.types import Index
 
 if TYPE_CHECKING:
@@ -126,6 +127,8 @@ def _verify_directory(path: Path, progress: Callable[[int], None]) -> DirectoryR
         _blame(report, path / IDENTITY, "the identity is missing")
     if report.manifest is not None:
         _blame_missing(report, report.manifest)
+    elif not (path / MANIFEST).exists() and any((path / LOGS).glob("*")):
+        _blame(report, path / MANIFEST, "the manifest is missing, and there are logs")
     storage = report.identity.storage if report.identity is not None else None
     for place in sorted((path / LOGS).iterdir()) if (path / LOGS).is_dir() else ():
         incarnation = log_incarnation(place.name)
@@ -158,6 +161,10 @@ def _read_manifest(report: DirectoryReport, place: Path) -> Manifest | None:
         manifest = Manifest.decode(place.read_bytes())
     if manifest is None:
         _blame(report, place, "the manifest is bad")
+    elif manifest.outdated is not None:
+        peer, start, _ = manifest.outdated
+        what = f"the directory is an older copy: {peer} knows start {start} of its node"
+        _blame(report, place, what)
     return manifest
 
 
@@ -173,14 +180,24 @@ def _blame_refused(report: DirectoryReport, place: Path, log: LogReport) -> None
     it is an older copy, or its vote record is gone."""
     life = report.manifest.logs.get(log.incarnation) if report.manifest is not None else None
     if life is None:
-        return  # it was about to be made
-    if not any((place / copy).exists() for copy in VOTE_COPIES):
+        _blame_unknown(report, place, log)
+    elif not any((place / copy).exists() for copy in VOTE_COPIES):
         _blame(report, place, f"log {life.name} was made here and its vote record is missing")
     elif log.record is not None or not log.damage:  # else the damage says why it is refused
         boot = log.record.boot if log.record is not None else 0
         if boot < life.boot:
             what = "the folder is an older copy: its vote record is of boot"
             _blame(report, place, f"{what} {boot}, and the log was opened with boot {life.boot}")
+
+
+def _blame_unknown(report: DirectoryReport, place: Path, log: LogReport) -> None:
+    """Note a log that the manifest does not have, unless it was only about to be made."""
+    identity = report.identity
+    if report.manifest is None or identity is None:
+        return  # that is noted
+    if is_used(place, LogId(log.incarnation, identity.storage)):
+        what = "it holds a log that the manifest does not know: the manifest is an older one"
+        _blame(report, place, what)
 
 
 def _is_deleted(manifest: Manifest | None, incarnation: int) -> bool:

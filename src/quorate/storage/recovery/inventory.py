@@ -263,7 +263,9 @@ def _judge_newest(
     lost."""
     segment = seen.segments[-1]
     seen.durable_end = found.durable_end
-    seen.unproven = found.unproven
+    # The proof of a bad entry may be a single page: another one is written, so that the entry is
+    # not taken for torn if that page rots, too.
+    seen.unproven = found.unproven or bool(found.damage or found.without_body)
     if cut:
         # Again: the first cut may be in the page cache only.
         seen.cut_at = _cut_behind_header(cut, one.size)
