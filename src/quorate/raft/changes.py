@@ -101,7 +101,9 @@ class Changes:
             self._end_one(token, problem)
             return
         if self._wanted is None:
-            self._wanted, self._logged = change.wanted, False
+            # A request that is made again after its time was over may have its entry in the log.
+            again = self._raft.memberships.newest == change.wanted
+            self._wanted, self._logged = change.wanted, again
             self._deadline = self._raft.clock + self._raft.ticks(change.patience_ms)
             self._take_sample()
         self._tokens.append(token)
@@ -244,10 +246,14 @@ class Changes:
         """The reason why the voters that are wanted cannot decide yet (R6); None if they can. A
         joint membership without a majority of them would stop the log."""
         raft = self._raft
-        heard = [peer.node for peer in leader.progress.values() if self._answers(peer, leader)]
-        if not Electorate(wanted).won([raft.node, *heard]):
-            silent = sorted(set(wanted.voters) - {raft.node, *heard})
-            return NoQuorum(f"no majority of the new voters answers: {', '.join(silent)} do not")
+        peers = leader.progress.values()
+        able = [peer.node for peer in peers if self._answers(peer, leader) and not peer.unfit]
+        if not Electorate(wanted).won([raft.node, *able]):
+            others = sorted(set(wanted.voters) - {raft.node, *able})
+            return NoQuorum(
+                f"no majority of the new voters can vote: {', '.join(others)} do not answer, stop, "
+                f"or are not sure of their entries"
+            )
         for node in wanted.voters:
             if node in raft.electorate.voters or node == raft.node:
                 continue

@@ -310,6 +310,9 @@ class Core:
             return
         if not leader.leaves:
             leader.leaves = True
+            # The others know of the commit before this node goes: on full disks they may not begin
+            # to lead without it.
+            leader.beat()
             self.transfers.begin_to_leave(leader)
         if self.transfers.target is None:
             raft.follow(raft.term, None, "the members of this log are others now")
@@ -340,8 +343,10 @@ class Core:
 
     def admits(self, source: NodeId, boot: BootId, kind: type[Message]) -> bool:
         """Whether a message of that kind from ``source`` in ``boot`` may count."""
-        leader = self.leader
-        if source in self.raft.memberships.members or (leader and source in leader.progress):
+        leader, raft = self.leader, self.raft
+        # A leader may be removed by an entry that is not committed: it still answers reads.
+        known = source in raft.memberships.members or source == raft.leader
+        if known or (leader and source in leader.progress):
             return self._boot_counts(source, boot)
         if kind in FROM_MEMBERS:
             self.raft.refuse(Refusal.UNKNOWN_PEER)

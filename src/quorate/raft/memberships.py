@@ -27,7 +27,9 @@ __all__ = ["Memberships"]
 class Memberships:
     """The memberships that the log of one replica brings into force, one after the other."""
 
-    __slots__ = ("_named", "_rows", "_unread", "candidates", "electorate", "members", "newest")
+    __slots__ = (
+        "_named", "_rows", "_unread", "candidates", "electorate", "learners", "members", "newest",
+    )  # fmt: skip
 
     def __init__(self, membership: Membership) -> None:
         # Each membership with the index of its entry, in rising order. The first one is that of the
@@ -45,16 +47,20 @@ class Memberships:
         # the newest one is not committed, its voters may all lack it, and only a node that it
         # removes has a log that is long enough to win.
         self.candidates: frozenset[NodeId]
+        # The learners of all of them: a learner that an entry removes, which may still be
+        # truncated, may have the longest log.
+        self.learners: frozenset[NodeId]
         self._count()
 
     def _count(self) -> None:
         self.newest = self._rows[-1].membership
         self.electorate = Electorate(self.newest)
         self.members = self.newest.members
-        rows = (row.membership for row in self._rows)
+        rows = [row.membership for row in self._rows]
         self.candidates = frozenset(
             node for each in rows for node in (*each.voters, *each.outgoing)
         )
+        self.learners = frozenset(node for each in rows for node in each.learners)
 
     @property
     def index(self) -> Index:

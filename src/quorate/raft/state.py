@@ -127,8 +127,9 @@ class RaftState:
 
     @property
     def is_learner(self) -> bool:
-        """Whether the newest membership has this node as a learner."""
-        return self.node in self.memberships.newest.learners
+        """Whether this node is a learner, or was one before a change that is not known to be
+        committed."""
+        return self.node in self.memberships.learners
 
     def priority(self, node: NodeId) -> int:
         """The priority of ``node`` in the newest membership: 0 if it shall lead only while no other

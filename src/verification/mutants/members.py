@@ -134,8 +134,8 @@ MEMBERS = (
         "removed-voter-never-campaigns",
         "a voter campaigns until the membership without it is known to be committed (R11)",
         "raft/memberships.py",
-        "        rows = (row.membership for row in self._rows)\n",
-        "        rows = (row.membership for row in self._rows[-1:])\n",
+        "        rows = [row.membership for row in self._rows]\n",
+        "        rows = [row.membership for row in self._rows[-1:]]\n",
     ),
     Mutant(
         "behind-learner-promoted",
@@ -148,17 +148,16 @@ MEMBERS = (
         "learners-not-heard",
         "a leader hears its learners: their acks, and their question for what is committed (R7)",
         "raft/core.py",
-        "        if source in self.raft.memberships.members"
-        " or (leader and source in leader.progress):\n",
-        "        if source in self.raft.electorate.voters:\n",
+        "        known = source in raft.memberships.members or source == raft.leader\n",
+        "        known = source in raft.electorate.voters or source == raft.leader\n"
+        "        leader = None\n",
     ),
     Mutant(
         "removed-peer-not-heard",
         "a leader hears the peers that it still feeds after their removal (R11)",
         "raft/core.py",
-        "        if source in self.raft.memberships.members"
-        " or (leader and source in leader.progress):\n",
-        "        if source in self.raft.memberships.members:\n",
+        "        if known or (leader and source in leader.progress):\n",
+        "        if known:\n",
     ),
     Mutant(
         "vote-judged-by-own-membership",
@@ -208,7 +207,7 @@ MEMBERS = (
         "silent-majority-promoted",
         "no joint membership begins unless a majority of the new voters answers (R6)",
         "raft/changes.py",
-        "        if not Electorate(wanted).won([raft.node, *heard]):\n",
+        "        if not Electorate(wanted).won([raft.node, *able]):\n",
         "        if False:\n",
     ),
     Mutant(
@@ -236,8 +235,8 @@ MEMBERS = (
         "removed-leader-just-leaves",
         "a leader that is removed gives the leadership to a voter before it steps down (R10)",
         "raft/core.py",
-        "            leader.leaves = True\n            self.transfers.begin_to_leave(leader)\n",
-        "            leader.leaves = True\n",
+        "            leader.beat()\n            self.transfers.begin_to_leave(leader)\n",
+        "            leader.beat()\n",
     ),
     Mutant(
         "removed-leader-not-told",
