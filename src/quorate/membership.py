@@ -18,12 +18,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from quorate.errors import InvalidArgument
-from quorate.types import Index, NodeId
+from quorate.types import PRIORITY, PRIORITY_MAX, Index, NodeId
 
 __all__ = [
     "MEMBERS_MAX",
-    "PRIORITY",
-    "PRIORITY_MAX",
     "VOTERS_MAX",
     "LoggedMembership",
     "Membership",
@@ -35,9 +33,6 @@ __all__ = [
 VERSION = 1
 VOTERS_MAX = 7
 MEMBERS_MAX = 64
-# The priority of a node for which none was set.
-PRIORITY = 100
-PRIORITY_MAX = 255
 # A vote record has room for as many.
 NAME_BYTES_MAX = 64
 INTENT_MAX = 2**64 - 1

@@ -12,6 +12,8 @@ from typing import NamedTuple, NewType
 
 __all__ = [
     "ORIGIN",
+    "PRIORITY",
+    "PRIORITY_MAX",
     "BootId",
     "EntryKind",
     "GroupId",
@@ -26,6 +28,10 @@ __all__ = [
 NodeId = NewType("NodeId", str)
 Index = NewType("Index", int)
 Term = NewType("Term", int)
+
+# The priority of a node in a log for which none was set, and the highest one.
+PRIORITY = 100
+PRIORITY_MAX = 255
 
 
 class Position(NamedTuple):

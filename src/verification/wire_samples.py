@@ -114,6 +114,7 @@ RESULTS: tuple[tuple[calls.Call[Any], calls.Found], ...] = (
     (calls.ListLogs(), calls.Logs([_FOUND])),
     (calls.CreateLog("orders", LOG_ID, 30_000), _FOUND),
     (calls.DeleteLog("orders", LOG_ID, 30_000), calls.Done()),
+    (calls.SetLog("orders", LOG_ID, 30_000, {"n1": 200, "n2": 0}), calls.Done()),
     (calls.ReadEnds(LOG_ID, barrier=False), calls.Ends(0, 3, 2)),
     (calls.OffsetAt(LOG_ID, 1_000_500), calls.OffsetFound(0)),
     (calls.TransferLog(LOG_ID, "n3"), calls.LeaderMoved("n3")),

@@ -44,9 +44,45 @@ def test_documents(quorate: Run) -> None:
 def test_replicas_are_a_table(quorate: Run, log: str) -> None:
     lines = quorate("log", "describe", log).out.decode().splitlines()
     table = lines[lines.index("") + 1 :]
-    assert table[0].split() == ["NODE", "ROLE", "MATCH", "LAG", "STATE"]
+    assert table[0].split() == ["NODE", "ROLE", "PRIORITY", "MATCH", "LAG", "STATE"]
+    assert {line.split()[2] for line in table[1:]} == {"100"}
     assert sorted(line.split()[1] for line in table[1:]) == ["follower", "follower", "leader"]
     assert not any(line.endswith(" ") or "\x1b" in line for line in lines), "plain in a pipe"
+
+
+def test_priorities_are_set_and_shown(quorate: Run) -> None:
+    quorate("log", "create", "ranked")
+    ran = quorate("log", "set", "ranked", "priority.n1=0", "priority.n3=120")
+    assert (ran.status, ran.out, ran.err) == (0, b"log ranked set\n", "")
+    [ran] = quorate("log", "set", "ranked", "priority.n3=130", "--json").documents
+    assert ran == {"name": "ranked", "priorities": {"n3": 130}}
+    [found] = quorate("log", "describe", "ranked", "--json").documents
+    assert {one["node"]: one["priority"] for one in found["replicas"]} == {
+        "n1": 0, "n2": 100, "n3": 130,
+    }  # fmt: skip
+    refused = quorate("log", "set", "ranked", "priority.n9=1")
+    assert refused.status == 1
+    assert refused.err.startswith("error: INVALID_ARGUMENT: n9 has no replica of log ranked: ")
+    quorate("log", "delete", "ranked")
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ("priority.n1=256", "a priority is 0 to 255"),
+        ("priority.n1=-1", "a priority is 0 to 255"),
+        ("priority.n1", "a priority is 0 to 255"),
+        ("priority.=1", "the settings of a log are priority.NODE=0 to 255"),
+        ("retention=1", "the settings of a log are priority.NODE=0 to 255"),
+    ],
+)
+def test_a_setting_that_cannot_be(
+    capsys: pytest.CaptureFixture[str], setting: str, problem: str
+) -> None:
+    """No node is asked: there is no cluster."""
+    assert main(["log", "set", "orders", setting]) == 2
+    *_, error = capsys.readouterr().err.splitlines()
+    assert error.endswith(f"{setting!r}: {problem}")
 
 
 def test_a_log_is_made_once(quorate: Run, log: str) -> None:

@@ -44,7 +44,7 @@ def test_the_document(cluster: DevCluster, quorate: Run, log: str) -> None:
     assert states.keys() == {"n1", "n2", "n3"}
     leader = states[found["leader"]]
     assert (leader["role"], leader["state"], leader["lag"]) == ("leader", "self", 0)
-    keys = {"node", "role", "match", "lag", "state", "full", "halted"}
+    keys = {"node", "role", "priority", "match", "lag", "state", "full", "halted"}
     assert all(one.keys() == keys for one in states.values())
 
 

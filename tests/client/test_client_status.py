@@ -26,8 +26,9 @@ def replica(
     node: str, role: str, match: int | None, lag: int | None, state: str, *, full: bool = False
 ) -> ReplicaSummary:
     return ReplicaSummary(
-        node=node, role=role, match=match, lag=lag, state=state, full=full, halted=None
-    )
+        node=node, role=role, priority=100, match=match, lag=lag, state=state, full=full,
+        halted=None,
+    )  # fmt: skip
 
 
 def test_a_healthy_cluster() -> None:

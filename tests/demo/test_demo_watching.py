@@ -29,8 +29,8 @@ def test_a_rate_needs_two_samples() -> None:
 
 def replica(node: str, lag: int | None, state: str = "append") -> ReplicaSummary:
     return {
-        "node": node, "role": "follower", "match": None, "lag": lag, "state": state, "full": False,
-        "halted": None,
+        "node": node, "role": "follower", "priority": 100, "match": None, "lag": lag,
+        "state": state, "full": False, "halted": None,
     }  # fmt: skip
 
 

@@ -97,3 +97,43 @@ def test_a_leader_of_priority_0_without_another_live_voter_leads_on() -> None:
     cluster.restart("n2")
     cluster.run(PATIENT)
     assert_same(cluster)
+
+
+# -- the voter that is to lead -------------------------------------------------------------------
+
+
+def preferred(cluster: HandCluster) -> NodeId | None:
+    core = cluster.engine("n1").core
+    assert core.leader is not None
+    return core.transfers.preferred(core.leader)
+
+
+def test_the_voter_with_the_highest_priority_above_its_own_is_preferred_by_a_leader() -> None:
+    assert preferred(led_with(n2=101)) == "n2"
+    assert preferred(led_with(n2=101, n3=102)) == "n3"
+    assert preferred(led_with(n1=102, n2=101)) is None
+    assert preferred(led_with(n1=101, n2=101)) is None
+
+
+def test_a_voter_that_lags_or_is_silent_is_not_preferred() -> None:
+    cluster = led_with(n3=102)
+    cluster.isolate("n3")
+    window = cluster.config.limits.window_messages
+    append_many(cluster, "n1", 3 * window)
+    core = cluster.engine("n1").core
+    assert core.leader is not None
+    core.leader.peer_heard(NodeId("n3"))  # it is heard again, and has not caught up
+    assert preferred(cluster) is None
+    cluster.run(ELECTION_TICKS // 2)
+    assert preferred(cluster) is None
+    cluster.heal()
+    cluster.run(2 * ELECTION_TICKS)
+    assert preferred(cluster) == "n3"
+
+
+def test_no_voter_is_preferred_during_a_transfer() -> None:
+    cluster = led_with(n2=101)
+    cluster.cut("n3", "n1")
+    cluster.propose("n1", b"not acknowledged by n3")
+    cluster.transfer("n1", "n3")
+    assert preferred(cluster) is None

@@ -19,10 +19,13 @@ from quorate.server.logs.catalog import (
     Catalog,
     Change,
     LogFacts,
+    Placement,
     catalog_incarnation,
     encode_change,
+    encode_placement,
     judge_create,
     judge_delete,
+    judge_found,
 )
 from quorate.types import NodeId
 from quorate.wire.shapes import check_log_name
@@ -223,3 +226,89 @@ def test_a_name_that_every_file_and_shell_takes(name: str) -> None:
 def test_a_name_that_is_none(name: str) -> None:
     with pytest.raises(InvalidArgument, match="the name of a log is 1 to 249 letters"):
         check_log_name(name)
+
+
+# -- placements --------------------------------------------------------------------------------
+
+
+def placed(found: Catalog, incarnation: int, **priorities: int) -> Placement:
+    """Apply a record with these priorities; the placement that the table has then."""
+    facts, before = found.find(incarnation), found.placement(incarnation)
+    assert facts is not None
+    assert before is not None
+    wanted = before.with_priorities(facts.name, priorities)
+    assert found.apply(encode_placement(facts, wanted)) is None
+    after = found.placement(incarnation)
+    assert after is not None
+    return after
+
+
+def test_a_log_has_the_members_with_which_it_was_made_until_a_record_says_others() -> None:
+    found = catalog(made("a", 1), made("b", 2))
+    assert found.placement(1) == Placement(NODES)
+    assert found.placement(3) is None
+    assert placed(found, 1, n2=200) == Placement(NODES, (), ((NODES[1], 200),), record=2)
+    assert placed(found, 1, n1=0) == Placement(
+        NODES, (), ((NODES[0], 0), (NODES[1], 200)), record=3
+    )
+    assert found.placement(2) == Placement(NODES)
+    assert found.logs == [facts("a", 1), facts("b", 2)]
+
+
+def test_a_priority_of_100_is_that_of_a_node_for_which_none_was_set() -> None:
+    found = catalog(made("a", 1))
+    placed(found, 1, n1=7, n2=8)
+    assert placed(found, 1, n1=100).priorities == ((NODES[1], 8),)
+    assert found.placement(1) == Placement(NODES).with_priorities("a", {"n2": 8})._replace(record=2)
+
+
+@pytest.mark.parametrize(
+    ("priorities", "problem"),
+    [
+        ({"n9": 1, "n8": 1}, "n8, n9 has no replica of log a: its nodes are n1, n2"),
+        ({"n1": 256}, "priority 256 of n1 is not 0 to 255"),
+        ({"n1": 0, "n2": 0}, "every voter has priority 0"),
+    ],
+)
+def test_priorities_that_no_log_can_have_are_refused(
+    priorities: dict[str, int], problem: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=problem):
+        Placement(NODES).with_priorities("a", priorities)
+
+
+def test_the_membership_of_a_placement_names_its_record() -> None:
+    found = catalog(made("a", 1))
+    membership = placed(found, 1, n2=200).membership
+    assert (membership.voters, membership.priority(NODES[1]), membership.intent) == (NODES, 200, 1)
+
+
+def test_the_table_keeps_placements() -> None:
+    found = catalog(made("a", 1), made("b", 2))
+    wanted = placed(found, 2, n1=3)
+    again = Catalog.decode(found.encode())
+    assert again is not None
+    assert (again.placement(2), again.placement(1)) == (wanted, Placement(NODES))
+    assert again.encode() == found.encode()
+
+
+def test_a_placement_goes_with_its_log() -> None:
+    found = catalog(made("a", 1))
+    wanted = placed(found, 1, n1=3)
+    found.apply(encode_change(deleted("a", 1)))
+    assert found.placement(1) is None
+    # Two leaders of the catalog may append one after the other.
+    assert found.apply(encode_placement(facts("a", 1), wanted)) is None
+    assert found.placement(1) is None
+    found.apply(encode_change(made("a", 2)))
+    assert found.placement(2) == Placement(NODES)
+    again = Catalog.decode(found.encode())
+    assert again is not None
+    assert again.encode() == found.encode()
+
+
+def test_a_log_is_found_by_its_name_and_incarnation_together() -> None:
+    found = catalog(made("a", 1))
+    assert judge_found(found, "a", 1) == facts("a", 1)
+    assert isinstance(judge_found(found, "b", 1), LogNotFound)
+    assert isinstance(judge_found(found, "a", 2), LogRecreated)

@@ -67,6 +67,22 @@ def test_the_leader_is_known_by_the_field_and_not_by_the_text() -> None:
     assert isinstance(reachability.explain(NotLeader("leader: n2")), NoQuorum)
 
 
+def test_a_node_is_up_since_the_first_link_to_it_without_a_gap() -> None:
+    clock = Clock()
+    reachability = Reachability([N2, N3], clock)
+    assert reachability.up_s(N2) == 0
+    reachability.reached(N2)
+    clock.now += 5
+    reachability.reached(N2)  # its second link
+    assert (reachability.up_s(N2), reachability.up_s(N3)) == (5, 0)
+    reachability.lost(N2)
+    assert reachability.up_s(N2) == 0
+    clock.now += 5
+    reachability.reached(N2)
+    clock.now += 1
+    assert reachability.up_s(N2) == 1
+
+
 def test_a_node_alone_is_a_majority() -> None:
     assert Reachability([]).majority
     assert not Reachability([N2]).majority

@@ -73,6 +73,10 @@ ROUND_TRIPS: dict[
     ),
     calls.CreateLog: (st.builds(calls.CreateLog, names, ids, ms), found_logs),
     calls.DeleteLog: (st.builds(calls.DeleteLog, names, ids, ms), st.builds(calls.Done)),
+    calls.SetLog: (
+        st.builds(calls.SetLog, names, ids, ms, st.dictionaries(names, st.integers(0, 255))),
+        st.builds(calls.Done),
+    ),
     calls.ReadEnds: (
         st.builds(calls.ReadEnds, ids, st.booleans()),
         st.builds(calls.Ends, numbers, numbers, numbers),

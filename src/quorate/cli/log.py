@@ -1,4 +1,4 @@
-"""``quorate log``: make, list, describe, transfer and delete logs."""
+"""``quorate log``: make, list, describe, set, transfer and delete logs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from quorate.cli.options import client_options, log_name
 from quorate.cli.output import give_help, print_json, print_line, print_table
 from quorate.cli.status import replica_rows, short
 from quorate.errors import LogNotFound
+from quorate.types import PRIORITY_MAX
 
 if TYPE_CHECKING:
     from quorate.cli.options import ClientOptions
@@ -20,7 +21,7 @@ __all__ = ["log"]
 @click.group(invoke_without_command=True)
 @click.pass_context
 def log(context: click.Context) -> None:
-    """Make, list, describe, transfer and delete logs."""
+    """Make, list, describe, set, transfer and delete logs."""
     give_help(context)
 
 
@@ -72,8 +73,42 @@ def describe(options: ClientOptions, name: str) -> None:
     print_line(f"records      offsets {found['first_offset']} to before {found['end_offset']}")
     print_line(f"committed    entry {found['committed']}")
     print_line()
-    heads = ("NODE", "ROLE", "MATCH", "LAG", "STATE")
-    print_table(heads, replica_rows(found), numbers=("MATCH", "LAG"))
+    heads = ("NODE", "ROLE", "PRIORITY", "MATCH", "LAG", "STATE")
+    print_table(heads, replica_rows(found), numbers=("PRIORITY", "MATCH", "LAG"))
+
+
+def _settings(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, int]:
+    """The priorities that the command line sets, by node."""
+    priorities = {}
+    for text in given:
+        key, value = (*text.split("=", 1), "")[:2]
+        what, node = (*key.split(".", 1), "")[:2]
+        if what != "priority" or not node:
+            raise click.BadParameter(f"{text!r}: the settings of a log are priority.NODE=0 to 255")
+        if not value.isdecimal() or int(value) > PRIORITY_MAX:
+            raise click.BadParameter(f"{text!r}: a priority is 0 to {PRIORITY_MAX}")
+        priorities[node] = int(value)
+    return priorities
+
+
+@log.command("set")
+@click.argument("name", callback=log_name)
+@click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True, callback=_settings)
+@client_options
+def set_(options: ClientOptions, name: str, settings: dict[str, int]) -> None:
+    """Change settings of the log NAME, and wait until its leader has carried that out.
+
+    \b
+    priority.NODE=0..255  The node with the highest priority leads, once it has kept up
+                          for ten seconds and was up for a minute. 100 unless it was set;
+                          0: it leads only while no other node can.
+    """
+    with options.client() as client:
+        client.set_log(name, priorities=settings)
+    if options.as_json:
+        print_json({"name": name, "priorities": settings})
+    else:
+        print_line(f"log {name} set")
 
 
 @log.command()

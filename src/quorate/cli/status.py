@@ -129,11 +129,12 @@ def short(leader: str | None) -> str:
 
 
 def replica_rows(log: LogSummary) -> list[tuple[str, ...]]:
-    """Node, role, match, lag and state of each replica."""
+    """Node, role, priority, match, lag and state of each replica."""
     return [
         (
             one["node"],
             one["role"],
+            str(one["priority"]),
             "-" if one["match"] is None else str(one["match"]),
             "-" if one["lag"] is None else str(one["lag"]),
             _state(one["state"]) + (click.style(", no room", fg="red") if one["full"] else ""),

@@ -20,10 +20,21 @@ from quorate.errors import (
     QuorateError,
     Timeout,
 )
-from quorate.wire.calls import CreateLog, DeleteLog, FindLog, ListLogs, Status, TransferLog
+from quorate.types import PRIORITY_MAX
+from quorate.wire.calls import (
+    CreateLog,
+    DeleteLog,
+    FindLog,
+    ListLogs,
+    SetLog,
+    Status,
+    TransferLog,
+)
 from quorate.wire.shapes import check_log_name, check_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from quorate.client.node_connection import NodeConnection
     from quorate.client.results import ClusterStatus
     from quorate.client.routing import Route
@@ -36,6 +47,7 @@ __all__ = [
     "delete_log",
     "find_log",
     "list_logs",
+    "set_log",
     "transfer_log",
 ]
 
@@ -142,6 +154,22 @@ async def transfer_log(session: Session, name: str, node: str | None) -> str:
     idempotency = Idempotency.UNSAFE if node is None else Idempotency.IDEMPOTENT
     moved = await session.change(route, what, call, idempotency, deadline=deadline)
     return moved.leader
+
+
+async def set_log(session: Session, name: str, priorities: Mapping[str, int]) -> None:
+    """Set the priorities of some nodes of the log ``name``; done when the log has them."""
+    check_log_name(name)
+    for node, priority in priorities.items():
+        check_name("node", node)
+        if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
+            raise InvalidArgument(
+                f"priority of {node} = {priority!r:.50} is not 0 to {PRIORITY_MAX}"
+            )
+    deadline = session.deadline()
+    incarnation = await _living(session, name, deadline)
+    call = SetLog(name, wire_id(incarnation), _timeout_ms(session), dict(priorities))
+    catalog, what = session.routing.catalog, f"settings of {name}"
+    await session.change(catalog, what, call, Idempotency.IDEMPOTENT, deadline=deadline)
 
 
 async def list_logs(session: Session, deadline: float | None = None) -> list[LogFound]:

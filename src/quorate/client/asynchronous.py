@@ -12,6 +12,7 @@ from quorate.client.administration import (
     delete_log,
     find_log,
     list_logs,
+    set_log,
     transfer_log,
 )
 from quorate.client.produce.producer import AsyncProducer
@@ -33,7 +34,7 @@ from quorate.wire.calls import LogCall, OffsetAt
 from quorate.wire.shapes import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -101,6 +102,14 @@ class AsyncClient:
 
         Tries again until the time is over while the node is down or lacks too many entries."""
         return await transfer_log(self._session, log, node)
+
+    async def set_log(self, log: str, *, priorities: Mapping[str, int]) -> None:
+        """Set the ``priorities`` of some nodes for ``log``, 0 to 255; those of other nodes stay. A
+        node has priority 100 unless another one was set.
+
+        The node with the highest priority leads, once it has kept up for ten seconds and was up for
+        a minute. A node of priority 0 leads only while no other node can."""
+        await set_log(self._session, log, priorities)
 
     async def logs(self) -> list[str]:
         """The names of all logs, sorted."""

@@ -17,6 +17,7 @@ from quorate.client.administration import (
     delete_log,
     find_log,
     list_logs,
+    set_log,
     transfer_log,
 )
 from quorate.client.asynchronous import AsyncLog, times_of
@@ -37,7 +38,7 @@ from quorate.client.worker import Worker
 from quorate.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -118,6 +119,14 @@ class Client:
 
         Tries again until the time is over while the node is down or lacks too many entries."""
         return self._run(lambda session: transfer_log(session, log, node))
+
+    def set_log(self, log: str, *, priorities: Mapping[str, int]) -> None:
+        """Set the ``priorities`` of some nodes for ``log``, 0 to 255; those of other nodes stay. A
+        node has priority 100 unless another one was set.
+
+        The node with the highest priority leads, once it has kept up for ten seconds and was up for
+        a minute. A node of priority 0 leads only while no other node can."""
+        self._run(lambda session: set_log(session, log, priorities))
 
     def logs(self) -> list[str]:
         """The names of all logs, sorted."""

@@ -43,6 +43,8 @@ class ReplicaSummary(TypedDict):
     node: str
     # leader, follower or candidate.
     role: str
+    # The node with the highest priority leads if it can; 100 unless another one was set.
+    priority: int
     # The last entry known to match the leader's log, and how many committed entries it lacks.
     match: int | None
     lag: int | None

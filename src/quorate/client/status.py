@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorate.client.results import ClusterStatus, LogSummary, NodeSummary, ReplicaSummary
+from quorate.types import PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,6 +68,7 @@ def _log(views: Views, places: Mapping[str, str]) -> LogSummary:
             ReplicaSummary(
                 node=holder,
                 role=view.role if view else "follower",
+                priority=best.priorities.get(holder, PRIORITY),
                 match=match,
                 lag=None if match is None else max(0, committed - match),
                 state=_state(view, peer, leads=leads and holder == node),

@@ -43,6 +43,9 @@ class Timing(Section):
     read_ms: int = bounded(2000, 10, 600_000)
     # A node that stops tries for this long to give its leaderships to other nodes; 0: not at all.
     handover_ms: int = bounded(2000, 0, 600_000)
+    # A leader gives way to a voter with a higher priority that has kept up for this long, and whose
+    # node has been up for six times as long. DLedger: a preferred leader takes over at once.
+    settle_ms: int = bounded(10_000, 10, 600_000)
     # Staged data is dropped after this time without additions: a day.
     staged_expiry_ms: int = bounded(24 * 3_600_000, 1000, _TEN_YEARS_MS)
     # At the cap, staged data without additions for this time makes room for other data: an hour.

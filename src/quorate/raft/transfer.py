@@ -157,6 +157,22 @@ class Transfers:
         best = max(able, key=self._fitness, default=None)
         return best.node if best is not None else None
 
+    def preferred(self, leader: Leader) -> NodeId | None:
+        """The voter with a higher priority than this node that can take over and lacks few entries;
+        of several the one with the highest. None if there is none, or a transfer is under way."""
+        own = self._raft.priority(self._raft.node)
+        if self.target is not None:
+            return None
+        better = [
+            peer
+            for peer in leader.progress.values()
+            if self._raft.priority(peer.node) > own
+            and self._unable(peer) is None
+            and self._near(peer)
+        ]
+        best = max(better, key=self._fitness, default=None)
+        return best.node if best is not None else None
+
     def _fitness(self, peer: Progress) -> tuple[bool, int, Index, NodeId]:
         return self._near(peer), self._raft.priority(peer.node), peer.match, peer.node
 

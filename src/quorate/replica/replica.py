@@ -24,6 +24,7 @@ from quorate.errors import (
 from quorate.replica.callbacks import Callbacks
 from quorate.replica.chores import ChoreSchedule
 from quorate.replica.engine_io import (
+    ChangeMembers,
     Operate,
     Operated,
     Propose,
@@ -49,8 +50,9 @@ if TYPE_CHECKING:
     from quorate.commands import ChunkStaged, Receipt
     from quorate.config import Config
     from quorate.membership import Membership
+    from quorate.raft.changes import MemberChange
     from quorate.raft.messages import Envelope
-    from quorate.raft.output import Event, Transferred
+    from quorate.raft.output import Event, MembersChanged, Transferred
     from quorate.replica.callbacks import Callback
     from quorate.replica.engine_io import ClientOperation, Effects, Input, Result
     from quorate.replica.opening import OpenedReplica
@@ -203,15 +205,21 @@ class Replica:
         return await future  # type: ignore[no-any-return]  # a ReadAnswer, or it raises
 
     async def transfer(self, target: NodeId | None) -> Transferred:
-        """Give the leadership to ``target``, or to the fittest voter. Returns when that leads.
-        Raises the error if there is one: then this node leads as before."""
-        future = self._loop.create_future()
+        """Give the leadership to ``target``, or to the fittest voter. Returns when that leads."""
+        return await self._ask_leader(partial(TransferLeadership, target=target))  # type: ignore[return-value]  # or it raises
+
+    async def change_members(self, change: MemberChange) -> MembersChanged:
+        """Change the members of the log. Returns when the change is committed and applied."""
+        return await self._ask_leader(partial(ChangeMembers, change=change))  # type: ignore[return-value]  # or it raises
+
+    async def _ask_leader(self, request: Callable[[int], Input]) -> Result:
+        """Give the engine a request that only a leader takes. Raises the error if there is one."""
         if self._refused is not None:
             raise self._refusal
+        future = self._loop.create_future()
         # Like a read: if this node ends, its caller may ask again.
-        token = self._callbacks.add_read(partial(_finish, future))
-        self.give(TransferLeadership(token, target))
-        return await future  # type: ignore[no-any-return]  # Transferred, or it raises
+        self.give(request(self._callbacks.add_read(partial(_finish, future))))
+        return await future  # type: ignore[no-any-return]  # a result that is no error
 
     # -- reads and status ----------------------------------------------------------------------
 
@@ -284,12 +292,9 @@ class Replica:
             self._halt(error)
 
     def _carry_out(self, effects: Effects) -> None:
-        """Carry out the effects of a turn.
-
-        A large flush goes to its thread first: the disk writes while the messages are copied into
-        their sockets. A small one goes last: its thread would take the interpreter from the loop at
-        the first message, and the peers would get the others later.
-        """
+        """Carry out the effects of a turn. A large flush goes to its thread first: the disk writes
+        while the messages are copied into their sockets. A small one goes last: its thread would
+        take the interpreter from the loop, and the peers would get the messages later."""
         if effects.more:
             self._plan_turn()
         small = self.engine.durability.unwritten_bytes <= SMALL_FLUSH_BYTES

@@ -35,10 +35,12 @@ class ReplicaStatus(NamedTuple):
     peers: tuple[PeerStatus, ...]
     # Whether this node lost entries that were durable: it gives no vote until it has them again.
     unsure: bool
+    # The priorities that were set, by node, in the newest membership that is applied here.
+    priorities: tuple[tuple[NodeId, int], ...]
 
 
 def status_of(engine: Engine, first_offset: int) -> ReplicaStatus:
-    raft = engine.core.raft
+    raft, membership = engine.core.raft, engine.state.membership
     return ReplicaStatus(
         role=raft.role,
         leader=raft.leader,
@@ -53,6 +55,7 @@ def status_of(engine: Engine, first_offset: int) -> ReplicaStatus:
         full=raft.full,
         peers=_peers(engine),
         unsure=not raft.sure,
+        priorities=membership.membership.priorities if membership is not None else (),
     )
 
 

@@ -26,6 +26,7 @@ from quorate.server.logs.catalog_service import CatalogService
 from quorate.server.logs.disk import Disk, RoomWatch
 from quorate.server.logs.handover import give_up_leaderships
 from quorate.server.logs.log_lifecycle import RETRY_S
+from quorate.server.logs.placing import Placer
 from quorate.server.logs.replicas import Replicas
 from quorate.server.manifest import ManifestFile
 from quorate.server.sessions.client_session import ClientSession
@@ -192,10 +193,16 @@ class Node:
             self._catalog_service.follow(), lifecycle.run(),
             self._become_ready(), self.disk_failures.forget(),
             RoomWatch(self._disk, self._replicas).run(), self.service.watch.run(),
+            self._placer().run(),
         ):  # fmt: skip
             self._begin(work)
         await lifecycle.logs_opened.wait()
         opened()
+
+    def _placer(self) -> Placer:
+        settle_s = self._settings.config.timing.settle_ms / 1000
+        catalog = self._catalog_service.catalog
+        return Placer(self._replicas, catalog, self._reachability.up_s, settle_s)
 
     async def _listen_http(self) -> None:
         address = self._settings.http

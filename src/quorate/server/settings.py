@@ -131,6 +131,12 @@ KEYS = (
     ),
     Key(
         "timing",
+        "settle_ms",
+        NUMBER,
+        "A node of a higher priority leads once it has kept up for this many ms.",
+    ),
+    Key(
+        "timing",
         "staged_expiry_ms",
         NUMBER,
         "Staged data is dropped after this many ms without additions.",

@@ -55,6 +55,7 @@ __all__ = [
     "OffsetFound",
     "PeerStatus",
     "ReadEnds",
+    "SetLog",
     "Status",
     "TransferLog",
     "decode_call",
@@ -137,6 +138,16 @@ class DeleteLog(Call[Done], tag="delete-log"):
     name: Name
     incarnation: Id
     timeout_ms: Milliseconds
+
+
+class SetLog(Call[Done], tag="set-log"):
+    """Change the settings of a log. The answer comes when its leader has carried that out."""
+
+    name: Name
+    incarnation: Id
+    timeout_ms: Milliseconds
+    # Priorities to set, by node; those of other nodes stay.
+    priorities: dict[Name, Short] = msgspec.field(default_factory=dict)
 
 
 # -- one log -----------------------------------------------------------------------------------
@@ -254,6 +265,8 @@ class LogStatus(Shape):
     halted: str = ""
     # This node lost entries that were durable on its disk, and gives no vote until it has them.
     unsure: bool = False
+    # The priorities that were set, by node, as far as they are applied here.
+    priorities: dict[Name, Short] = msgspec.field(default_factory=dict)
 
 
 class NodeStatus(Shape):
@@ -309,6 +322,7 @@ _RESULTS: dict[type[Call[Any] | LogCommand[Any]], type[Any]] = {
     ListLogs: Logs,
     CreateLog: LogFound,
     DeleteLog: Done,
+    SetLog: Done,
     ReadEnds: Ends,
     OffsetAt: OffsetFound,
     TransferLog: LeaderMoved,

@@ -13,18 +13,26 @@ from quorate.batch import encode_batch
 from quorate.commands import Receipt
 from quorate.errors import LogNotFound, NotLeader, OffsetMismatch, QuorateError
 from quorate.replica.engine_io import ReadAnswer
-from quorate.server.logs.catalog import Change, LogFacts, encode_change, judge_create, judge_delete
+from quorate.server.logs.catalog import (
+    Change,
+    LogFacts,
+    encode_change,
+    encode_placement,
+    judge_create,
+    judge_delete,
+    judge_found,
+)
 from quorate.state.judge import UNCONDITIONAL, AppendConditions
 from verification.fleet.process import POLL_US
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     from quorate.replica.engine_io import Result
     from verification.fleet.process import Process
     from verification.fleet.replica import FleetReplica, Question
 
-__all__ = ["append", "create", "delete", "read"]
+__all__ = ["append", "create", "delete", "read", "set_priorities"]
 
 
 def create(process: Process, name: str, incarnation: int, drawn_at: int) -> Generator[int]:
@@ -37,7 +45,8 @@ def create(process: Process, name: str, incarnation: int, drawn_at: int) -> Gene
         if found is None:
             nodes = tuple(sorted(process.world.nodes))
             facts = LogFacts(name, incarnation, nodes, process.world.now)
-            if not (yield from _change(process, Change(made=True, log=facts), end)):
+            made = encode_change(Change(made=True, log=facts))
+            if not (yield from _change(process, made, end)):
                 continue
         yield from _serving(process, incarnation)
         return
@@ -50,9 +59,32 @@ def delete(process: Process, name: str, incarnation: int) -> Generator[int]:
         found = judge_delete(process.catalog, name, incarnation)
         if isinstance(found, QuorateError):
             raise found
-        if found is None or (yield from _change(process, Change(False, found), end)):
-            yield from _majority(process, process.catalog.applied)
-            return
+        if found is not None:
+            deleted = encode_change(Change(made=False, log=found))
+            if not (yield from _change(process, deleted, end)):
+                continue
+        yield from _majority(process, process.catalog.applied)
+        return
+
+
+def set_priorities(
+    process: Process, name: str, incarnation: int, priorities: Mapping[str, int]
+) -> Generator[int, None, int]:
+    """Set priorities, and return once the members have them: the offset of the record that they
+    serve; 0 if this node cannot see that."""
+    while True:
+        end = yield from _lead(process)
+        found = judge_found(process.catalog, name, incarnation)
+        if isinstance(found, QuorateError):
+            raise found
+        before = process.catalog.placement(incarnation)
+        assert before is not None  # the log was just found
+        wanted = before.with_priorities(name, priorities)
+        if wanted != before:
+            placed = encode_placement(found, wanted)
+            if not (yield from _change(process, placed, end)):
+                continue
+        return (yield from _placed(process, incarnation))
 
 
 def append(process: Process, incarnation: int, batch: bytes) -> Generator[int, None, Result]:
@@ -90,10 +122,10 @@ def _lead(process: Process) -> Generator[int, None, int]:
     return result.end_offset
 
 
-def _change(process: Process, change: Change, end: int) -> Generator[int, None, bool]:
-    """Append a change of the catalog; return False if another change came in between."""
+def _change(process: Process, record: bytes, end: int) -> Generator[int, None, bool]:
+    """Append a record to the catalog; return False if another one came in between."""
     replica = _replica(process, process.world.catalog)
-    batch = encode_batch([encode_change(change)])
+    batch = encode_batch([record])
     result = yield from _answer(replica.append(batch, AppendConditions(expect_offset=end)))
     if isinstance(result, OffsetMismatch):
         return False
@@ -118,6 +150,19 @@ def _serving(process: Process, incarnation: int) -> Generator[int]:
             result = yield from _answer(replica.read())
             if isinstance(result, ReadAnswer):
                 return
+        yield POLL_US
+    raise LogNotFound(f"incarnation {incarnation:032x} was deleted meanwhile")
+
+
+def _placed(process: Process, incarnation: int) -> Generator[int, None, int]:
+    """Return once the members of the log serve its newest placement: the offset of its record."""
+    while (placement := process.catalog.placement(incarnation)) is not None:
+        if incarnation in process.down:
+            return 0
+        replica = process.replicas.get(incarnation)
+        logged = replica.engine.state.membership if replica is not None else None
+        if placement.record <= (logged.membership.intent if logged is not None else 0):
+            return placement.record
         yield POLL_US
     raise LogNotFound(f"incarnation {incarnation:032x} was deleted meanwhile")
 

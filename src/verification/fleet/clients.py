@@ -6,11 +6,12 @@ are repeated long after they were answered: a network may do that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from quorate.commands import Receipt
 from quorate.errors import (
+    InvalidArgument,
     LogExists,
     LogNotFound,
     LogRecreated,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["ClientCall", "DrawnLog", "FleetClients"]
 
 NAMES = ("orders", "clicks", "audit", "trades")
+PRIORITIES = (0, 50, 100, 200)
 TRIES = 8
 TIMEOUT_US = 3 * ELECTION_MS * 1000
 PAUSE_US = 100_000
@@ -39,7 +41,7 @@ GAP_US = 25_000
 # The share of incarnations that claim a draw offset beyond the end of the catalog.
 FROM_THE_FUTURE = 0.15
 # A call with one of these answers is over.
-FINAL = (LogExists, LogNotFound, LogRecreated, OffsetMismatch)
+FINAL = (InvalidArgument, LogExists, LogNotFound, LogRecreated, OffsetMismatch)
 
 
 class DrawnLog(NamedTuple):
@@ -54,9 +56,11 @@ class DrawnLog(NamedTuple):
 class ClientCall:
     """A request of a client, asked until it has a final answer."""
 
-    kind: Literal["create", "delete", "append", "read"]
+    kind: Literal["create", "delete", "set", "append", "read"]
     log: DrawnLog
     patient: bool = False
+    # The priorities that are to be set.
+    priorities: dict[str, int] = field(default_factory=dict)
     tries: int = 0
     # The answer that ended the call; None as long as it is open, or if the client gave up.
     answer: object = None
@@ -102,6 +106,11 @@ class FleetClients:
             self.begin(
                 ClientCall(random.choice(("create", "create", "delete")), random.choice(made))
             )
+        elif roll < 0.18:
+            nodes = random.sample(sorted(self._world.nodes), random.choice((1, 1, 2)))
+            priorities = {str(node): random.choice(PRIORITIES) for node in nodes}
+            log = random.choice(made[-4:])
+            self.begin(ClientCall("set", log, priorities=priorities))
         else:
             self.begin(ClientCall("append" if roll < 0.7 else "read", random.choice(made[-4:])))
 
@@ -151,7 +160,7 @@ class FleetClients:
     def _choose(self, call: ClientCall) -> Process | None:
         """Send half of the tries to the node that is said to lead, the others to any node."""
         incarnation = call.log.incarnation
-        if call.kind in ("create", "delete"):
+        if call.kind in ("create", "delete", "set"):
             incarnation = self._world.catalog
         running = [
             node.process
@@ -193,6 +202,9 @@ class FleetClients:
         elif call.kind == "create":
             history.created(log.incarnation, deleted_before=deleted_before)
             self.told_made.add(log.incarnation)
+        elif call.kind == "set":
+            assert isinstance(answer, int)
+            history.placed(log.incarnation, answer)
         else:
             history.removed(log.incarnation)
             self.told_deleted.add(log.incarnation)
@@ -209,6 +221,8 @@ class FleetClients:
         if call.kind == "delete":
             yield from calls.delete(process, name, incarnation)
             return True
+        if call.kind == "set":
+            return (yield from calls.set_priorities(process, name, incarnation, call.priorities))
         if call.kind == "append":
             return (yield from calls.append(process, incarnation, batch))
         return (yield from calls.read(process, incarnation))

@@ -52,6 +52,8 @@ class _Committed:
         self.end = 0
         # The process that led each term.
         self.leaders: dict[Term, int] = {}
+        # The offset of the record of the catalog that the newest membership serves.
+        self.intent = 0
 
 
 class FleetHistory:
@@ -65,6 +67,8 @@ class FleetHistory:
         self.live: dict[str, int] = {}
         self.deleted: set[int] = set()
         self.made: set[int] = set()
+        # The priorities that each placement asks for, by log and by the offset of its record.
+        self.placements: dict[int, dict[int, dict[str, int]]] = {}
         # The number of records in the catalog.
         self.records = 0
         # Each node with the disk on which it opened its catalog.
@@ -108,6 +112,8 @@ class FleetHistory:
                 known.positions.append(entry.position)
                 known.terms.append(raft.term)
                 self.trace.append(entry.position)
+                if entry.kind is EntryKind.MEMBERSHIP:
+                    self._check_members(replica, entry.body)
                 if is_catalog:
                     for value in records_of(entry):
                         self._take(msgspec.msgpack.decode(value))
@@ -118,6 +124,23 @@ class FleetHistory:
                     f"{known.positions[row]}",
                 )
             known.terms[row] = min(known.terms[row], raft.term)
+
+    def _check_members(self, replica: FleetReplica, body: bytes) -> None:
+        """Check that members only follow the catalog, and never go back to an earlier placement.
+        The body is read here a second time: no code of the product decides what it means."""
+        counts, intent = body[4:7], int.from_bytes(body[8:16], "little")
+        known, at = self.log(replica.incarnation), 16
+        priorities = {}
+        for _ in range(sum(counts)):
+            size, priority = body[at], body[at + 1]
+            priorities[body[at + 2 : at + 2 + size].decode()] = priority
+            at += 2 + size
+        asked = self.placements.get(replica.incarnation, {}).get(intent)
+        if asked is None or intent <= known.intent:
+            raise Violation("placement", f"{replica.place} serves record {intent} of the catalog")
+        if {node: value for node, value in priorities.items() if value != 100} != asked:
+            raise Violation("placement", f"{replica.place}: {priorities}, not {asked}")
+        known.intent = intent
 
     def _check_leader(self, replica: FleetReplica) -> None:
         """Check that a leader has all entries committed in terms before its own."""
@@ -150,6 +173,11 @@ class FleetHistory:
                 raise Violation("name", f"log {name} is made while {self.live[name]:x} has it")
             self.live[name] = incarnation
             self.made.add(incarnation)
+        elif record["op"] == "place":
+            if self.live.get(name) != incarnation:
+                raise Violation("name", f"log {name}, {incarnation:x} is placed and not there")
+            asked = record.get("priorities", {})
+            self.placements.setdefault(incarnation, {})[self.records - 1] = asked
         else:
             if self.live.get(name) != incarnation:
                 raise Violation("name", f"log {name}, {incarnation:x} is deleted and not there")
@@ -180,6 +208,15 @@ class FleetHistory:
             raise Violation("deleted", f"a create of {incarnation:x} succeeds after its deletion")
         if incarnation not in self.made:
             raise Violation("acknowledged", f"the creation of {incarnation:x} is not committed")
+
+    def placed(self, incarnation: int, record: int) -> None:
+        """A client was told that the members of its log serve this record of the catalog."""
+        if self.log(incarnation).intent < record:
+            raise Violation("acknowledged", f"no member of {incarnation:x} serves record {record}")
+
+    def wanted_intent(self, incarnation: int) -> int:
+        """The offset of the newest placement of a log; 0 if it has none."""
+        return max(self.placements.get(incarnation, {}), default=0)
 
     def removed(self, incarnation: int) -> None:
         """A client was told that its log is deleted."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from quorate.errors import Damaged, DiskFailed, ReplicaHalted, WrongDirectory
 from quorate.replica.engine_io import LinkClosed, LinkRefused
 from quorate.server.identity.roster import Roster
+from quorate.server.logs.placing import next_change
 from quorate.server.logs.reconciler import Make, Reconciler, Retire
 from quorate.server.manifest import make_log
 from quorate.storage.disk_errors import PASSING
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from quorate.types import NodeId
     from verification.fleet.manifest import Work
     from verification.fleet.node import FleetNode
-    from verification.fleet.replica import FleetReplica
+    from verification.fleet.replica import FleetReplica, Question
 
 __all__ = ["POLL_US", "Process"]
 
@@ -44,6 +45,7 @@ __all__ = ["POLL_US", "Process"]
 POLL_US = 10_000
 DIAL_US = 50_000
 RETRY_US = 250_000
+PLACE_US = 50_000
 
 
 class Process:
@@ -205,6 +207,7 @@ class Process:
         yield from self._open_catalog()
         self.takes_part = True
         self.begin(self._follow())
+        self.begin(self._place())
         while True:
             self._begin_openings()
             while (step := self.plan.next()) is not None:
@@ -243,6 +246,21 @@ class Process:
                         if change is not None:
                             self.plan.take(change)
             yield POLL_US
+
+    def _place(self) -> Work:
+        """Give the logs that are led here the members of the catalog, as server/logs/placing.py
+        does."""
+        asked: dict[int, Question] = {}
+        while True:
+            yield PLACE_US
+            for incarnation, replica in self.replicas.items():
+                waits = incarnation in asked and asked[incarnation].result is None
+                if waits or not replica.serves or incarnation == self.world.catalog:
+                    continue
+                placement = self.catalog.placement(incarnation)
+                change = next_change(placement, replica.engine.core.raft.memberships.newest)
+                if change is not None:
+                    asked[incarnation] = replica.change_members(change)
 
     @property
     def carried(self) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from quorate.errors import NotLeader
 from quorate.membership import Membership
 from quorate.replica.engine import Engine
-from quorate.replica.engine_io import Deliver, Flushed, Propose, Read, Room
+from quorate.replica.engine_io import ChangeMembers, Deliver, Flushed, Propose, Read, Room
 from quorate.storage.recovery.open import check_boot, open_log
 from quorate.storage.recovery.result import Recovered
 from quorate.types import GroupId, Index, Role
@@ -17,6 +17,7 @@ from quorate.types import GroupId, Index, Role
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from quorate.raft.changes import MemberChange
     from quorate.raft.messages import Envelope
     from quorate.replica.engine_io import Effects, Input, Result
     from quorate.state.judge import AppendConditions
@@ -99,6 +100,11 @@ class FleetReplica:
         return self.engine.role is Role.LEADER
 
     @property
+    def serves(self) -> bool:
+        leader = self.engine.core.leader
+        return leader is not None and self.engine.applied >= leader.start
+
+    @property
     def process_number(self) -> int:
         return self._process.number
 
@@ -130,7 +136,10 @@ class FleetReplica:
     def append(self, batch: bytes, conditions: AppendConditions) -> Question:
         return self._ask(Propose(self._world.next_token(), batch, 1, conditions=conditions))
 
-    def _ask(self, item: Read | Propose) -> Question:
+    def change_members(self, change: MemberChange) -> Question:
+        return self._ask(ChangeMembers(self._world.next_token(), change))
+
+    def _ask(self, item: Read | Propose | ChangeMembers) -> Question:
         question = self._asked[item.token] = Question()
         self.give(item)
         return question

@@ -50,6 +50,7 @@ EXPECTED = (
     "recovered",
     "rolled back",
     "rolled-back node refused",
+    "set answered",
     "started from a table",
     "started on a full disk",
     "wiped",
@@ -212,6 +213,8 @@ def _quiet(world: FleetWorld, good: list[FleetNode]) -> bool:
             positions = history.log(incarnation).positions
             if replica.engine.core.raft.committed != len(positions):
                 return False
+        if any(history.log(one).intent != history.wanted_intent(one) for one in wanted):
+            return False
     return True
 
 

@@ -14,6 +14,7 @@ from verification.mutants.members import MEMBERS
 from verification.mutants.mutant import Mutant
 from verification.mutants.old_pages import OLD_PAGES
 from verification.mutants.opening import OPENING
+from verification.mutants.placing import PLACING
 from verification.mutants.producer import PRODUCER
 from verification.mutants.reading import READING
 from verification.mutants.requests import REQUESTS
@@ -30,7 +31,7 @@ __all__ = ["MUTANTS", "Mutant", "share_of_mutants"]
 MUTANTS = (
     *CONSENSUS, *ADVERSITY, *ROOM, *IDENTITY, *SERVER, *LIFECYCLE, *SERVICE, *REQUESTS, *PRODUCER,
     *STATE, *STAGING, *STORAGE, *OPENING, *OLD_PAGES, *READING, *CLIENT,
-    *TRANSFER, *MEMBERS, *MEMBER_FAULTS,
+    *TRANSFER, *MEMBERS, *MEMBER_FAULTS, *PLACING,
 )  # fmt: skip
 
 

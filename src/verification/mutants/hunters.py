@@ -48,8 +48,8 @@ SIMULATED = ("client/produce/window.py",)
 # Files that the fleet runs besides: whole nodes. A seed of it takes a second, and it finds most of
 # its bugs in the first ten.
 IN_THE_FLEET = (
-    "server/logs/catalog.py", "server/manifest.py", "server/logs/reconciler.py",
-    "server/identity/roster.py", "storage/manifest.py",
+    "server/logs/catalog.py", "server/logs/placing.py", "server/manifest.py",
+    "server/logs/reconciler.py", "server/identity/roster.py", "storage/manifest.py",
 )  # fmt: skip
 FLEET_SEEDS = 40
 

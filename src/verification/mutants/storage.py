@@ -361,8 +361,8 @@ STORAGE = (
         "verify-takes-an-empty-folder",
         "verify blames the folder of a log that was made and has no vote record",
         "storage/offline/verify.py",
-        "    if not any((place / copy).exists() for copy in VOTE_COPIES):\n",
-        "    if not place.exists():\n",
+        "    elif not any((place / copy).exists() for copy in VOTE_COPIES):\n",
+        "    elif not place.exists():\n",
     ),
     Mutant(
         "verify-ends-at-an-unreadable-folder",

@@ -241,7 +241,7 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
          "storage/test_log_conformance.py"),
     ),
     (
-        ("storage/directory.py", "storage/manifest.py"),
+        ("storage/directory.py", "storage/manifest.py", "storage/used.py"),
         ("storage/test_directory.py", "server/test_manifest.py", "replica/test_replica.py"),
     ),
     (
@@ -266,6 +266,11 @@ SUITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
          "server/test_opening_logs.py", "server/test_log_files.py",
          "server/test_foreign_files.py", "server/test_table.py", "server/test_catalog_service.py",
          "server/test_node.py", "server/test_service.py"),
+    ),
+    (
+        ("server/logs/placing.py", "server/logs/attempt.py"),
+        ("server/test_placing.py", "server/test_catalog_service.py",
+         "client/test_priorities_cluster.py"),
     ),
     (
         ("server/logs/handover.py",),

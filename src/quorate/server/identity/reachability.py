@@ -26,12 +26,20 @@ class Reachability:
         self._peers = tuple(peers)
         # Peers without a link, and since when; for a peer that was never met, since the start.
         self._silent: dict[NodeId, float] = dict.fromkeys(self._peers, began)
+        # The others, and since when.
+        self._up: dict[NodeId, float] = {}
 
     def reached(self, peer: NodeId) -> None:
         self._silent.pop(peer, None)
+        self._up.setdefault(peer, self._clock())
 
     def lost(self, peer: NodeId) -> None:
         self._silent.setdefault(peer, self._clock())
+        self._up.pop(peer, None)
+
+    def up_s(self, peer: NodeId) -> float:
+        """Seconds since which there has been a link to ``peer``; 0 without one."""
+        return self._clock() - self._up[peer] if peer in self._up else 0.0
 
     @property
     def majority(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from time import time_ns
 from typing import TYPE_CHECKING
 
@@ -22,11 +22,18 @@ from quorate.errors import (
     NotLeader,
     OffsetMismatch,
     OffsetOutOfRange,
-    OutcomeUnknown,
     QuorateError,
-    Timeout,
 )
-from quorate.server.logs.catalog import Change, LogFacts, encode_change, judge_create, judge_delete
+from quorate.server.logs.attempt import ChangeAttempt
+from quorate.server.logs.catalog import (
+    Change,
+    LogFacts,
+    encode_change,
+    encode_placement,
+    judge_create,
+    judge_delete,
+    judge_found,
+)
 from quorate.server.logs.disk import no_room_for_log
 from quorate.server.logs.log_lifecycle import RETRY_S, LogLifecycle
 from quorate.state.judge import AppendConditions
@@ -34,7 +41,7 @@ from quorate.wire.calls import AwaitCatalog
 from quorate.wire.shapes import check_log_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator, Mapping
 
     from quorate.net.links import PeerLinks
     from quorate.replica.reader import Fetched
@@ -224,7 +231,7 @@ class CatalogService:
         """Make a log, and return once a leader serves it."""
         check_log_name(name)
         self._check_incarnation(incarnation)
-        attempt = _Attempt()
+        attempt = ChangeAttempt()
         nodes = tuple(sorted(self._stored.manifest.nodes))
         async with attempt.within(timeout_s):
             while True:
@@ -236,7 +243,8 @@ class CatalogService:
                     self._replicas.check_files()
                     await self._check_disks()
                     found = LogFacts(name, incarnation, nodes, time_ns() // 1000)
-                    if not await self._append(Change(made=True, log=found), end, attempt):
+                    made = encode_change(Change(made=True, log=found))
+                    if not await self._append(made, end, attempt):
                         continue
                 await self._serving(incarnation)
                 return found
@@ -244,16 +252,40 @@ class CatalogService:
     async def delete(self, name: str, incarnation: int, timeout_s: float) -> None:
         """Delete a log, and return once a majority of nodes has deleted it."""
         self._check_incarnation(incarnation)
-        attempt = _Attempt()
+        attempt = ChangeAttempt()
         async with attempt.within(timeout_s):
             while True:
                 end = await self._lead()
                 found = judge_delete(self.catalog, name, incarnation)
                 if isinstance(found, QuorateError):
                     raise found
-                if found is None or await self._append(Change(False, found), end, attempt):
-                    await self._majority(self.catalog.applied, timeout_s)
-                    return
+                if found is not None:
+                    deleted = encode_change(Change(made=False, log=found))
+                    if not await self._append(deleted, end, attempt):
+                        continue
+                await self._majority(self.catalog.applied, timeout_s)
+                return
+
+    async def set_priorities(
+        self, name: str, incarnation: int, priorities: Mapping[str, int], timeout_s: float
+    ) -> None:
+        """Set the priorities of some nodes of a log, and return once its members have them."""
+        attempt = ChangeAttempt()
+        async with attempt.within(timeout_s):
+            while True:
+                end = await self._lead()
+                found = judge_found(self.catalog, name, incarnation)
+                if isinstance(found, QuorateError):
+                    raise found
+                before = self.catalog.placement(incarnation)
+                assert before is not None  # the log was just found
+                wanted = before.with_priorities(name, priorities)
+                if wanted != before:
+                    placed = encode_placement(found, wanted)
+                    if not await self._append(placed, end, attempt):
+                        continue
+                await self._placed(name, incarnation)
+                return
 
     def _check_incarnation(self, incarnation: int) -> None:
         """Raises InvalidArgument for the catalog's incarnation: a client draws the incarnation of a
@@ -296,9 +328,9 @@ class CatalogService:
             )
         return await self.learn()
 
-    async def _append(self, change: Change, end: int, attempt: _Attempt) -> bool:
-        """Append a change; False if another change came in between."""
-        batch = encode_batch([encode_change(change)])
+    async def _append(self, record: bytes, end: int, attempt: ChangeAttempt) -> bool:
+        """Append a record; False if another one came in between."""
+        batch = encode_batch([record])
         attempt.logged = True
         try:
             receipt = await self._replica.append(batch, 1, AppendConditions(expect_offset=end))
@@ -322,6 +354,19 @@ class CatalogService:
                     return
             await asyncio.sleep(RETRY_S)
         raise LogNotFound(f"incarnation {incarnation:032x} was deleted meanwhile")
+
+    async def _placed(self, name: str, incarnation: int) -> None:
+        """Wait until the log has the members that the newest placement asks for: its leader carries
+        that out, and this node sees it in its own replica."""
+        while (placement := self.catalog.placement(incarnation)) is not None:
+            hosted = self._replicas.get(incarnation)
+            logged = hosted.replica.engine.state.membership if hosted is not None else None
+            if placement.record <= (logged.membership.intent if logged is not None else 0):
+                return
+            if incarnation in self._replicas.halted:
+                return  # this node cannot see whether the leader has carried it out
+            await asyncio.sleep(RETRY_S)
+        raise LogNotFound(f"log {name} was deleted meanwhile")
 
     async def _majority(self, offset: int, timeout_s: float) -> None:
         """Return once a majority of nodes has carried out the catalog up to ``offset``."""
@@ -349,27 +394,6 @@ class CatalogService:
                 await self._links.call(node, call, timeout_s)
                 return
             await asyncio.sleep(RETRY_S)
-
-
-class _Attempt:
-    """One attempt to change the catalog."""
-
-    def __init__(self) -> None:
-        # True if the change may have been appended.
-        self.logged = False
-
-    @asynccontextmanager
-    async def within(self, timeout_s: float) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(timeout_s):
-                yield
-        except TimeoutError:
-            if self.logged:
-                raise OutcomeUnknown(
-                    f"the change of the catalog was not confirmed in {timeout_s:g} s; a repeat "
-                    f"finds out"
-                ) from None
-            raise Timeout(f"the catalog was not changed in {timeout_s:g} s") from None
 
 
 def _values(fetched: Fetched, start: int) -> Iterator[bytes]:

@@ -63,6 +63,7 @@ class Calls:
             wire.ListLogs: self._list_logs,
             wire.CreateLog: self._create_log,
             wire.DeleteLog: self._delete_log,
+            wire.SetLog: self._set_log,
             wire.ReadEnds: self._read_ends,
             wire.OffsetAt: self._offset_at,
             wire.TransferLog: self._transfer_log,
@@ -100,6 +101,12 @@ class Calls:
     async def _delete_log(self, call: wire.DeleteLog) -> Done:
         incarnation = _incarnation(call.incarnation)
         await self._catalog_service.delete(call.name, incarnation, _seconds(call.timeout_ms))
+        return Done()
+
+    async def _set_log(self, call: wire.SetLog) -> Done:
+        await self._catalog_service.set_priorities(
+            call.name, _incarnation(call.incarnation), call.priorities, _seconds(call.timeout_ms)
+        )
         return Done()
 
     def _found(self, facts: LogFacts) -> LogFound:
@@ -197,6 +204,7 @@ def _status_of(hosted: HostedLog) -> LogStatus:
         peers=list(status.peers),
         full=status.full,
         unsure=status.unsure,
+        priorities=dict(status.priorities),
     )
 
 
