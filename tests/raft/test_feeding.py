@@ -192,6 +192,16 @@ def test_a_beat_that_is_answered_brings_a_lost_question_back_sooner() -> None:
     assert len(pick(rig.hear("n2", heartbeat_reply(1)), Compare)) == 1
 
 
+def test_an_answer_that_is_slower_than_the_repetition_of_its_question_counts() -> None:
+    rig = leading(settled=False)
+    first = rig.progress("n2").number
+    (again,) = pick(rig.tick(RESEND_TICKS), Compare, "n2")
+    assert again.number == first
+    rig.tick(RESEND_TICKS)
+    rig.hear("n2", ack(1, 0, number=first))
+    assert rig.progress("n2").state is ProgressState.APPEND
+
+
 def test_an_unanswered_append_is_asked_about_before_it_is_sent_again() -> None:
     rig = leading()
     rig.propose()
@@ -318,6 +328,19 @@ def test_what_is_not_committed_is_not_held_back() -> None:
     for _ in range(100):
         rig.propose()
     assert rig.progress("n2").next == rig.raft.log.last_index + 1
+    assert rig.happened(EventKind.PEER_THROTTLED) == []
+
+
+def test_what_is_not_committed_is_not_held_back_behind_a_full_window() -> None:
+    """The entries that could not be sent yet are many, and the share of the second is used up."""
+    rig = catching_up()
+    rig.confirm("n2", 101)
+    window = rig.raft.config.limits.window_messages
+    for _ in range(window + 30):
+        rig.propose()
+    assert rig.progress("n2").next == 102 + window <= rig.raft.log.last_index - 20
+    obey(rig, rig.confirm("n2", 101 + window))
+    assert rig.progress("n2").match == rig.raft.log.last_index
     assert rig.happened(EventKind.PEER_THROTTLED) == []
 
 
