@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from directory_rig import CLUSTER, INCARNATION, Writer
+from directory_rig import CLUSTER, Writer
 from quorate.cli.main import main
-from quorate.storage.manifest import MANIFEST, LogLife, LogState, Manifest, Member
-from quorate.types import NodeId
+from quorate.storage.manifest import MANIFEST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,39 +19,40 @@ LOG = "00000000000000000000000000c0ffee"
 
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two copies of a log; only the first directory knows what it is called."""
+    """Two copies of a log; the second directory lost the manifest, which has the log's name."""
     place = tmp_path_factory.mktemp(CLUSTER)
     for node in ("n1", "n2"):
         writer = Writer.open(place / node, node)
         writer.flush(writer.entries(2))
         writer.stop()
-    n1 = NodeId("n1")
-    life = LogLife(LogState.MADE, 0, (n1,), "orders")
-    manifest = Manifest({n1: Member("h:1", None)}, {INCARNATION: life})
-    (place / "n1" / MANIFEST).write_bytes(manifest.encode())
+    (place / "n2" / MANIFEST).unlink()
     return [place / "n1", place / "n2"]
 
 
-def shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert main([*map(str, arguments)]) == 0
+def shown(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> str:
+    assert main([*map(str, arguments)]) == status
     captured = capsys.readouterr()
-    assert captured.err == ""
+    assert (captured.err != "") == (status != 0)
     return captured.out
 
 
-def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(shown(capsys, *arguments, "--json"))
+def document(
+    capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0
+) -> dict[str, Any]:
+    # After an error another document with it follows.
+    text, *_ = shown(capsys, *arguments, "--json", status=status).splitlines()
+    found: dict[str, Any] = json.loads(text)
     return found
 
 
 def test_verify_names_what_the_manifest_names(
     directories: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = shown(capsys, "verify", *directories).splitlines()
+    lines = shown(capsys, "verify", *directories, status=1).splitlines()
     assert f"  log orders {LOG}, closed in order" in lines
     assert f"  log {LOG}, closed in order" in lines
     assert f"log orders {LOG}: 2 copies, the same up to entry 2" in lines
-    report = document(capsys, "verify", *directories)
+    report = document(capsys, "verify", *directories, status=1)
     assert [one["logs"][0]["name"] for one in report["directories"]] == ["orders", None]
     assert report["agreements"][0]["name"] == "orders"
 
