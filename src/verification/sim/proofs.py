@@ -48,8 +48,12 @@ def is_proved(store: Store) -> bool:
     last = _last_block(data)
     if last is None or last.length == 0:
         return True
-    # Without its header no block differs from rubbish, and none is written: the node is unsure.
-    return SegmentHeader.decode(bytes(data[:PAGE])) is None
+    # Without its own header no block differs from rubbish, and none is written: the node is unsure.
+    # An old header that came back is not the one that the vote record names.
+    header, record = SegmentHeader.decode(bytes(data[:PAGE])), store.durable.vote
+    if header is None or record is None:
+        return header is None
+    return record.segment == header.number and record.nonce != header.nonce
 
 
 def marked_end(store: Store) -> tuple[str, int] | None:
