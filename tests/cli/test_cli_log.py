@@ -72,6 +72,7 @@ def test_priorities_are_set_and_shown(quorate: Run) -> None:
         ("priority.n1=256", "a priority is 0 to 255"),
         ("priority.n1=-1", "a priority is 0 to 255"),
         ("priority.n1", "a priority is 0 to 255"),
+        pytest.param("priority.n1=" + "9" * 5000, "a priority is 0 to 255", id="digits"),
         ("priority.=1", "the settings of a log are priority.NODE=0 to 255"),
         ("retention=1", "the settings of a log are priority.NODE=0 to 255"),
     ],

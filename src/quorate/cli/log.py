@@ -85,7 +85,8 @@ def _settings(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> 
         what, node = (*key.split(".", 1), "")[:2]
         if what != "priority" or not node:
             raise click.BadParameter(f"{text!r}: the settings of a log are priority.NODE=0 to 255")
-        if not value.isdecimal() or int(value) > PRIORITY_MAX:
+        # int() refuses thousands of digits with an error of its own.
+        if not value.isdecimal() or len(value) > 3 or int(value) > PRIORITY_MAX:
             raise click.BadParameter(f"{text!r}: a priority is 0 to {PRIORITY_MAX}")
         priorities[node] = int(value)
     return priorities
